@@ -1,0 +1,1 @@
+"""gapless: content-based publish/subscribe that never leaves a silent gap."""

@@ -1,0 +1,105 @@
+"""The error tree. One `except GaplessError` catches all that gapless raises on purpose.
+
+    GaplessError
+    ├── FilterError       a condition was refused: says where, and what was expected
+    ├── WireError         bytes from a peer are not a message; the link is dropped
+    ├── ProtocolError     a message contradicts what we know; the link is dropped, nothing changes
+    └── StorageError      the disk did not do what was asked; nothing was acknowledged
+        ├── StorageFullError     no room: nothing of the commit was written
+        └── StorageCorruptError  a record that was once acknowledged does not read back
+
+Every error says what is wrong (`problem`) and what to do next (`remedy`); its text is both.
+A broken invariant of our own is an `AssertionError`, never one of these: it stops the process.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+CONTEXT_WIDTH = 72
+"""How much of a long condition is shown around the place of an error."""
+
+
+class GaplessError(Exception):
+    """Base of all errors raised on purpose: what is wrong, and what to do next."""
+
+    default_remedy: ClassVar[str] = "See the message above; nothing was changed."
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        # Both go to `args`, so that an error survives pickling between processes.
+        super().__init__(problem, remedy or self.default_remedy)
+
+    @property
+    def problem(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def remedy(self) -> str:
+        return str(self.args[1])
+
+    def __str__(self) -> str:
+        return f"{self.problem}. {self.remedy}"
+
+
+class FilterError(GaplessError, ValueError):
+    """A condition was refused. Shows the text with a caret under the place."""
+
+    default_remedy = "Correct the condition; docs/reference/filter-language.md has the grammar."
+
+    def __init__(self, problem: str, remedy: str = "", text: str = "", position: int = 0) -> None:
+        super().__init__(problem, remedy)
+        self.args = (problem, remedy or self.default_remedy, text, position)
+
+    @property
+    def text(self) -> str:
+        return str(self.args[2])
+
+    @property
+    def position(self) -> int:
+        """Where in `text`, counted in characters from 0."""
+        return int(self.args[3])
+
+    def __str__(self) -> str:
+        if not self.text:
+            return super().__str__()
+        return f"{self.problem}, at character {self.position + 1}. {self.remedy}\n{self.caret()}"
+
+    def caret(self) -> str:
+        """Two lines: the part of the condition around the place, and a caret under it."""
+        low = max(0, min(self.position - CONTEXT_WIDTH // 2, len(self.text) - CONTEXT_WIDTH))
+        high = min(len(self.text), low + CONTEXT_WIDTH)
+        before = "…" if low else ""
+        after = "…" if high < len(self.text) else ""
+        # One cell per character, so that the caret stands under the right one.
+        shown = "".join(c if c.isprintable() else "·" for c in self.text[low:high])
+        return f"  {before}{shown}{after}\n  {' ' * (len(before) + self.position - low)}^"
+
+
+class WireError(GaplessError):
+    """Bytes from a peer are not a message."""
+
+    default_remedy = "The link is dropped. Check that both ends speak gapless and their versions."
+
+
+class ProtocolError(GaplessError):
+    """A well-formed message contradicts what the receiver knows. Its state is untouched."""
+
+    default_remedy = "The link is dropped and set up anew; if it repeats, report it with the trace."
+
+
+class StorageError(GaplessError):
+    """The disk did not do what was asked. Nothing of the failed commit is acknowledged."""
+
+    default_remedy = "Check the disk and the permissions of the data folder, then open it again."
+
+
+class StorageFullError(StorageError):
+    """No room is left: nothing of the commit was written, all before it is intact."""
+
+    default_remedy = "Free space on the disk or raise the volume's limit; then commit again."
+
+
+class StorageCorruptError(StorageError):
+    """A record that was once acknowledged does not read back as it was written."""
+
+    default_remedy = "Restore the data folder from a copy; this disk should not be trusted."

@@ -1,0 +1,24 @@
+"""Names of things, and points in time. Distinct types, so that mypy tells them apart."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+BrokerName = NewType("BrokerName", str)
+"""One broker process; unique in its network."""
+
+CellName = NewType("CellName", str)
+"""A node of the routing tree: one or more brokers that back each other up."""
+
+TopicName = NewType("TopicName", str)
+
+PubendName = NewType("PubendName", str)
+"""A publisher endpoint: an ordered, durable stream of ticks at one broker."""
+
+PublisherName = NewType("PublisherName", str)
+"""Chosen by a publisher that wants its repeated publications recognised."""
+
+SubscriptionName = NewType("SubscriptionName", str)
+
+Instant = NewType("Instant", int)
+"""A point on a broker's own clock, in whole microseconds since the Unix epoch."""

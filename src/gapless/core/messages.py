@@ -1,0 +1,57 @@
+"""The messages of the link itself, and the base of all others.
+
+Theory of operation
+    A message is a frozen struct that checks itself on construction; decoding constructs it, so
+    what reaches a machine is well formed. `kind` tells messages apart on the wire.
+    Two versions talk to each other because a receiver skips fields it does not know, and a field
+    added later has a default; so: append defaulted fields only, never change a meaning.
+    The messages of each protocol stand in its own package.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gapless.core.identity import BrokerName
+
+PROTOCOL_VERSION = 1
+"""What we speak. It grows when a peer that does not know the change would go wrong."""
+
+PROTOCOL_VERSION_MIN = 1
+"""The oldest version we still understand."""
+
+
+class Message(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower, omit_defaults=True):
+    """Base of all that crosses a link."""
+
+
+class Hello(Message, frozen=True):
+    """The first message on a link, from both ends: who I am and which versions I speak."""
+
+    version: int = PROTOCOL_VERSION
+    version_min: int = PROTOCOL_VERSION_MIN
+    sender: BrokerName | None = None  # None: a client
+    software: str = ""  # for people who read logs; nothing depends on it
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.version_min <= self.version:
+            raise ValueError(f"versions {self.version_min}..{self.version} are no range")
+
+
+class Goodbye(Message, frozen=True):
+    """The last message on a link: why it ends. Empty `problem`: a clean end."""
+
+    problem: str = ""
+    remedy: str = ""
+
+
+class Ping(Message, frozen=True):
+    """Proof of life; the receiver answers with a `Pong` of the same number."""
+
+    number: int = 0
+
+
+class Pong(Message, frozen=True):
+    """The answer to a `Ping`."""
+
+    number: int = 0

@@ -1,0 +1,1 @@
+"""The filter language: SQL conditions over event attributes, and matching many of them at once."""
