@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gapless.core.identity import BrokerName
+    from gapless.core.identity import PeerName
     from gapless.core.messages import Message
 
 
@@ -57,18 +57,31 @@ Write = Append | Chop | Put | Delete
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send `message` to a neighbour. It may be lost, late, doubled or out of order."""
+    """Send `message` to a neighbour or a client. It may be lost, late, doubled, out of order."""
 
-    to: BrokerName
+    to: PeerName
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Hand `message` back to the machine that asked for it: it is about itself."""
+
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Make all `writes` durable, all or none; only then carry out `then`."""
+    """Make all `writes` durable, all or none; only then carry out `then`.
+
+    Writes of one machine become durable in the order they were asked for. Where there is no room
+    for them (`StorageFullError`) nothing is written and `otherwise` is carried out instead. Any
+    other failure of the disk stops the broker: what is durable is then found out by a restart.
+    """
 
     writes: tuple[Write, ...]
     then: tuple[Effect, ...] = ()
+    otherwise: tuple[Effect, ...] = ()
 
 
-Effect = Send | Persist
+Effect = Send | Tell | Persist

@@ -1,10 +1,14 @@
 """The error tree. One `except GaplessError` catches all that gapless raises on purpose.
 
     GaplessError
+    ├── UsageError        a call, an option or a file asks for what cannot be
     ├── FilterError       a condition was refused: says where, and what was expected
+    ├── EventError        an event to publish was refused: says which attribute, and why
     ├── WireError         bytes from a peer are not a message; the link is dropped
     ├── ProtocolError     a message contradicts what we know; the link is dropped, nothing changes
     └── StorageError      the disk did not do what was asked; nothing was acknowledged
+        ├── StorageRefusedError  a write breaks a rule; nothing of its commit was written
+        ├── StorageMissingError  no such record: never written, or chopped
         ├── StorageFullError     no room: nothing of the commit was written
         └── StorageCorruptError  a record that was once acknowledged does not read back
 
@@ -41,6 +45,12 @@ class GaplessError(Exception):
         return f"{self.problem}. {self.remedy}"
 
 
+class UsageError(GaplessError, ValueError):
+    """A call, an option or a configuration file asks for what cannot be."""
+
+    default_remedy = "Correct it and try again; nothing was changed."
+
+
 class FilterError(GaplessError, ValueError):
     """A condition was refused. Shows the text with a caret under the place."""
 
@@ -75,6 +85,12 @@ class FilterError(GaplessError, ValueError):
         return f"  {before}{shown}{after}\n  {' ' * (len(before) + self.position - low)}^"
 
 
+class EventError(GaplessError, ValueError):
+    """An event that an application wants to publish cannot be encoded. Nothing was sent."""
+
+    default_remedy = "Correct the event; docs/reference/wire-format.md has the limits."
+
+
 class WireError(GaplessError):
     """Bytes from a peer are not a message."""
 
@@ -91,6 +107,18 @@ class StorageError(GaplessError):
     """The disk did not do what was asked. Nothing of the failed commit is acknowledged."""
 
     default_remedy = "Check the disk and the permissions of the data folder, then open it again."
+
+
+class StorageRefusedError(StorageError, ValueError):
+    """A write breaks a rule of the volume: nothing of its commit was written, all is as before."""
+
+    default_remedy = "Correct the write; the volume is fine and takes other commits."
+
+
+class StorageMissingError(StorageError, KeyError):
+    """There is no such record: it was never written, or it was chopped."""
+
+    default_remedy = "Ask `bounds` which indices are kept, and `scan` which of them exist."
 
 
 class StorageFullError(StorageError):

@@ -7,6 +7,12 @@ from typing import NewType
 BrokerName = NewType("BrokerName", str)
 """One broker process; unique in its network."""
 
+ClientName = NewType("ClientName", str)
+"""One connection of a client to a broker; unique among the broker's peers, given by the driver."""
+
+PeerName = BrokerName | ClientName
+"""The other end of a link."""
+
 CellName = NewType("CellName", str)
 """A node of the routing tree: one or more brokers that back each other up."""
 

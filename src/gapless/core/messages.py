@@ -4,7 +4,8 @@ Theory of operation
     A message is a frozen struct that checks itself on construction; decoding constructs it, so
     what reaches a machine is well formed. `kind` tells messages apart on the wire.
     Two versions talk to each other because a receiver skips fields it does not know, and a field
-    added later has a default; so: append defaulted fields only, never change a meaning.
+    added later has a default; so: append defaulted fields only, never change a meaning or a
+    default (a field at its default is not sent: the receiver fills in its own).
     The messages of each protocol stand in its own package.
 """
 
@@ -25,8 +26,11 @@ class Message(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower, omit
     """Base of all that crosses a link."""
 
 
-class Hello(Message, frozen=True):
-    """The first message on a link, from both ends: who I am and which versions I speak."""
+class Hello(Message, frozen=True, omit_defaults=False):
+    """The first message on a link, from both ends: who I am and which versions I speak.
+
+    Sent in full: the defaults differ between versions, and that is what it is about.
+    """
 
     version: int = PROTOCOL_VERSION
     version_min: int = PROTOCOL_VERSION_MIN

@@ -1,0 +1,46 @@
+# Every target sets up what it needs; `make` alone lists them.
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -q
+# A Java that came from a wheel, where the machine has none of its own (see tools/setup.py).
+ifneq ($(wildcard .java/bin/java),)
+export JAVA_HOME := $(CURDIR)/.java
+export PATH := $(CURDIR)/.java/bin:$(PATH)
+endif
+
+.PHONY: help setup demo test check fix bench fuzz docs clean
+
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:  ## install everything into .venv; quick when nothing changed
+	@$(PYTHON) tools/setup.py
+
+demo: setup  ## match a generated stock feed against 100,000 SQL conditions
+	@$(BIN)/gapless demo
+
+test: setup  ## run all tests, on all cores
+	@$(PYTEST) -n auto
+
+check: setup  ## format, lint, types, import contracts
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make fix"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+fix: setup  ## format, and mend what ruff can mend
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+
+bench: setup  ## measure; BENCH="matcher --quick" picks one, --keep writes benchmarks/results
+	@$(BIN)/python -m benchmarks $(BENCH)
+
+fuzz: setup  ## fuzz the filter language and the wire format, a minute each
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[fuzz]'
+	@for target in fuzz/*.py; do echo "== $$target"; \
+	  $(BIN)/python $$target -max_total_time=60 -verbosity=0 fuzz/corpus/$$(basename $$target .py) || exit 1; done
+
+docs: setup  ## build the documentation into site/
+	@$(BIN)/mkdocs build --strict --quiet && echo "open site/index.html"
+
+clean:  ## remove everything that was made, but not data
+	rm -rf .venv .java site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,179 @@
+"""The messages between brokers for the durable service: knowledge, subscriptions, release.
+
+Theory of operation
+    Knowledge flows down from a pubend, curiosity and acknowledgements flow up. One `Knowledge`
+    covers a span with everything there is to know about it, so that a group commit is one
+    message and silence costs nothing. The three papers of this service share one set of messages:
+    the fields that subscription propagation (`digest`, `vector`, `minimum`) and durable
+    subscriptions (`released`, `lost_below`) need stand here from the start.
+
+Source: Bhola et al., DSN 2002; Zhao et al., Middleware 2004; Bhola et al., DSN 2003.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gapless.core.events import EventBatch
+from gapless.core.identity import BrokerName, CellName, PubendName, SubscriptionName
+from gapless.core.messages import Message
+from gapless.core.ticks import Span, Tick
+
+Vector = dict[str, int]
+"""Virtual-time vector: for each subscriber-hosting broker, how much of its subscriptions counts."""
+
+NO_EVENTS = EventBatch.join([])
+
+
+# --- knowledge streams (DSN 2002) ---------------------------------------------------------------
+
+
+class Knowledge(Message, frozen=True):
+    """All there is to know about `span`: events at `ticks`, and silence at every other tick.
+
+    Ticks below `final_below` are final: nobody behind the receiver needs them any more, so that
+    they may be taken for silence. Ticks from there to `lost_below` were released early: lost.
+    `requested` marks an answer to a nack: it is passed on only to those who asked.
+    """
+
+    pubend: PubendName
+    span: Span
+    ticks: tuple[int, ...] = ()
+    events: EventBatch = NO_EVENTS
+    final_below: int = 0
+    lost_below: int = 0
+    requested: bool = False
+    digest: int = 0  # stands for the message vector; 0: no propagation
+    vector: Vector | None = None  # with the first message of a new digest on a link
+
+    def __post_init__(self) -> None:
+        ticks, span = self.ticks, self.span
+        if len(ticks) != len(self.events):
+            raise ValueError(f"{len(ticks)} ticks for {len(self.events)} events")
+        start = max(span.start, self.final_below, self.lost_below)
+        if ticks and not (start <= ticks[0] and ticks[-1] < span.end):
+            raise ValueError(f"events outside {span}, or among the final or the lost")
+        if any(ticks[i] >= ticks[i + 1] for i in range(len(ticks) - 1)):
+            raise ValueError("the ticks of events must ascend")
+
+
+class Nack(Message, frozen=True):
+    """Tell me about these spans again: I need them and do not know them."""
+
+    pubend: PubendName
+    spans: tuple[Span, ...]
+    minimum: Vector | None = None  # silence made with less than this vector does not count
+
+
+class Ack(Message, frozen=True):
+    """Behind `cell`, every tick below `delivered` is no longer needed for delivery.
+
+    Ticks below `released` are not needed for any durable subscription either. Both are facts
+    about the cell, whoever reports them; `epoch` and `sequence` of the reporter order `released`.
+    """
+
+    pubend: PubendName
+    cell: CellName
+    delivered: int
+    released: int = 0
+    reporter: BrokerName = BrokerName("")
+    epoch: int = 0
+    sequence: int = 0
+
+
+class AckExpected(Message, frozen=True):
+    """You should have all below `tick` by now: acknowledge it, or ask for what is missing."""
+
+    pubend: PubendName
+    tick: int
+
+
+class StartQuery(Message, frozen=True):
+    """Where does the pubend stand? Asked by a subscriber-hosting broker that knows nothing yet."""
+
+    pubend: PubendName
+    cell: CellName
+    number: int
+
+
+class StartReply(Message, frozen=True):
+    """From `tick` on, nothing is lost to the asking cell: it may start there."""
+
+    pubend: PubendName
+    cell: CellName
+    number: int
+    tick: int
+    digest: int = 0
+    vector: Vector | None = None
+
+
+Routed = Knowledge | Nack | Ack | AckExpected | StartQuery | StartReply
+"""What is addressed to a cell, so that routing may pick which of its members gets it."""
+
+
+class Sideways(Message, frozen=True):
+    """A message for a neighbouring cell to which the sender has no live link; hops once only."""
+
+    cell: CellName
+    message: Routed
+
+
+# --- subscription propagation (Middleware 2004) -------------------------------------------------
+
+
+class SubscriptionChange(Message, frozen=True):
+    """Conditions that a subtree gained and lost; applies if the vector equals `constraint`."""
+
+    cell: CellName
+    vector: Vector
+    constraint: Vector
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class SubscriptionState(Message, frozen=True):
+    """All conditions of a subtree, as of `vector`."""
+
+    cell: CellName
+    vector: Vector
+    conditions: tuple[str, ...] = ()
+
+
+class SubscriptionNack(Message, frozen=True):
+    """Send me the state of this cell's subtree, at least as new as `wanted`."""
+
+    cell: CellName
+    wanted: Vector = msgspec.field(default_factory=dict)
+
+
+class DigestNack(Message, frozen=True):
+    """I do not know the vector behind this digest of that pubend's broker."""
+
+    pubend: PubendName
+    digest: int
+
+
+# --- durable subscriptions (DSN 2003) -----------------------------------------------------------
+
+
+class ReleaseHold(Message, frozen=True):
+    """Release nothing at or above `tick` behind this cell, from now on; answered by an echo."""
+
+    pubend: PubendName
+    cell: CellName
+    tick: Tick
+    number: int
+
+
+class ReleaseEcho(Message, frozen=True):
+    """The hold has reached the pubend."""
+
+    pubend: PubendName
+    cell: CellName
+    number: int
+
+
+class HandOver(Message, frozen=True):
+    """The subscription lives at the sender now; the receiver may forget it."""
+
+    subscription: SubscriptionName

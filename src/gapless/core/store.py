@@ -1,0 +1,37 @@
+"""What a machine may ask of its broker's volume: to read. Writing is the `Persist` effect.
+
+Reading is part of the machine's input, like `now`: it is answered at once, and the same state
+gives the same answer, in the broker (memory-mapped or cached) and in the simulator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCAN_BYTES = 1 << 20
+
+
+class Store(Protocol):
+    """The reading half of a volume: durable records and facts only."""
+
+    def scan(
+        self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES
+    ) -> tuple[list[int], list[bytes]]:
+        """Indices and records with `start <= index < end`, ascending: at least one if there is
+        any, then as many as fit."""
+        ...
+
+    def bounds(self, stream: str) -> tuple[int, int]:
+        """Where the stream was chopped, and the lowest index that the next record may have."""
+        ...
+
+    def get(self, table: str, key: str) -> bytes | None:
+        """One fact."""
+        ...
+
+    def items(self, table: str) -> Mapping[str, bytes]:
+        """All facts of a table, sorted by key."""
+        ...

@@ -1,0 +1,51 @@
+"""A batch keeps encoded events apart without knowing what is in them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapless.core.events import EventBatch
+
+pieces = st.lists(st.binary(max_size=5), max_size=8)
+
+
+@given(pieces)
+def test_a_batch_gives_back_the_events_it_was_joined_from(events: list[bytes]) -> None:
+    batch = EventBatch.join(events)
+    assert list(batch) == events
+    assert [batch[index] for index in range(len(batch))] == events
+    assert [batch[index - len(events)] for index in range(len(events))] == events
+    assert batch.data == b"".join(events)
+
+
+@given(pieces.flatmap(lambda p: st.tuples(st.just(p), st.sets(st.integers(0, max(len(p) - 1, 0))))))
+def test_picking_keeps_the_chosen_events_in_order(case: tuple[list[bytes], set[int]]) -> None:
+    events, chosen = case
+    indices = sorted(index for index in chosen if index < len(events))
+    assert list(EventBatch.join(events).pick(indices)) == [events[index] for index in indices]
+
+
+def test_picking_everything_copies_nothing() -> None:
+    batch = EventBatch.join([b"a", b"bc"])
+    assert batch.pick([0, 1]) is batch
+
+
+def test_an_index_outside_the_batch_is_an_error() -> None:
+    batch = EventBatch.join([b"a", b"bc"])
+    for index in (2, -3):
+        with pytest.raises(IndexError):
+            batch[index]
+
+
+@pytest.mark.parametrize(
+    ("data", "ends"),
+    [(b"abc", (2,)), (b"abc", (4,)), (b"abc", ()), (b"abc", (2, 1, 3)), (b"abc", (-1, 3))],
+)
+def test_a_batch_whose_ends_do_not_fit_cannot_be_made(data: bytes, ends: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="batch"):
+        EventBatch(data, ends)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert([data, ends], EventBatch)

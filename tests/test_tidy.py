@@ -1,0 +1,76 @@
+"""The style rules that a program can check."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+SOURCES = sorted(
+    path
+    for folder in ("src", "tests", "benchmarks", "fuzz", "tools")
+    for path in (ROOT / folder).rglob("*.py")
+)
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+
+FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "types", "misc"}
+MACHINE_PATH = re.compile(r"(?<![\w.])/(root|tmp|work|home)/\w")
+REGISTRY = re.compile("pypi" + r"\.org|python" + r"hosted|npmjs" + r"\.org|deb\.debian")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_a_module_is_small_enough_to_read(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MODULE_LINES_MAX
+    assert path.stem not in FORBIDDEN_NAMES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno < FUNCTION_LINES_MAX, node.name
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *PAGES], ids=name_of)
+def test_no_file_names_one_machine_or_a_registry(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not MACHINE_PATH.search(text)
+    assert not REGISTRY.search(text)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_a_page_has_one_title_and_its_links_lead_somewhere(path: Path) -> None:
+    prose = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(re.findall(r"^# ", prose, flags=re.MULTILINE)) == 1
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
+        if "://" not in target:
+            assert (path.parent / target).exists(), target
+
+
+def test_every_decision_is_in_the_index_and_has_its_parts() -> None:
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    parts = ["## Context", "## Decision", "## Consequences", "## What would change our mind"]
+    for number, path in enumerate(DECISIONS, start=1):
+        text = path.read_text(encoding="utf-8")
+        assert path.name.startswith(f"{number:04}-"), path.name
+        title = text.splitlines()[0].removeprefix("# ")
+        assert f"[{title}]({path.name})" in index
+        assert [part for part in parts if f"\n{part}" not in text] == [], path.name
+        assert "| Status |" in text, path.name
+
+
+def test_every_test_file_mirrors_a_module() -> None:
+    """Where a test file stands says what it tests; these folders cut across modules."""
+    across = {"conformance", "end_to_end", "papers", "sim"}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        folder = path.relative_to(ROOT / "tests").parent
+        if folder.parts and folder.parts[0] not in across:
+            assert (ROOT / "src" / "gapless" / folder).is_dir(), path
