@@ -1,0 +1,334 @@
+"""Pubend: publications become an ordered, durable stream of ticks.
+
+Theory of operation
+    Each event gets a tick of its own, after all earlier ones and not before the clock. While one
+    write is under way, what is published meanwhile waits and goes into the next: that is the group
+    commit. Once a write is durable, and not before, its receipts leave and its events, with the
+    silence around them, become known: everything below `end` is settled for ever.
+    An idle pubend moves `end` along with its clock, so that horizons below it move on. A silence
+    once promised must hold after a crash too: how far promises may go is persisted ahead of need,
+    and a restart begins beyond it.
+    What everyone below has acknowledged is released: chopped from the log, final from then on.
+    If an acknowledgement of the last event does not come, it is asked for.
+
+Invariants (checked by `check`)
+    I1  released <= end, and every tick in the log lies between them
+    I2  no event ever gets a tick below `end` or below the persisted promise at a restart
+    I3  at most `publish_pending_max` events wait (beyond it a publication is refused)
+
+Source: DSN 2002, sec. 2.2 (pubends); PROTOCOLS A4.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapless.core.broker_messages import Knowledge, Nack
+from gapless.core.client_messages import Publish, Receipt, Refused
+from gapless.core.effects import Append, Chop, Effect, Persist, Put, Send, Tell, Write
+from gapless.core.events import EventBatch
+from gapless.core.identity import Instant, PubendName, PublisherName
+from gapless.core.messages import Message
+from gapless.core.ticks import INSTANT_MAX, PUBEND_BITS, Span, tick_at
+from gapless.knowledge.receipts import STEP, Publisher
+
+if TYPE_CHECKING:
+    from gapless.core.identity import ClientName
+    from gapless.core.store import Store
+    from gapless.knowledge.timing import Timing
+
+PROMISES = "promises"
+PUBLISHERS = "publishers"
+
+
+class Persisted(Message, frozen=True):
+    """To the pubend itself: its write of this number is durable (or, not `ok`, had no room)."""
+
+    pubend: PubendName
+    number: int
+    ok: bool = True
+
+
+@dataclass(slots=True)
+class Request:
+    """A publication that waits for the disk; `events` are those not published before."""
+
+    client: ClientName
+    message: Publish
+    events: tuple[bytes, ...]
+    first_tick: int = 0  # of `events`, once they have ticks
+
+
+class Pubend:
+    """One pubend at its host. Sans-IO: see the module docstring."""
+
+    def __init__(
+        self, name: PubendName, number: int, store: Store, timing: Timing, now: Instant
+    ) -> None:
+        self.name = name
+        self.number = number
+        self.stream = f"log/{name}"
+        self.store = store
+        self.timing = timing
+        self.released, logged = store.bounds(self.stream)
+        self.promise = int.from_bytes(store.get(PROMISES, name) or b"", "little")
+        self.end = max(logged, self.promise)
+        self.acked = self.released
+        self.newest = logged if logged > self.released else 0  # below it all events lie
+        self.publishers = {
+            PublisherName(key): Publisher.decode(fact)
+            for key, fact in store.items(f"{PUBLISHERS}/{name}").items()
+        }
+        self.waiting: deque[Request] = deque()
+        self.writing: list[Request] = []
+        self.pending_count = 0  # events in both
+        self._accepted: dict[PublisherName, int] = {}  # next number, counting what waits
+        self._write_number = 0
+        self._promising = 0  # a promise being persisted
+        self._wanted_end = 0  # silence up to here was asked for
+        self._silence_due = now
+        self._release_due: Instant | None = None
+        self._expect_due: Instant | None = None
+        self._expect_after = timing.ack_expected
+        self._expect_tick = 0
+        self._expect(now)
+
+    @property
+    def deadline(self) -> Instant | None:
+        due = [self._silence_due, self._release_due, self._expect_due]
+        return min((instant for instant in due if instant is not None), default=None)
+
+    # --- publishing -----------------------------------------------------------------------------
+
+    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+        """Take a publication in; its receipt leaves when it is durable."""
+        fresh, name = message.events.events, message.publisher
+        if name is not None:
+            following = self._following(name)
+            if message.sequence > following:
+                return [refuse(client, message, f"event {following} of {name!r} is missing")]
+            if name not in self.publishers and len(self.publishers) >= self.timing.publishers_max:
+                return [refuse(client, message, "too many named publishers", retry=False)]
+            fresh = fresh[following - message.sequence :]
+        if self.pending_count and (
+            self.pending_count + len(fresh) > self.timing.publish_pending_max
+        ):
+            return [refuse(client, message, "the pubend has more to write than it can take")]
+        if name is not None:
+            self._accepted[name] = following + len(fresh)
+        self.pending_count += len(fresh)
+        self.waiting.append(Request(client, message, fresh))
+        return self._write(now)
+
+    def _following(self, name: PublisherName) -> int:
+        """The next number of a publisher, counting what waits."""
+        known = self.publishers.get(name)
+        return self._accepted.get(name, known.next if known else 0)
+
+    def _write(self, now: Instant) -> list[Effect]:
+        """Write what waits, as one batch, unless a write is under way."""
+        if self.writing or not self.waiting:
+            return []
+        tick = self._next_tick(now)
+        first, records = tick, list[bytes]()
+        touched: dict[PublisherName, Publisher] = {}
+        while self.waiting:
+            request = self.waiting[0]
+            if records and len(records) + len(request.events) > self.timing.batch_events_max:
+                break
+            self.writing.append(self.waiting.popleft())
+            request.first_tick = tick
+            self._remember(request, touched)
+            records += request.events
+            tick += len(request.events) * STEP
+        ticks = tuple(range(first, tick, STEP))
+        writes: list[Write] = [Append(self.stream, ticks, tuple(records))] if records else []
+        table = f"{PUBLISHERS}/{self.name}"
+        writes += [Put(table, name, each.encode()) for name, each in sorted(touched.items())]
+        self._write_number += 1
+        done = Persisted(self.name, self._write_number)
+        failed = Persisted(self.name, self._write_number, ok=False)
+        return [Persist(tuple(writes), (Tell(done),), (Tell(failed),))]
+
+    def _remember(self, request: Request, touched: dict[PublisherName, Publisher]) -> None:
+        """Note in a copy what the publisher will have published once this write is durable."""
+        name = request.message.publisher
+        if name is None or not request.events:
+            return
+        known = self.publishers.get(name) or Publisher()
+        copy = touched.setdefault(name, Publisher(known.next, known.runs.copy()))
+        copy.publish(copy.next, len(request.events), request.first_tick, self.timing.receipts_max)
+
+    def _next_tick(self, now: Instant) -> int:
+        """The first free tick of this pubend that is not before the clock."""
+        instant = max(min(now, INSTANT_MAX), -(-self.end >> PUBEND_BITS))
+        return tick_at(Instant(instant), self.number)
+
+    def persisted(self, message: Persisted, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
+        """A write has ended: send receipts, tell what is settled, go on with what waits."""
+        if message.number == 0:
+            return self._promised(now, ok=message.ok)
+        if message.number != self._write_number:
+            return [], []
+        requests, self.writing = self.writing, []
+        self.pending_count -= sum(len(request.events) for request in requests)
+        if not message.ok:
+            return self._refuse_all(requests), []
+        ticks: list[int] = []
+        events: list[bytes] = []
+        for request in requests:
+            ticks += range(
+                request.first_tick, request.first_tick + len(request.events) * STEP, STEP
+            )
+            events += request.events
+        touched: dict[PublisherName, Publisher] = {}
+        for request in requests:
+            self._remember(request, touched)
+        self.publishers.update(touched)
+        effects: list[Effect] = [self._receipt(request) for request in requests]
+        knowledge = []
+        if ticks:
+            span = Span(self.end, ticks[-1] + 1)
+            self.end = self.newest = span.end
+            knowledge = [Knowledge(self.name, span, tuple(ticks), EventBatch.join(events))]
+            self._silence_due = Instant(now + self.timing.idle_silence)
+            self._expect(now)
+        effects += self._write(now)
+        if not self.writing:
+            self._accepted.clear()
+        return effects, knowledge
+
+    def _receipt(self, request: Request) -> Send:
+        message, count = request.message, len(request.message.events)
+        if message.publisher is None:
+            ticks = tuple(request.first_tick + i * STEP for i in range(count))
+        else:
+            ticks = self.publishers[message.publisher].ticks(message.sequence, count)
+        return Send(request.client, Receipt(message.request, self.name, ticks))
+
+    def _refuse_all(self, requests: list[Request]) -> list[Effect]:
+        """No room: nothing was written, so everything that waits is refused, in order."""
+        refused = [*requests, *self.waiting]
+        self.waiting.clear()
+        self.pending_count = 0
+        self._accepted.clear()
+        return [
+            refuse(request.client, request.message, "the broker's disk is full")
+            for request in refused
+        ]
+
+    # --- silence --------------------------------------------------------------------------------
+
+    def _promise_silence(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
+        """Settle the ticks up to the clock, or as far as was asked for, as silence."""
+        if self.writing or self.waiting:
+            return [], []
+        skew_end = min(now + self.timing.clock_skew_max, INSTANT_MAX) << PUBEND_BITS
+        end = max(min(now, INSTANT_MAX) << PUBEND_BITS, min(self._wanted_end, skew_end))
+        if end <= self.end:
+            return [], []
+        if end > self.promise:
+            if self._promising:
+                return [], []
+            self._promising = end + (self.timing.promise_step << PUBEND_BITS)
+            fact = Put(PROMISES, self.name, self._promising.to_bytes(8, "little"))
+            done, failed = Persisted(self.name, 0), Persisted(self.name, 0, ok=False)
+            return [Persist((fact,), (Tell(done),), (Tell(failed),))], []
+        knowledge = Knowledge(self.name, Span(self.end, end))
+        self.end = end
+        self._silence_due = Instant(now + self.timing.idle_silence)
+        return [], [knowledge]
+
+    def _promised(self, now: Instant, *, ok: bool) -> tuple[list[Effect], list[Knowledge]]:
+        promised, self._promising = self._promising, 0
+        if not ok:
+            return [], []  # no room: the next idle moment tries again
+        self.promise = max(self.promise, promised)
+        return self._promise_silence(now)
+
+    # --- curiosity and acknowledgements ---------------------------------------------------------
+
+    def receive_nack(self, nack: Nack, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
+        """Answer from the log: what is final, what is an event, and that all else is silent."""
+        answers: list[Knowledge] = []
+        for span in nack.spans:
+            answers += self._answer(span)
+            self._wanted_end = max(self._wanted_end, span.end)
+        self._expect_after = self.timing.ack_expected
+        effects, knowledge = list[Effect](), list[Knowledge]()
+        if self._wanted_end > self.end:
+            effects, knowledge = self._promise_silence(now)
+        return effects, answers + knowledge
+
+    def _answer(self, span: Span) -> list[Knowledge]:
+        end = min(span.end, self.end)
+        if span.start >= end:
+            return []
+        start = max(span.start, self.released)
+        answers = []
+        if span.start < start:
+            done = Span(span.start, min(start, end))
+            answers = [Knowledge(self.name, done, final_below=done.end, requested=True)]
+        if start < end:
+            ticks, events = self.store.scan(self.stream, start, end)
+            following = self.store.scan(self.stream, ticks[-1] + 1, end)[0] if ticks else []
+            end = following[0] if following else end  # more than fits is asked for again
+            batch = EventBatch.join(events)
+            answers.append(
+                Knowledge(self.name, Span(start, end), tuple(ticks), batch, requested=True)
+            )
+        return answers
+
+    def acknowledge(self, tick: int, now: Instant) -> None:
+        """Everyone below needs nothing before `tick` any more."""
+        if tick > self.acked:
+            self.acked = min(tick, self.end)
+            self._expect_after = self.timing.ack_expected
+            if self.acked >= self.newest:
+                self._expect_due = None
+            if self._release_due is None:
+                self._release_due = Instant(now + self.timing.release_delay)
+
+    def _expect(self, now: Instant) -> None:
+        if self._expect_due is None and self.acked < self.newest:
+            self._expect_due = Instant(now + self._expect_after)
+            self._expect_tick = self.newest
+
+    def _release(self) -> list[Effect]:
+        """Give the space of acknowledged events back."""
+        self._release_due = None
+        if self.acked <= self.released:
+            return []
+        self.released = self.acked
+        return [Persist((Chop(self.stream, self.released),))]
+
+    def fire(self, now: Instant) -> tuple[list[Effect], list[Knowledge], int]:
+        """What is due: effects, knowledge, and the tick whose acknowledgement is overdue or 0."""
+        effects, knowledge, expected = list[Effect](), list[Knowledge](), 0
+        if self._release_due is not None and self._release_due <= now:
+            effects += self._release()
+        if self._silence_due <= now:
+            self._silence_due = Instant(now + self.timing.idle_silence)
+            more, knowledge = self._promise_silence(now)
+            effects += more
+        if self._expect_due is not None and self._expect_due <= now:
+            self._expect_due = None
+            expected = self._expect_tick
+            self._expect_after = min(self._expect_after * 2, self.timing.ack_expected_longest)
+            self._expect(now)
+        return effects, knowledge, expected
+
+    def check(self) -> None:
+        assert self.released <= self.acked <= self.end, "I1"
+        counts = [len(request.events) for request in (*self.waiting, *self.writing)]
+        assert self.pending_count == sum(counts)
+        longest = max(counts, default=0)
+        assert self.pending_count <= max(self.timing.publish_pending_max, longest), "I3"
+        assert not self.waiting or self.writing, "what waits, waits for a write"
+
+
+def refuse(client: ClientName, message: Publish, problem: str, *, retry: bool = True) -> Send:
+    remedy = "Publish the same events again later." if retry else "Use fewer names of publishers."
+    return Send(client, Refused(message.request, problem, remedy, retry))

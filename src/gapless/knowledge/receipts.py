@@ -1,0 +1,61 @@
+"""Receipts: what a pubend remembers of its named publishers, so that a retry never publishes twice.
+
+Theory of operation
+    A named publisher numbers its events 0, 1, 2, … without holes. For each the pubend keeps the
+    next number it expects and, for the newest runs of publications, the tick of their first event:
+    the events of a run have ticks one pubend step apart, so a run is three numbers. The memory is
+    written in the same commit as the events, so it is right after any crash. A number that was
+    published before is a repeat and gets its first tick again, or -1 if its run is forgotten; a
+    number beyond the next is refused, because what is missing in between might still be retried.
+
+Invariants
+    I1  runs ascend and do not overlap; the last ends at `next`; at most `receipts_max` of them
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from gapless.core.ticks import PUBEND_BITS
+
+RUN = struct.Struct("<qqq")
+STEP = 1 << PUBEND_BITS
+"""From one tick of a pubend to its next."""
+
+
+@dataclass(slots=True)
+class Publisher:
+    """What is durable of one named publisher: the next number, and its newest runs."""
+
+    next: int = 0
+    runs: list[tuple[int, int, int]] = field(default_factory=list)  # first number, end, first tick
+
+    def publish(self, sequence: int, count: int, tick: int, runs_max: int) -> None:
+        """Remember that `count` events from `sequence` on stand at `tick` and after."""
+        assert sequence == self.next
+        last = self.runs[-1] if self.runs else None
+        if last and last[2] + (sequence - last[0]) * STEP == tick:
+            self.runs[-1] = (last[0], sequence + count, last[2])
+        else:
+            self.runs.append((sequence, sequence + count, tick))
+        del self.runs[:-runs_max]
+        self.next = sequence + count
+
+    def ticks(self, sequence: int, count: int) -> tuple[int, ...]:
+        """The ticks that these numbers got; -1 where that is forgotten."""
+        return tuple(map(self._tick, range(sequence, sequence + count)))
+
+    def _tick(self, number: int) -> int:
+        for first, end, tick in reversed(self.runs):
+            if first <= number < end:
+                return tick + (number - first) * STEP
+        return -1
+
+    def encode(self) -> bytes:
+        return b"".join([RUN.pack(self.next, 0, 0), *(RUN.pack(*run) for run in self.runs)])
+
+    @classmethod
+    def decode(cls, fact: bytes) -> Publisher:
+        (following, _, _), *runs = RUN.iter_unpack(fact)
+        return cls(following, list(runs))

@@ -1,0 +1,139 @@
+"""KnowledgeStream: what one broker knows of one pubend's time line, as runs.
+
+Theory of operation
+    Of each tick we know nothing, or that it carries an event, or that it is silent. Knowledge
+    joins: it may come late, twice, split or shuffled, and the outcome is the same. A stream may
+    forget: below `base` everything is forgotten for good, and an overfull stream forgets one end.
+    Silence is whatever is known and not an event, so a batch with its silences is one run.
+
+Invariants (checked by `check`)
+    I1  ticks of events ascend, and each is known
+    I2  nothing below `base` is known
+
+Source: DSN 2002, sec. 2.1 (accumulation and forgetting). Deviation: FINAL and SILENCE are one
+state, as there; an event learnt at a tick thought silent stays, because under changing
+subscriptions a tick may be filtered once and sent another time (the `Shadow` still objects).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from gapless.core.errors import ProtocolError
+from gapless.core.spans import SpanSet
+from gapless.core.ticks import TICK_MAX, Span
+from gapless.knowledge.lattice import Shadow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class KnowledgeStream:
+    """Known ticks and the events among them. See the module docstring."""
+
+    __slots__ = ("_events", "_shadow", "_ticks", "base", "known")
+
+    def __init__(self, base: int = 0, *, shadow: bool = False) -> None:
+        self.base = base
+        self.known = SpanSet()
+        self._ticks: list[int] = []
+        self._events: list[bytes] = []
+        self._shadow = Shadow() if shadow else None
+
+    def learn(self, span: Span, ticks: Sequence[int], events: Sequence[bytes]) -> list[Span]:
+        """Join what is said of `span`; return the parts that were unknown or silent before.
+
+        An event that differs from the one known at its tick is a `ProtocolError`; then nothing
+        has changed.
+        """
+        self._refuse_contradiction(ticks, events)
+        if self._shadow:
+            self._shadow.learn(span, ticks, events)
+        if span.end <= self.base:
+            return []
+        if span.start < self.base:
+            first = bisect_left(ticks, self.base)
+            span, ticks, events = Span(self.base, span.end), ticks[first:], events[first:]
+        fresh = list(self.known.missing(span))
+        if fresh == [span] and not (self._ticks and ticks and ticks[0] <= self._ticks[-1]):
+            self._ticks += ticks
+            self._events += events
+        elif ticks:
+            fresh = self._insert(fresh, ticks, events)
+        self.known.add(span)
+        return fresh
+
+    def settle(self, span: Span) -> None:
+        """Take `span` for known and eventless, whatever it was: it is not needed any more."""
+        if span.end > self.base:
+            self.known.add(Span(max(span.start, self.base), span.end))
+
+    def _refuse_contradiction(self, ticks: Sequence[int], events: Sequence[bytes]) -> None:
+        if not self._ticks or not ticks or ticks[0] > self._ticks[-1]:
+            return
+        for tick, event in zip(ticks, events, strict=True):
+            place = bisect_left(self._ticks, tick)
+            known = place < len(self._ticks) and self._ticks[place] == tick
+            if known and self._events[place] != event:
+                raise ProtocolError(f"two different events at tick {tick}")
+
+    def _insert(
+        self, fresh: list[Span], ticks: Sequence[int], events: Sequence[bytes]
+    ) -> list[Span]:
+        """Put events among those known; ticks thought silent that carry one are fresh too."""
+        widened = SpanSet(fresh)
+        for tick, event in zip(ticks, events, strict=True):
+            place = bisect_left(self._ticks, tick)
+            if place == len(self._ticks) or self._ticks[place] != tick:
+                self._ticks.insert(place, tick)
+                self._events.insert(place, event)
+                widened.add(Span(tick, tick + 1))
+        return list(widened)
+
+    def events_in(self, span: Span) -> tuple[list[int], list[bytes]]:
+        """The events known in `span`: their ticks and themselves."""
+        low, high = bisect_left(self._ticks, span.start), bisect_left(self._ticks, span.end)
+        return self._ticks[low:high], self._events[low:high]
+
+    @property
+    def event_count(self) -> int:
+        return len(self._ticks)
+
+    @property
+    def end(self) -> int:
+        """One past the last known tick, or `base` if nothing is known."""
+        return self.known.end if self.known else self.base
+
+    def forget_below(self, tick: int) -> None:
+        """Let go of everything before `tick`, for good."""
+        if tick > self.base:
+            self.base = tick
+            self.known.remove_below(tick)
+            cut = bisect_left(self._ticks, tick)
+            del self._ticks[:cut]
+            del self._events[:cut]
+
+    def keep_newest(self, count: int) -> bool:
+        """Forget the oldest events beyond `count`, with all before them."""
+        if len(self._ticks) <= count:
+            return False
+        self.forget_below(self._ticks[len(self._ticks) - count - 1] + 1)
+        return True
+
+    def keep_oldest(self, count: int) -> bool:
+        """Forget the newest events beyond `count`, with all after them."""
+        if len(self._ticks) <= count:
+            return False
+        self.known.remove(Span(self._ticks[count], TICK_MAX + 1))
+        del self._ticks[count:]
+        del self._events[count:]
+        return True
+
+    def check(self) -> None:
+        self.known.check()
+        assert len(self._ticks) == len(self._events)
+        assert all(a < b for a, b in pairwise(self._ticks)), "I1"
+        assert all(tick in self.known for tick in self._ticks), "I1"
+        assert not self.known or self.known.start >= self.base, "I2"

@@ -1,0 +1,165 @@
+"""Subend: one pubend's stream, turned into gapless in-order delivery at one broker.
+
+Theory of operation
+    `horizon` is the doubt horizon: the first tick not yet known. All before it may be taken, in
+    order; what lies beyond waits. A gap is something unknown before something seen. One that
+    outlasts `gap_patience` is asked for, and again after `nack_repeat`, doubling while nothing
+    comes. Whoever uses a subend takes what is settled when it suits him (`take`); what waits is
+    bounded: beyond `waiting_events_max` the newest is let go of, and asked for when there is room.
+
+Invariants (checked by `check`)
+    I1  taken <= horizon <= seen; none of them moves back
+    I2  at most `waiting_events_max` events wait
+    I3  while something seen is unknown, there is a deadline
+
+Source: DSN 2002, sec. 2.3 (subends, doubt horizon); PROTOCOLS A6.
+Deviation: `horizon` is exclusive, the first tick still in doubt.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from gapless.core.broker_messages import Knowledge, Nack
+from gapless.core.identity import Instant
+from gapless.core.spans import SpanSet
+from gapless.core.ticks import Span
+from gapless.knowledge.stream import KnowledgeStream
+
+if TYPE_CHECKING:
+    from gapless.core.identity import PubendName
+    from gapless.knowledge.timing import Timing
+
+
+class Settled(NamedTuple):
+    """What was taken: events by tick, and spans that are lost; all else is silence."""
+
+    ticks: list[int]
+    events: list[bytes]
+    lost: list[tuple[PubendName, Span]]
+
+
+class Subend:
+    """The receiving end of one pubend. Sans-IO: see the module docstring."""
+
+    def __init__(
+        self, pubend: PubendName, start: int, timing: Timing, *, shadow: bool = False
+    ) -> None:
+        self.pubend = pubend
+        self.timing = timing
+        self.stream = KnowledgeStream(start, shadow=shadow)
+        self.taken = start
+        self.horizon = start
+        self.seen = start
+        self._lost = SpanSet()
+        self._young: deque[tuple[Instant, Span]] = deque()  # gaps not yet asked for, by when
+        self._asked = SpanSet()  # asked for at least once, or waiting for room
+        self._out = SpanSet()  # the last question: when it is answered, the next follows
+        self._repeat_due: Instant | None = None
+        self._repeat_after = timing.nack_repeat
+
+    @property
+    def deadline(self) -> Instant | None:
+        due = [self._young[0][0]] if self._young else []
+        if self._repeat_due is not None:
+            due.append(self._repeat_due)
+        return min(due, default=None)
+
+    def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Nack]:
+        """Learn; the horizon moves as far as nothing is in doubt."""
+        span = knowledge.span
+        final = min(max(knowledge.final_below, span.start), span.end)
+        lost = min(max(knowledge.lost_below, final), span.end)
+        if lost > span.start:
+            self.stream.settle(Span(span.start, lost))
+        if lost > max(final, self.horizon):
+            self._lost.add(Span(max(final, self.horizon), lost))
+        if lost < span.end:
+            rest = Span(lost, span.end)
+            self.stream.learn(rest, knowledge.ticks, knowledge.events.events)
+        if span.start > self.seen:
+            gap = Span(self.seen, span.start)
+            self._young.append((Instant(now + self.timing.gap_patience), gap))
+        self.seen = max(self.seen, span.end)
+        if self.stream.keep_oldest(self.timing.waiting_events_max):
+            self._asked.add(Span(self.stream.end, self.seen))
+        before, self.horizon = self.horizon, self.stream.known.first_missing(self.horizon)
+        return self._ask_on(now, moved=self.horizon > before)
+
+    def take(self, through: int, now: Instant) -> Settled:
+        """Everything settled before `through`, which is at most the horizon; it is gone then."""
+        assert self.taken <= through <= self.horizon
+        if through == self.taken:
+            return Settled([], [], [])
+        span = Span(self.taken, through)
+        ticks, events = self.stream.events_in(span)
+        lost = [(self.pubend, each) for each in self._lost.within(span)]
+        self.taken = through
+        self.stream.forget_below(through)
+        self._lost.remove_below(through)
+        if self._asked:  # there is room again
+            self._repeat_due = Instant(now + self.timing.gap_patience)
+        return Settled(ticks, events, lost)
+
+    def expect(self, tick: int, now: Instant) -> list[Nack]:
+        """Everything before `tick` should be here: ask at once for what is not."""
+        self.seen = max(self.seen, tick)
+        return self._ask(list(self._doubts(tick)), now)
+
+    def fire(self, now: Instant) -> list[Nack]:
+        """Ask for gaps that have lasted too long."""
+        spans: list[Span] = []
+        while self._young and self._young[0][0] <= now:
+            _, gap = self._young.popleft()
+            spans += self.stream.known.missing(gap)
+        nacks = self._ask([span for span in spans if span.end > self.horizon], now)
+        if self._repeat_due is not None and self._repeat_due <= now:
+            self._repeat_due = None
+            self._repeat_after = min(self._repeat_after * 2, self.timing.nack_repeat_longest)
+            nacks += self._ask([], now)
+        return nacks
+
+    def _doubts(self, end: int) -> SpanSet:
+        if end <= self.horizon:
+            return SpanSet()
+        return SpanSet(self.stream.known.missing(Span(self.horizon, end)))
+
+    def _ask_on(self, now: Instant, *, moved: bool) -> list[Nack]:
+        """After something was learnt: drop answered questions, and ask the next ones."""
+        if not self._asked:
+            return []
+        self._asked.remove_below(self.horizon)
+        if moved:
+            self._repeat_after = self.timing.nack_repeat
+        if self._out and not any(any(self.stream.known.missing(span)) for span in self._out):
+            self._out.clear()
+            return self._ask([], now)
+        if self._asked and self._repeat_due is None:
+            self._repeat_due = Instant(now + self._repeat_after)
+        return []
+
+    def _ask(self, spans: list[Span], now: Instant) -> list[Nack]:
+        """Ask for these and for what was asked before and is still unknown, lowest first."""
+        self._asked.update(spans)
+        open_spans = [part for span in self._asked for part in self.stream.known.missing(span)]
+        self._asked = SpanSet(open_spans)
+        self._asked.remove_below(self.horizon)
+        if not self._asked:
+            self._repeat_due = None
+            self._repeat_after = self.timing.nack_repeat
+            return []
+        self._repeat_due = Instant(now + self._repeat_after)
+        full = self.stream.event_count >= self.timing.waiting_events_max
+        end = self.stream.end if full else self.seen
+        chosen = [span for span in self._asked if span.start < end]
+        chosen = chosen[: self.timing.nack_spans_max]
+        self._out = SpanSet(chosen)
+        return [Nack(self.pubend, tuple(chosen))] if chosen else []
+
+    def check(self) -> None:
+        self.stream.check()
+        assert self.taken <= self.horizon <= self.seen, "I1"
+        assert self.stream.event_count <= self.timing.waiting_events_max, "I2"
+        doubt = self.horizon < self.seen and any(self._doubts(self.seen))
+        assert not doubt or self.deadline is not None, "I3"

@@ -1,0 +1,113 @@
+"""All limits and timers of a broker, in one place.
+
+Every queue, cache and table has a bound named `*_max` here, and its docstring says what happens
+there. Times are whole microseconds. `Config()` is what a broker uses unless told otherwise; the
+simulator draws others from its seed.
+
+Source: PROTOCOLS, "default parameters" (most are those of Open Liberty's messaging engine).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from gapless.core.errors import UsageError
+
+MILLISECOND = 1_000
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Limits and timers; see each field."""
+
+    gap_patience: int = 200 * MILLISECOND
+    """How long a subscriber-hosting broker waits for a gap to close by itself before it nacks."""
+
+    nack_repeat: int = 1 * SECOND
+    """When to repeat an unanswered nack; doubles each time up to `nack_repeat_longest`."""
+
+    nack_repeat_longest: int = 60 * SECOND
+
+    nack_forget: int = 500 * MILLISECOND
+    """For how long a relay holds back a repeated nack for ticks it has asked for already.
+    Must be less than `nack_repeat`, or a repeated nack would never pass."""
+
+    ack_delay: int = 200 * MILLISECOND
+    """How long a broker gathers acknowledgements before it sends one upstream."""
+
+    ack_expected: int = 3 * SECOND
+    """How long a pubend waits for the acknowledgement of its oldest event before it asks for it;
+    doubles while nothing is heard, up to `ack_expected_longest`."""
+
+    ack_expected_longest: int = 48 * SECOND
+
+    idle_silence: int = 500 * MILLISECOND
+    """An idle pubend says so this often, so that the horizons below it move on."""
+
+    silence_flush: int = 1 * SECOND
+    """How long a relay may keep silence to itself, hoping to send it along with an event."""
+
+    promise_step: int = 1 * SECOND
+    """A pubend persists how far it may promise silence this much ahead of need, so that it need
+    not write for each promise."""
+
+    clock_skew_max: int = 24 * 3_600 * SECOND
+    """How far ahead of its own clock a pubend promises silence when it is asked to, so that a
+    total order does not wait for the slowest clock. Beyond it the order waits."""
+
+    start_repeat: int = 1 * SECOND
+    """How often a subscriber-hosting broker asks again where a pubend stands."""
+
+    heartbeat: int = 1 * SECOND
+    """How often brokers that share a link prove that they live."""
+
+    dead_after: int = 3 * SECOND
+    """A neighbour that was not heard for this long counts as dead until it is heard again."""
+
+    cache_events_max: int = 1_000
+    """Events a broker caches per pubend for retransmission; beyond it the oldest are forgotten
+    and a nack for them goes further up."""
+
+    release_delay: int = 500 * MILLISECOND
+    """How long a pubend gathers acknowledged events before it gives their space back."""
+
+    past_window: int = 2 * SECOND
+    """For how long acknowledged events stay cached, for subscribers that come late."""
+
+    waiting_events_max: int = 10_000
+    """Events that wait behind a gap, per pubend; beyond it newer ones are not taken in, and are
+    asked for again when the gap has closed."""
+
+    publish_pending_max: int = 10_000
+    """Events accepted by a pubend and not yet durable; beyond it a publication is refused and may
+    be tried again."""
+
+    batch_events_max: int = 1_000
+    """Events in one message or one write; more go into several."""
+
+    publishers_max: int = 10_000
+    """Named publishers a pubend remembers; beyond it a new name is refused."""
+
+    receipts_max: int = 64
+    """For each named publisher, how many of its newest runs of publications are remembered with
+    their ticks. An older repeat is still recognised, but answered without its tick."""
+
+    client_queue_max: int = 10_000
+    """Events sent to a client that it has not yet consumed; beyond it the subscription that
+    cannot keep up is ended with an error."""
+
+    subscriptions_max: int = 100_000
+    """Subscriptions at one broker; beyond it a new one is refused."""
+
+    nack_spans_max: int = 100
+    """Spans in one nack; the rest is asked for when these have come."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if getattr(self, each.name) <= 0:
+                raise UsageError(f"{each.name} must be above zero")
+        if self.nack_forget >= self.nack_repeat:
+            raise UsageError("nack_forget must be less than nack_repeat")
+        if self.dead_after <= self.heartbeat:
+            raise UsageError("dead_after must be more than heartbeat")

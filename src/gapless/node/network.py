@@ -1,0 +1,243 @@
+"""The network: which cells there are, how they are linked, who hosts what.
+
+Theory of operation
+    Cells form a tree. An inner cell may have several brokers that back each other up; a broker
+    that hosts pubends or subscribers is alone in its cell, because what it holds is held nowhere
+    else. For each pubend the tree is directed away from its host's cell: every other cell has one
+    neighbour *upstream*, towards the host, and the rest *downstream*. The same TOML file serves
+    a network of processes, one broker of it, and the simulator.
+
+Invariants (checked on construction)
+    I1  names are unique; links are mutual; the cells are one tree
+    I2  a hosting broker is alone in its cell; every pubend has a host in the network
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from gapless.core.errors import UsageError
+from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
+from gapless.core.ticks import PUBEND_COUNT_MAX
+
+Service = Literal["durable", "reliable", "multicast"]
+DEFAULT_LISTEN = "127.0.0.1:7117"
+
+
+@dataclass(frozen=True)
+class Broker:
+    """One broker of a cell, and the address it listens on."""
+
+    name: BrokerName
+    listen: str = DEFAULT_LISTEN
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A node of the routing tree."""
+
+    name: CellName
+    brokers: tuple[Broker, ...]
+    links: tuple[CellName, ...] = ()
+    subscribers: bool = False  # whether clients may subscribe here
+
+
+@dataclass(frozen=True)
+class Pubend:
+    """A publisher endpoint: the number makes its ticks unlike those of its topic's others."""
+
+    name: PubendName
+    topic: TopicName
+    number: int
+    host: BrokerName
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A named stream of events. `hosts`: for each of its pubends, the broker that has it."""
+
+    name: TopicName
+    hosts: tuple[BrokerName, ...]
+    service: Service = "durable"
+
+    @cached_property
+    def pubends(self) -> tuple[Pubend, ...]:
+        return tuple(
+            Pubend(PubendName(f"{self.name}/{number}"), self.name, number, host)
+            for number, host in enumerate(self.hosts)
+        )
+
+
+@dataclass(frozen=True)
+class Network:
+    """All cells and topics. Look-ups are by name; `Route` answers where things go."""
+
+    cells: tuple[Cell, ...]
+    topics: tuple[Topic, ...] = ()
+    name: str = "gapless"
+    _neighbours: dict[CellName, tuple[CellName, ...]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        links: dict[CellName, set[CellName]] = {cell.name: set() for cell in self.cells}
+        for cell in self.cells:
+            for other in cell.links:
+                if other not in links or other == cell.name:
+                    raise refuse(f"cell {cell.name!r} links to {other!r}, which is no other cell")
+                links[cell.name].add(other)
+                links[other].add(cell.name)
+        self._neighbours.update({name: tuple(sorted(others)) for name, others in links.items()})
+        edges = sum(map(len, links.values())) // 2
+        reached = self._reach(self.cells[0].name)
+        if len(reached) < len(self.cells) or edges != len(self.cells) - 1:
+            raise refuse(
+                f"{len(self.cells)} cells with {edges} links are no tree: "
+                f"from {self.cells[0].name!r} one reaches {len(reached)} cells"
+            )
+        self._check_hosts()
+
+    def _check_names(self) -> None:
+        if not self.cells:
+            raise refuse("a network needs at least one cell")
+        named: dict[str, list[str]] = {
+            "cell": [cell.name for cell in self.cells],
+            "broker": [broker.name for cell in self.cells for broker in cell.brokers],
+            "topic": [topic.name for topic in self.topics],
+        }
+        for what, names in named.items():
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice or not all(names):
+                raise refuse(f"every {what} needs a name of its own: {twice or 'one is empty'}")
+        for cell in self.cells:
+            if not cell.brokers:
+                raise refuse(f"cell {cell.name!r} has no broker")
+
+    def _check_hosts(self) -> None:
+        for cell in self.cells:
+            if cell.subscribers and len(cell.brokers) > 1:
+                raise refuse(f"cell {cell.name!r} hosts subscribers, so it must have one broker")
+        for topic in self.topics:
+            if not 1 <= len(topic.hosts) <= PUBEND_COUNT_MAX:
+                raise refuse(f"topic {topic.name!r} needs 1 to {PUBEND_COUNT_MAX} pubends")
+            for host in topic.hosts:
+                if host not in self.cell_of or len(self.cell_of[host].brokers) > 1:
+                    raise refuse(f"topic {topic.name!r}: {host!r} is no broker alone in its cell")
+
+    def _reach(self, start: CellName) -> set[CellName]:
+        reached, rest = {start}, [start]
+        while rest:
+            for other in self._neighbours[rest.pop()]:
+                if other not in reached:
+                    reached.add(other)
+                    rest.append(other)
+        return reached
+
+    @cached_property
+    def cell(self) -> dict[CellName, Cell]:
+        return {cell.name: cell for cell in self.cells}
+
+    @cached_property
+    def cell_of(self) -> dict[BrokerName, Cell]:
+        return {broker.name: cell for cell in self.cells for broker in cell.brokers}
+
+    @cached_property
+    def topic(self) -> dict[TopicName, Topic]:
+        return {topic.name: topic for topic in self.topics}
+
+    @cached_property
+    def pubends(self) -> dict[PubendName, Pubend]:
+        return {pubend.name: pubend for topic in self.topics for pubend in topic.pubends}
+
+    def neighbours(self, cell: CellName) -> tuple[CellName, ...]:
+        return self._neighbours[cell]
+
+    def members(self, cell: CellName) -> tuple[BrokerName, ...]:
+        return tuple(broker.name for broker in self.cell[cell].brokers)
+
+    def upstream(self, pubend: Pubend, cell: CellName) -> CellName | None:
+        """The neighbouring cell towards the pubend's host; None at the host's own cell."""
+        return self._hops.get((cell, self.cell_of[pubend.host].name))
+
+    def downstream(self, pubend: Pubend, cell: CellName) -> tuple[CellName, ...]:
+        """The neighbouring cells away from the host behind which there may be subscribers."""
+        above = self.upstream(pubend, cell)
+        return tuple(
+            other
+            for other in self._neighbours[cell]
+            if other != above and self._subscribed[cell, other]
+        )
+
+    @cached_property
+    def _hops(self) -> dict[tuple[CellName, CellName], CellName]:
+        """For each pair of cells: the neighbour of the first on the way to the second."""
+        hops: dict[tuple[CellName, CellName], CellName] = {}
+        for target in self._neighbours:
+            rest = [target]
+            while rest:
+                here = rest.pop()
+                for other in self._neighbours[here]:
+                    if other != target and (other, target) not in hops:
+                        hops[other, target] = here
+                        rest.append(other)
+        return hops
+
+    def next_hop(self, here: CellName, target: CellName) -> CellName:
+        return self._hops[here, target]
+
+    @cached_property
+    def _subscribed(self) -> dict[tuple[CellName, CellName], bool]:
+        """For each link, by direction: does any cell beyond it host subscribers?"""
+        answer: dict[tuple[CellName, CellName], bool] = {}
+        for here in self._neighbours:
+            for other in self._neighbours[here]:
+                beyond, rest, found = {here}, [other], False
+                while rest and not found:
+                    cell = rest.pop()
+                    beyond.add(cell)
+                    found = self.cell[cell].subscribers
+                    rest += [more for more in self._neighbours[cell] if more not in beyond]
+                answer[here, other] = found
+        return answer
+
+
+def refuse(problem: str) -> UsageError:
+    return UsageError(f"the network is not sound: {problem}", "Correct the network file.")
+
+
+def parse_network(text: str) -> Network:
+    """The network that a TOML file describes; `UsageError` says what is wrong with it."""
+    try:
+        read = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"the network file is not TOML: {error}", "Correct it there.") from None
+    try:
+        return Network(
+            cells=tuple(map(_cell, read.get("cell", []))),
+            topics=tuple(map(_topic, read.get("topic", []))),
+            name=str(read.get("network", {}).get("name", "gapless")),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise refuse(f"a field is missing or of the wrong type: {error}") from None
+
+
+def _cell(read: dict[str, Any]) -> Cell:
+    return Cell(
+        name=CellName(read["name"]),
+        brokers=tuple(
+            Broker(BrokerName(b["name"]), str(b.get("listen", DEFAULT_LISTEN)))
+            for b in read["brokers"]
+        ),
+        links=tuple(map(CellName, read.get("links", []))),
+        subscribers=bool(read.get("subscribers", False)),
+    )
+
+
+def _topic(read: dict[str, Any]) -> Topic:
+    return Topic(
+        name=TopicName(read["name"]),
+        hosts=tuple(map(BrokerName, read["pubends"])),
+        service=read.get("service", "durable"),
+    )

@@ -1,0 +1,235 @@
+"""Node: one broker as one pure machine. The same object runs in the broker and the simulator.
+
+Theory of operation
+    Every message has one place it goes to: `receive` is the only `match` over message kinds.
+    Deadlines merge into one. Time: the clock a driver passes in may jump. The node runs on a time
+    of its own that never goes back: where the clock does, it goes on from where it was.
+    A message that contradicts what we know is a `ProtocolError`, and nothing has changed.
+
+What a driver must do: carry out effects in order; hand a `Tell` back with `receive`; on a
+`Persist`, make the writes durable and then carry out `then`; call `fire` at `deadline`; drop the
+link of a peer whose message raised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.broker_messages import (
+    Ack,
+    AckExpected,
+    Knowledge,
+    Nack,
+    Sideways,
+    StartQuery,
+    StartReply,
+)
+from gapless.core.client_messages import Consumed, Publish, Subscribe, Unsubscribe
+from gapless.core.errors import ProtocolError
+from gapless.core.identity import BrokerName, ClientName, Instant
+from gapless.core.messages import Ping, Pong
+from gapless.knowledge.outgoing import SOURCE, Edge
+from gapless.knowledge.pubend import Persisted
+from gapless.node.clients import Clients
+from gapless.node.config import Config
+from gapless.node.edge import FilterEdge
+from gapless.node.parts import Parts
+from gapless.node.routing import Routing
+from gapless.node.statistics import statistics
+from gapless.node.streams import Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gapless.core.broker_messages import Routed
+    from gapless.core.effects import Effect
+    from gapless.core.events import Attributes, EventBatch
+    from gapless.core.identity import CellName, PeerName, PubendName
+    from gapless.core.messages import Message
+    from gapless.core.store import Store
+    from gapless.filters.filter import Filter
+    from gapless.node.network import Network
+
+
+class Node:
+    """One broker. See the module docstring for what its driver must do."""
+
+    def __init__(
+        self,
+        name: BrokerName,
+        network: Network,
+        store: Store,
+        now: Instant,
+        *,
+        attributes_of: Callable[[EventBatch], list[Attributes]],
+        config: Config | None = None,
+        filters: Mapping[CellName, Sequence[Filter]] | None = None,
+        parts: Parts | None = None,
+        shadow: bool = False,
+    ) -> None:
+        self.name = name
+        self.network = network
+        self.config = config or Config()
+        parts = parts or Parts()
+        self._last = now  # the driver's clock, last time
+        self._ahead = 0  # how far our time is ahead of it: the sum of its jumps back
+        edge = FilterEdge(filters, attributes_of) if filters else Edge()
+        self.routing = Routing(name, network, self.config, now)
+        self.subscribers = parts.subscribers(self.config, attributes_of)
+        self.streams = Streams(
+            name,
+            network,
+            self.config,
+            store,
+            self.routing,
+            self.subscribers,
+            edge,
+            parts,
+            now,
+            shadow=shadow,
+        )
+        self.clients = Clients(network, self.config, self.streams, self.subscribers)
+
+    # --- what the driver calls ------------------------------------------------------------------
+
+    def start(self, now: Instant) -> list[Effect]:
+        """Call once, first."""
+        return self.fire(now)
+
+    @property
+    def deadline(self) -> Instant | None:
+        """When to call `fire`, on the driver's clock."""
+        due = [each for each in (self.routing.deadline, self.streams.deadline) if each is not None]
+        return Instant(min(due) - self._ahead) if due else None
+
+    def fire(self, now: Instant) -> list[Effect]:
+        instant = self._time(now)
+        effects = self.routing.fire(instant) + self.streams.fire(instant)
+        return effects + self.clients.settle(instant)
+
+    def link_up(self, peer: PeerName, now: Instant) -> list[Effect]:
+        """A client has connected. For a broker this says nothing: its answers to pings do."""
+        self._time(now)
+        if peer not in self.network.cell_of:
+            self.subscribers.connect(ClientName(peer))
+        return []
+
+    def link_down(self, peer: PeerName, now: Instant) -> list[Effect]:
+        """A client is gone, with its subscriptions; or a link to a broker broke."""
+        instant = self._time(now)
+        if peer in self.network.cell_of:
+            self.routing.lose(peer, instant)
+            return []
+        return self.clients.disconnect(ClientName(peer))
+
+    def receive(self, sender: PeerName, message: Message, now: Instant) -> list[Effect]:
+        """Take a message in. `ProtocolError`: drop the sender's link; nothing has changed."""
+        instant = self._time(now)
+        if sender == self.name:
+            assert isinstance(message, Persisted)
+            return self.streams.persisted(message, instant) + self.clients.settle(instant)
+        if sender in self.network.cell_of:
+            effects = self._from_broker(BrokerName(sender), message, instant)
+        else:
+            effects = self._from_client(ClientName(sender), message, instant)
+        return effects + self.clients.settle(instant)
+
+    # --- each message has one place -------------------------------------------------------------
+
+    def _from_broker(self, sender: BrokerName, message: Message, now: Instant) -> list[Effect]:
+        if sender not in self.routing.peers:
+            raise ProtocolError(f"{sender!r} is no neighbour of {self.name!r}")
+        match message:
+            case Ping():
+                return self.routing.answer(sender, message)
+            case Pong():
+                self.routing.receive_pong(sender, now)
+                return []
+            case Sideways(cell=cell, message=inner):
+                return self._pass_on(sender, cell, inner, now)
+            case Knowledge() | Nack() | Ack() | AckExpected() | StartQuery() | StartReply():
+                return self._routed(sender, message, now)
+            case _:
+                raise ProtocolError(f"{type(message).__name__} is not for brokers")
+
+    def _routed(self, sender: BrokerName, message: Routed, now: Instant) -> list[Effect]:
+        relay = self.streams.relays.get(message.pubend)
+        if relay is None:
+            raise ProtocolError(f"no pubend is called {message.pubend!r}")
+        cell = self.network.cell_of[sender].name
+        from_above = cell in (relay.upstream, self.streams.cell.name)
+        from_below = cell in relay.outlets or cell == self.streams.cell.name
+        match message:
+            case Knowledge() if from_above and relay.upstream != SOURCE:
+                return self.streams.carry(relay.receive_knowledge(message, now), now)
+            case AckExpected(tick=tick) if from_above and relay.upstream != SOURCE:
+                return self.streams.carry(relay.receive_ack_expected(tick, now), now)
+            case StartReply() if from_above and relay.upstream != SOURCE:
+                return self.streams.receive_start_reply(message, now)
+            case Nack() if from_below:
+                asking = None if cell == self.streams.cell.name else cell
+                return self.streams.carry(relay.receive_nack(sender, asking, message, now), now)
+            case StartQuery() if from_below and message.cell in self.network.cell:
+                return self.streams.receive_start_query(message, now)
+            case Ack() if from_below and message.cell in relay.outlets:
+                return self._acknowledged(sender, message, now)
+            case _:
+                raise ProtocolError(
+                    f"{type(message).__name__} of {message.pubend!r} came the wrong way, "
+                    f"from {sender!r}"
+                )
+
+    def _acknowledged(self, sender: BrokerName, ack: Ack, now: Instant) -> list[Effect]:
+        relay = self.streams.relays[ack.pubend]
+        pubend = self.streams.pubends.get(ack.pubend)
+        if pubend is not None and ack.delivered > pubend.end:
+            raise ProtocolError(f"tick {ack.delivered} was acknowledged before it was sent")
+        effects = self.streams.carry(relay.receive_ack(ack, now), now)
+        if sender not in self.routing.siblings:
+            effects += self.routing.share(ack)
+        return effects
+
+    def _pass_on(
+        self, sender: BrokerName, cell: CellName, message: Routed, now: Instant
+    ) -> list[Effect]:
+        if sender not in self.routing.siblings or cell not in self.network.neighbours(
+            self.streams.cell.name
+        ):
+            raise ProtocolError(f"{sender!r} may not send {cell!r} anything by way of us")
+        return self.routing.send_direct(cell, message.pubend, message, now)
+
+    def _from_client(self, sender: ClientName, message: Message, now: Instant) -> list[Effect]:
+        if sender not in self.subscribers.clients:
+            raise ProtocolError(f"{sender!r} is not connected")
+        match message:
+            case Publish():
+                return self.clients.publish(sender, message, now)
+            case Subscribe():
+                return self.clients.subscribe(sender, message, now)
+            case Unsubscribe(subscription=number):
+                return self.clients.unsubscribe(sender, number)
+            case Consumed(count=count):
+                self.subscribers.consumed(sender, count)
+                return []
+            case _:
+                raise ProtocolError(f"{type(message).__name__} is not for clients")
+
+    # --- time, invariants, figures --------------------------------------------------------------
+
+    def _time(self, now: Instant) -> Instant:
+        """Our own time, which never goes back, for the driver's clock, which may."""
+        self._ahead += max(0, self._last - now)
+        self._last = now
+        return Instant(now + self._ahead)
+
+    def check(self) -> None:
+        self.streams.check()
+        self.subscribers.check()
+
+    def statistics(self) -> dict[str, object]:
+        return statistics(self.routing, self.clients)
+
+    def horizon(self, pubend: PubendName) -> int | None:
+        """Up to where everything of the pubend is settled here, if subscribers are hosted."""
+        subend = self.streams.subends.get(pubend)
+        return subend.horizon if subend else None

@@ -1,0 +1,98 @@
+"""Routing: which brokers are alive, and which member of a cell gets a message.
+
+Theory of operation
+    Neighbours ping each other every `heartbeat`. One counts as alive while its answers come: an
+    answer proves both directions of the link, so a link that is dead one way is dead for both.
+    Members of a cell back each other up without agreement: for each pubend, a sender picks a live
+    member by rendezvous hashing, so that pubends spread over the members and move only when the
+    live set changes. With no live link to a cell, a sibling is asked to pass the message on, once.
+    A nack is different: it goes to the sibling itself, which answers the one that asked.
+    A wrong choice costs a gap, never an event: gaps are repaired from below.
+
+Source: DSN 2002, fig. 1 (cells, link bundles); PROTOCOLS A8.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from gapless.core.broker_messages import Nack, Sideways
+from gapless.core.effects import Effect, Send
+from gapless.core.identity import BrokerName, Instant
+from gapless.core.messages import Ping, Pong
+
+if TYPE_CHECKING:
+    from gapless.core.broker_messages import Routed
+    from gapless.core.identity import CellName, PeerName
+    from gapless.node.config import Config
+    from gapless.node.network import Network
+
+
+class Routing:
+    """The neighbours of one broker, as it sees them."""
+
+    def __init__(self, name: BrokerName, network: Network, config: Config, now: Instant) -> None:
+        self.name = name
+        self.network = network
+        self.config = config
+        self.cell = network.cell_of[name].name
+        self.siblings = tuple(each for each in network.members(self.cell) if each != name)
+        beyond = [m for cell in network.neighbours(self.cell) for m in network.members(cell)]
+        self.peers = tuple(sorted({*self.siblings, *beyond}))
+        self.deadline: Instant | None = now if self.peers else None
+        self.failovers = 0
+        self.sideways = 0
+        self._answered = dict.fromkeys(self.peers, now)  # when each last proved alive
+        self._ping_number = 0
+
+    def is_live(self, peer: BrokerName, now: Instant) -> bool:
+        return now < self._answered[peer] + self.config.dead_after
+
+    def fire(self, now: Instant) -> list[Effect]:
+        if self.deadline is None or now < self.deadline:
+            return []
+        self.deadline = Instant(now + self.config.heartbeat)
+        self._ping_number += 1
+        return [Send(peer, Ping(self._ping_number)) for peer in self.peers]
+
+    def receive_pong(self, peer: PeerName, now: Instant) -> None:
+        if peer in self._answered:
+            self._answered[BrokerName(peer)] = now
+
+    def lose(self, peer: PeerName, now: Instant) -> None:
+        """A hint that the link to a neighbour broke: do not wait for the heartbeat."""
+        if peer in self._answered:
+            self._answered[BrokerName(peer)] = Instant(now - self.config.dead_after)
+
+    def send(self, cell: CellName, key: str, message: Routed, now: Instant) -> list[Effect]:
+        """Send to the member of a neighbouring cell that `key` picks, or by way of a sibling."""
+        member = self._pick(self.network.members(cell), key, now)
+        if member is not None:
+            return [Send(member, message)]
+        live = [sibling for sibling in self.siblings if self.is_live(sibling, now)]
+        if not live:
+            return []  # lost, as on a broken link; whoever needs it asks again
+        self.sideways += 1
+        sibling = live[self.sideways % len(live)]
+        return [Send(sibling, message if isinstance(message, Nack) else Sideways(cell, message))]
+
+    def send_direct(self, cell: CellName, key: str, message: Routed, now: Instant) -> list[Effect]:
+        """The same for a message that has come sideways: never sideways again."""
+        member = self._pick(self.network.members(cell), key, now)
+        return [] if member is None else [Send(member, message)]
+
+    def _pick(self, members: tuple[BrokerName, ...], key: str, now: Instant) -> BrokerName | None:
+        ranked = sorted(members, key=lambda member: (crc32(f"{key}|{member}".encode()), member))
+        for rank, member in enumerate(ranked):
+            if self.is_live(member, now):
+                self.failovers += rank > 0
+                return member
+        return None
+
+    def share(self, message: Routed) -> list[Effect]:
+        """Tell the siblings a fact that any of them may need."""
+        return [Send(sibling, message) for sibling in self.siblings]
+
+    def answer(self, peer: PeerName, ping: Ping) -> list[Effect]:
+        return [Send(peer, Pong(ping.number))]

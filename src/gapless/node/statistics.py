@@ -1,0 +1,45 @@
+"""What a node says about itself: plain figures by name, for status pages, metrics and checkers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gapless.node.clients import Clients
+    from gapless.node.routing import Routing
+
+
+def statistics(routing: Routing, clients: Clients) -> dict[str, object]:
+    streams, subscribers = clients.streams, clients.subscribers
+    pubends: dict[str, dict[str, int]] = {}
+    for name, relay in streams.relays.items():
+        figures = {
+            "cached_events": relay.stream.event_count,
+            "known_end": relay.stream.end,
+            "acked": relay.acked,
+            "nacks_sent": relay.nacks_sent,
+            "asking": sum(wanted.tick_count for _, wanted in relay.asking.values()),
+        }
+        if subend := streams.subends.get(name):
+            figures["horizon"] = subend.horizon
+            figures["in_doubt"] = subend.seen - subend.horizon
+            figures["waiting_events"] = subend.stream.event_count
+        if pubend := streams.pubends.get(name):
+            figures["end"] = pubend.end
+            figures["released"] = pubend.released
+            figures["pending_events"] = pubend.pending_count
+            figures["publishers"] = len(pubend.publishers)
+        pubends[name] = figures
+    return {
+        "broker": streams.name,
+        "cell": streams.cell.name,
+        "clients": len(subscribers.clients),
+        "subscriptions": subscribers.subscription_count,
+        "waiting_subscriptions": len(clients.waiting),
+        "delivered": subscribers.delivered,
+        "ended_slow": subscribers.ended_slow,
+        "failovers": routing.failovers,
+        "sideways": routing.sideways,
+        "merges": len(streams.merges),
+        "pubends": pubends,
+    }

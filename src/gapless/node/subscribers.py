@@ -1,0 +1,185 @@
+"""Subscribers: the clients connected here, their subscriptions, and what each is owed.
+
+Theory of operation
+    A batch that has become settled is matched once against all subscriptions of its topic and
+    order; each connection then gets one message with every event that any of its subscriptions
+    wants, each event once. A subscription counts from the position that the topic's streams have
+    when it is made: it gets everything that becomes settled after.
+    A client tells how much it has consumed. One that lets more than `client_queue_max` events
+    pile up loses the subscriptions that would add to it, with an error, and slows nobody else.
+
+Invariants (checked by `check`)
+    I1  a subscription is in the matcher of its topic and order, and nowhere else
+    I2  no client has more than `client_queue_max` events outstanding, or one batch if that is more
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gapless.core.client_messages import Deliveries, Ended, Lost
+from gapless.core.effects import Effect, Send
+from gapless.core.events import EventBatch
+from gapless.filters.matcher import Matcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.core.client_messages import Order
+    from gapless.core.events import Attributes
+    from gapless.core.identity import ClientName, PubendName, TopicName
+    from gapless.filters.filter import Filter
+    from gapless.knowledge.subend import Settled
+    from gapless.node.config import Config
+
+Key = tuple["ClientName", int]
+
+
+@dataclass(slots=True)
+class Client:
+    """One connection: its subscriptions by number, and how many events it has not consumed."""
+
+    subscriptions: dict[int, tuple[TopicName, Order]] = field(default_factory=dict)
+    outstanding: int = 0
+    through: dict[tuple[TopicName, PubendName | None], int] = field(default_factory=dict)
+
+
+class Subscribers:
+    """All subscriptions at one broker."""
+
+    def __init__(
+        self, config: Config, attributes_of: Callable[[EventBatch], list[Attributes]]
+    ) -> None:
+        self.config = config
+        self.attributes_of = attributes_of
+        self.clients: dict[ClientName, Client] = {}
+        self.matchers: dict[tuple[TopicName, Order], Matcher[Key]] = {}
+        self.delivered = 0
+        self.ended_slow = 0
+
+    @property
+    def subscription_count(self) -> int:
+        return sum(map(len, self.matchers.values()))
+
+    def connect(self, name: ClientName) -> None:
+        self.clients.setdefault(name, Client())
+
+    def disconnect(self, name: ClientName) -> None:
+        client = self.clients.pop(name, None)
+        for number, place in client.subscriptions.items() if client else ():
+            self._remove(place, (name, number))
+
+    def add(
+        self, name: ClientName, number: int, topic: TopicName, order: Order, condition: Filter
+    ) -> None:
+        place = (topic, order)
+        self.clients[name].subscriptions[number] = place
+        self.matchers.setdefault(place, Matcher()).add((name, number), condition)
+
+    def remove(self, name: ClientName, number: int) -> bool:
+        place = self.clients[name].subscriptions.pop(number, None)
+        if place is not None:
+            self._remove(place, (name, number))
+        return place is not None
+
+    def _remove(self, place: tuple[TopicName, Order], key: Key) -> None:
+        self.matchers[place].remove(key)
+        if not len(self.matchers[place]):
+            del self.matchers[place]
+
+    def wants(self, topic: TopicName, order: Order) -> bool:
+        return (topic, order) in self.matchers
+
+    def consumed(self, name: ClientName, count: int) -> None:
+        client = self.clients[name]
+        client.outstanding = max(0, client.outstanding - count)
+
+    def deliver(
+        self, topic: TopicName, pubend: PubendName | None, settled: Settled, through: int
+    ) -> list[Effect]:
+        """One message for each connection that wants something of a settled batch."""
+        matcher = self.matchers.get((topic, order_of(pubend)))
+        if matcher is None:
+            return []
+        effects = self._tell_lost(topic, pubend, settled)
+        if not settled.ticks:
+            return effects
+        batch = EventBatch.join(settled.events)
+        takers: dict[ClientName, dict[int, list[int]]] = {}
+        for index, (name, number) in matcher.match_batch(self.attributes_of(batch)):
+            takers.setdefault(name, {}).setdefault(index, []).append(number)
+        for name, wanted in sorted(takers.items()):
+            client = self.clients[name]
+            if client.outstanding and (
+                client.outstanding + len(wanted) > self.config.client_queue_max
+            ):
+                effects += self._end_slow(name, sorted(set().union(*wanted.values())))
+                continue
+            indices = sorted(wanted)
+            client.outstanding += len(indices)
+            self.delivered += len(indices)
+            client.through[topic, pubend] = through
+            ticks = tuple(settled.ticks[i] for i in indices)
+            numbers = tuple(tuple(sorted(wanted[i])) for i in indices)
+            message = Deliveries(topic, through, pubend, ticks, batch.pick(indices), numbers)
+            effects.append(Send(name, message))
+        return effects
+
+    def tell_position(
+        self, topic: TopicName, pubend: PubendName | None, through: int
+    ) -> list[Effect]:
+        """Tell those to whom nothing was delivered for a while that nothing matched."""
+        effects: list[Effect] = []
+        for name, _ in sorted(self._takers(topic, order_of(pubend)).items()):
+            client = self.clients[name]
+            if client.through.get((topic, pubend), 0) < through:
+                client.through[topic, pubend] = through
+                effects.append(Send(name, Deliveries(topic, through, pubend)))
+        return effects
+
+    def _takers(self, topic: TopicName, order: Order) -> dict[ClientName, tuple[int, ...]]:
+        """The subscriptions of a topic and order, by client."""
+        found: dict[ClientName, tuple[int, ...]] = {}
+        for name, client in self.clients.items():
+            numbers = [n for n, place in client.subscriptions.items() if place == (topic, order)]
+            if numbers:
+                found[name] = tuple(sorted(numbers))
+        return found
+
+    def _tell_lost(
+        self, topic: TopicName, pubend: PubendName | None, settled: Settled
+    ) -> list[Effect]:
+        if not settled.lost:
+            return []
+        takers = sorted(self._takers(topic, order_of(pubend)).items())
+        return [
+            Send(name, Lost(numbers, source, span))
+            for name, numbers in takers
+            for source, span in settled.lost
+        ]
+
+    def _end_slow(self, name: ClientName, numbers: list[int]) -> list[Effect]:
+        effects: list[Effect] = []
+        for number in numbers:
+            self.remove(name, number)
+            self.ended_slow += 1
+            problem = f"more than {self.config.client_queue_max} events were not consumed in time"
+            remedy = "Consume faster, or narrow the condition; then subscribe again."
+            effects.append(Send(name, Ended(number, problem, remedy)))
+        return effects
+
+    def check(self) -> None:
+        placed = {
+            (place, (name, number))
+            for name, client in self.clients.items()
+            for number, place in client.subscriptions.items()
+        }
+        assert all(key in self.matchers[place] for place, key in placed), "I1"
+        assert len(placed) == self.subscription_count, "I1"
+        limit = max(self.config.client_queue_max, self.config.waiting_events_max)
+        assert all(client.outstanding <= limit for client in self.clients.values()), "I2"
+
+
+def order_of(pubend: PubendName | None) -> Order:
+    return "total" if pubend is None else "publisher"
