@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +17,6 @@ def test_a_batch_gives_back_the_events_it_was_joined_from(events: list[bytes]) -
     assert list(batch) == events
     assert [batch[index] for index in range(len(batch))] == events
     assert [batch[index - len(events)] for index in range(len(events))] == events
-    assert batch.data == b"".join(events)
 
 
 @given(pieces.flatmap(lambda p: st.tuples(st.just(p), st.sets(st.integers(0, max(len(p) - 1, 0))))))
@@ -38,14 +36,3 @@ def test_an_index_outside_the_batch_is_an_error() -> None:
     for index in (2, -3):
         with pytest.raises(IndexError):
             batch[index]
-
-
-@pytest.mark.parametrize(
-    ("data", "ends"),
-    [(b"abc", (2,)), (b"abc", (4,)), (b"abc", ()), (b"abc", (2, 1, 3)), (b"abc", (-1, 3))],
-)
-def test_a_batch_whose_ends_do_not_fit_cannot_be_made(data: bytes, ends: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="batch"):
-        EventBatch(data, ends)
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.convert([data, ends], EventBatch)

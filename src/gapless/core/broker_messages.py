@@ -53,7 +53,7 @@ class Knowledge(Message, frozen=True):
         start = max(span.start, self.final_below, self.lost_below)
         if ticks and not (start <= ticks[0] and ticks[-1] < span.end):
             raise ValueError(f"events outside {span}, or among the final or the lost")
-        if any(ticks[i] >= ticks[i + 1] for i in range(len(ticks) - 1)):
+        if tuple(sorted(set(ticks))) != ticks:
             raise ValueError("the ticks of events must ascend")
 
 

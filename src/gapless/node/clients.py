@@ -13,10 +13,13 @@ from zlib import crc32
 
 from gapless.core.client_messages import Ended, Publish, Refused, Subscribe, Subscribed
 from gapless.core.effects import Effect, Send
-from gapless.core.errors import FilterError
+from gapless.core.errors import FilterError, WireError
 from gapless.filters.filter import Filter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.core.events import EventBatch
     from gapless.core.identity import ClientName, Instant
     from gapless.node.config import Config
     from gapless.node.network import Network
@@ -28,12 +31,18 @@ class Clients:
     """The requests of clients at one broker."""
 
     def __init__(
-        self, network: Network, config: Config, streams: Streams, subscribers: Subscribers
+        self,
+        network: Network,
+        config: Config,
+        streams: Streams,
+        subscribers: Subscribers,
+        check_events: Callable[[EventBatch], object],
     ) -> None:
         self.network = network
         self.config = config
         self.streams = streams
         self.subscribers = subscribers
+        self.check_events = check_events
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
 
     def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
@@ -45,6 +54,11 @@ class Clients:
             hosts = ", ".join(sorted(set(topic.hosts)))
             problem = f"topic {message.topic!r} is not published at this broker"
             return refuse(client, message, problem, f"Connect to one of: {hosts}.")
+        try:
+            self.check_events(message.events)
+        except WireError as error:
+            # Once stored, an event that nobody can read would stop everybody below.
+            return refuse(client, message, error.problem, "Encode the events as documented.")
         bound = here[crc32((message.publisher or client).encode()) % len(here)]
         return self.streams.pubends[bound.name].publish(client, message, now)
 

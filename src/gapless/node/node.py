@@ -8,7 +8,8 @@ Theory of operation
 
 What a driver must do: carry out effects in order; hand a `Tell` back with `receive`; on a
 `Persist`, make the writes durable and then carry out `then`; call `fire` at `deadline`; drop the
-link of a peer whose message raised.
+link of a peer whose message raised. It supplies what depends on the encoding of events: how to
+read the attributes of a batch, and how to check a batch that a client wants to publish.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Node:
         now: Instant,
         *,
         attributes_of: Callable[[EventBatch], list[Attributes]],
+        check_events: Callable[[EventBatch], object] | None = None,
         config: Config | None = None,
         filters: Mapping[CellName, Sequence[Filter]] | None = None,
         parts: Parts | None = None,
@@ -88,7 +90,8 @@ class Node:
             now,
             shadow=shadow,
         )
-        self.clients = Clients(network, self.config, self.streams, self.subscribers)
+        check_events = check_events or attributes_of
+        self.clients = Clients(network, self.config, self.streams, self.subscribers, check_events)
 
     # --- what the driver calls ------------------------------------------------------------------
 

@@ -1,0 +1,97 @@
+"""Messages as MessagePack: a map per message, told apart by its `kind`.
+
+Theory of operation
+    A `Codec` is made of the message types that one end understands. msgspec checks every field
+    while it decodes, and the message's own `__post_init__` checks the rest, so what comes out is
+    well formed. Two versions can talk because a field we do not know is skipped, a field the peer
+    does not know is filled from its default, and a kind we do not know becomes `Unknown`, a value
+    to count and to skip. Whether skipping is safe is what the protocol version says (`version`).
+
+Invariants
+    I1  `decode` returns a message or `Unknown`, or raises `WireError`; never anything else
+    I2  memory is bounded by the frame: msgspec refuses an array longer than the bytes that follow
+
+Cost
+    One call of msgspec; the slow path runs only for what it refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Union
+
+import msgspec
+
+from gapless.core.messages import Message
+from gapless.wire.framing import FRAME_BYTES_MAX, UNSEALED, seal
+from gapless.wire.refusal import MALFORMED, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gapless.wire.framing import Bytes
+
+KIND_LENGTH_MAX = 64
+"""The longest kind that is counted as unknown; a longer one is refused."""
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """A message of a kind that this end does not know: count it, skip it."""
+
+    kind: Annotated[str, msgspec.Meta(min_length=1, max_length=KIND_LENGTH_MAX)]
+
+
+class Codec:
+    """Encodes and decodes the messages of one kind of link."""
+
+    def __init__(self, *message_types: type[Message]) -> None:
+        assert message_types, "a codec needs message types"
+        assert all(issubclass(each, Message) for each in message_types), message_types
+        self._types = frozenset(message_types)
+        self._kinds = frozenset(each.__struct_config__.tag for each in message_types)
+        assert len(self._kinds) == len(self._types), "two message types share a kind"
+        # `Union[…]` of a tuple is how a union is made of types known at run time only.
+        self._decoder = msgspec.msgpack.Decoder(Union[message_types])  # noqa: UP007
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def encode(self, message: Message) -> bytes:
+        """The payload of one frame."""
+        assert type(message) in self._types, f"{message!r} is not of this codec"
+        return self._encoder.encode(message)
+
+    def encode_into(self, message: Message, buffer: bytearray) -> None:
+        """Append the payload to a buffer."""
+        assert type(message) in self._types, f"{message!r} is not of this codec"
+        self._encoder.encode_into(message, buffer, -1)
+
+    def frames(
+        self, messages: Iterable[Message], frame_bytes_max: int = FRAME_BYTES_MAX
+    ) -> bytearray:
+        """All messages, framed, in one buffer: ready for one write, each body copied once."""
+        buffer = bytearray()
+        for message in messages:
+            start = len(buffer)
+            buffer += UNSEALED
+            self.encode_into(message, buffer)
+            seal(buffer, start, frame_bytes_max)
+        return buffer
+
+    def decode(self, payload: Bytes) -> Message | Unknown:
+        """The message in the payload of a frame, or `Unknown`."""
+        try:
+            message: Message = self._decoder.decode(payload)
+        except MALFORMED as error:
+            return self._unknown(payload, error)
+        return message
+
+    def _unknown(self, payload: Bytes, error: Exception) -> Unknown:
+        """`Unknown`, if that was the only reason why msgspec refused; the error otherwise."""
+        try:
+            unknown = _unknown_decoder.decode(payload)
+        except MALFORMED:
+            raise refusal("a frame", error) from None
+        if unknown.kind in self._kinds:
+            raise refusal(f"a frame of kind '{unknown.kind}'", error) from None
+        return unknown
+
+
+_unknown_decoder = msgspec.msgpack.Decoder(Unknown)

@@ -1,0 +1,256 @@
+"""What is inside an encoded event: attributes, body, publisher, sequence.
+
+Theory of operation
+    A publisher encodes an event once, as a MessagePack array `[attributes, body, publisher,
+    sequence]`; the last two are left out together when there is no publisher name. From there on
+    it travels as those bytes. A reader takes from the front of the array what it needs and skips
+    the rest, so a relay that filters never touches a body, and a later version may append fields.
+    An event is let in once, by `check_events` at the broker that its publisher is linked to: whole,
+    and within all limits. Without that, a bad body would be found only by the subscribers.
+
+Invariants
+    I1  what `encode_event` makes passes `check_events` with the same limit
+    I2  what `check_events` passes decodes by every function here
+    I3  decoding raises `WireError` and nothing else, whatever the bytes; encoding raises
+        `EventError` and nothing else, whatever the attributes and the body hold
+
+Deviation: of a name that occurs twice in a map, the last value counts, as msgspec decodes it.
+`encode_event` cannot make such a map, and every decoder here agrees, so nothing is refused.
+
+Cost
+    `decode_attributes` is one msgspec call per event; decoding a whole batch in one call was no
+    faster, and it would not notice an event that runs over into the next.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import msgspec
+
+from gapless.core.errors import EventError, WireError
+from gapless.core.events import Event
+from gapless.core.identity import PublisherName
+from gapless.wire.refusal import MALFORMED, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gapless.core.events import Attributes, EventBatch, Value
+    from gapless.core.identity import PubendName, TopicName
+    from gapless.core.ticks import Tick
+    from gapless.wire.framing import Bytes
+
+EVENT_BYTES_MAX = 1024 * 1024
+"""The longest encoded event, unless configured otherwise."""
+
+ATTRIBUTE_COUNT_MAX = 256
+NAME_BYTES_MAX = 255
+"""The longest name of an attribute or a publisher, in UTF-8."""
+
+INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 63) - 1
+
+_Integer = Annotated[int, msgspec.Meta(ge=INTEGER_MIN, le=INTEGER_MAX)]
+_Attributes = dict[str, bool | _Integer | float | str]
+_KINDS = frozenset((bool, int, float, str))
+
+
+class Content(msgspec.Struct, frozen=True, array_like=True):
+    """A whole encoded event, read."""
+
+    attributes: _Attributes
+    body: bytes = b""
+    publisher: PublisherName | None = None
+    sequence: Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)] | None = None
+
+
+class _Head(msgspec.Struct, frozen=True, array_like=True):
+    attributes: _Attributes
+
+
+class _Body(msgspec.Struct, frozen=True, array_like=True):
+    attributes: msgspec.Raw
+    body: bytes = b""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_contents = msgspec.msgpack.Decoder(Content)
+_heads = msgspec.msgpack.Decoder(_Head)
+_bodies = msgspec.msgpack.Decoder(_Body)
+
+_Part = TypeVar("_Part")
+
+
+def encode_event(
+    attributes: Mapping[str, Value],
+    body: Bytes = b"",
+    publisher: PublisherName | None = None,
+    sequence: int | None = None,
+    *,
+    event_bytes_max: int = EVENT_BYTES_MAX,
+) -> bytes:
+    """The bytes of an event, made once by its publisher; `EventError` says what does not fit."""
+    for name, value in attributes.items():
+        if (
+            type(name) is not str
+            or type(value) not in _KINDS
+            or (type(value) is int and not INTEGER_MIN <= value <= INTEGER_MAX)
+        ):
+            raise _unfit(attributes)
+    if type(attributes) is not dict:
+        attributes = dict(attributes)
+    if type(body) is not bytes:
+        body = _as_bytes(body)
+    parts: tuple[object, ...] = (attributes, body)
+    if publisher is not None or sequence is not None:
+        parts = (attributes, body, *_origin(publisher, sequence))
+    try:
+        encoded = _encoder.encode(parts)
+    except UnicodeEncodeError:
+        raise _unfit(attributes) from None
+    if len(encoded) > event_bytes_max:
+        raise EventError(
+            f"the event has {len(encoded)} bytes, the limit is {event_bytes_max}",
+            "Put large bodies elsewhere and publish where they are, or raise event_bytes_max.",
+        )
+    # Names are inside what is not the body: if all that is short, so are they.
+    if "" in attributes or (
+        len(encoded) - len(body) > NAME_BYTES_MAX
+        and (len(attributes) > ATTRIBUTE_COUNT_MAX or _unfit_name(attributes))
+    ):
+        raise _unfit(attributes)
+    return encoded
+
+
+def decode_attributes(batch: EventBatch) -> list[Attributes]:
+    """The attributes of every event of a batch, without looking at anything behind them."""
+    try:
+        return [head.attributes for head in map(_heads.decode, batch)]
+    except MALFORMED:
+        raise _first_refusal(_heads, batch) from None
+
+
+def decode_body(encoded: Bytes) -> bytes:
+    """The body of one event, without looking at its attributes."""
+    return _decode(_bodies, encoded).body
+
+
+def decode_event(encoded: Bytes, topic: TopicName, pubend: PubendName, tick: Tick) -> Event:
+    """One whole event, with what its place in the stream says of it."""
+    content = _decode(_contents, encoded)
+    return Event(
+        content.attributes, content.body, topic, pubend, tick, content.publisher, content.sequence
+    )
+
+
+def check_events(batch: EventBatch, event_bytes_max: int = EVENT_BYTES_MAX) -> list[Content]:
+    """The contents of a publisher's batch, if every event is whole and within all limits."""
+    try:
+        contents = list(map(_contents.decode, batch))
+    except MALFORMED:
+        raise _first_refusal(_contents, batch) from None
+    if max(map(len, batch), default=0) > event_bytes_max:
+        raise WireError(f"an event is longer than {event_bytes_max} bytes")
+    for content in contents:
+        if len(content.attributes) > ATTRIBUTE_COUNT_MAX:
+            raise WireError(f"an event has more than {ATTRIBUTE_COUNT_MAX} attributes")
+        if (content.publisher is None) is not (content.sequence is None):
+            raise WireError("an event has a publisher without a sequence, or the reverse")
+    # Most batches repeat a few names: look at each once.
+    names = set[str]().union(*(content.attributes for content in contents))
+    names.update(content.publisher for content in contents if content.publisher is not None)
+    if unfit := _unfit_name(names):
+        raise WireError(f"an event has a name that is {unfit}")
+    return contents
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_Part], encoded: Bytes) -> _Part:
+    try:
+        return decoder.decode(encoded)
+    except MALFORMED as error:
+        raise refusal("an event", error) from None
+
+
+def _first_refusal(decoder: msgspec.msgpack.Decoder[_Part], batch: EventBatch) -> WireError:
+    """Why the first bad event of a batch is bad; there is one."""
+    for index, encoded in enumerate(batch):
+        try:
+            decoder.decode(encoded)
+        except MALFORMED as error:
+            return refusal(f"event {index} of a batch of {len(batch)}", error)
+    raise AssertionError("a batch was refused, but every event in it is good")
+
+
+def _as_bytes(body: object) -> bytes:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise EventError(f"the body is of type {_kind(body)}", "Encode it: a body is bytes.")
+
+
+def _origin(publisher: str | None, sequence: int | None) -> tuple[str, int]:
+    if (
+        type(publisher) is str
+        and type(sequence) is int
+        and 0 < len(publisher) <= NAME_BYTES_MAX
+        and publisher.isascii()
+        and 0 <= sequence <= INTEGER_MAX
+    ):
+        return publisher, sequence  # as nearly all are; the rest is slower, and exact
+    if publisher is None or sequence is None:
+        raise EventError(
+            "publisher and sequence go together", "Give both, or neither if a retry may repeat."
+        )
+    if unfit := _unfit_name((publisher,)):
+        raise EventError(f"the publisher's name {publisher!r:.80} is {unfit}", "Choose another.")
+    if type(sequence) is not int or not 0 <= sequence <= INTEGER_MAX:
+        raise EventError(f"the sequence {sequence!r:.80} is not in 0..2^63-1", "Count from 0 up.")
+    return publisher, sequence
+
+
+def _unfit(attributes: Mapping[str, Value]) -> EventError:
+    """Which attribute cannot be encoded, and why; there is one."""
+    if len(attributes) > ATTRIBUTE_COUNT_MAX:
+        return EventError(
+            f"the event has {len(attributes)} attributes, the limit is {ATTRIBUTE_COUNT_MAX}",
+            "Keep what filters ask for; put the rest into the body.",
+        )
+    for name, value in attributes.items():
+        if unfit := _unfit_name([name]):
+            return EventError(f"an attribute's name, {name!r:.80}, is {unfit}", "Choose another.")
+        if unfit := _unfit_value(value):
+            return EventError(f"attribute {name!r:.80} is {unfit}", _VALUE_REMEDY)
+    raise AssertionError("an event was refused, but every attribute of it is good")
+
+
+_VALUE_REMEDY = "Use bool, int, float or str, or leave it out for NULL (numpy: value.item())."
+
+
+def _unfit_value(value: object) -> str:
+    if type(value) is int:
+        return "" if INTEGER_MIN <= value <= INTEGER_MAX else "beyond 64 bits, signed"
+    if type(value) is str:
+        return "" if _is_unicode(value) else "text with half a surrogate pair, which has no UTF-8"
+    return "" if type(value) in _KINDS else f"of type {_kind(value)}"
+
+
+def _unfit_name(names: Iterable[object]) -> str:
+    """What is wrong with the first of these names that cannot be used; empty if all can."""
+    for name in names:
+        if type(name) is not str:
+            return f"of type {_kind(name)}, not str"
+        if not name:
+            return "empty"
+        if not name.isascii() and not _is_unicode(name):
+            return "text with half a surrogate pair, which has no UTF-8"
+        # No character takes more than four bytes.
+        if len(name) > NAME_BYTES_MAX // 4 and len(name.encode()) > NAME_BYTES_MAX:
+            return f"longer than {NAME_BYTES_MAX} bytes"
+    return ""
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
