@@ -1,0 +1,189 @@
+"""The disk volume: a journal of commits in segment files.
+
+Theory of operation
+    A commit is one frame, appended to the newest segment with one `pwrite` and one `fdatasync`
+    (`journal`). That frame is log and table alike: there is no second copy and no second sync.
+    Where records are is kept in memory (`extent`), and so are the tables, which are small by
+    contract. Opening replays the newest segment (`recovery`).
+
+    After a failed write or sync nobody knows what the disk holds: the volume takes no more commits
+    until it is opened again and recovered. The failed commit may then be there, whole, or not.
+
+Threads: any may call anything. Commits go one after the other; readers do not wait for syncs.
+Cost and comparison: docs/decisions/0006-log-volume.md, `python -m benchmarks storage`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gapless.core.errors import StorageError, StorageMissingError
+from gapless.storage.draft import Draft
+from gapless.storage.folder import Folder
+from gapless.storage.journal import Journal, storage_error
+from gapless.storage.reading import Reader
+from gapless.storage.segment import Segments, Sync
+from gapless.storage.volume import (
+    NO_BOUNDS,
+    SCAN_BYTES_MAX,
+    Bounds,
+    Limits,
+    Records,
+    Statistics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gapless.core.effects import Write
+
+SEGMENT_BYTES = 16 << 20
+
+
+class DiskVolume:
+    """A `Volume` in a folder of its own. See the module docstring."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        limits: Limits | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        sync: Sync | None = None,
+    ) -> None:
+        assert sys.byteorder == "little", "the format is little-endian and read in place"
+        self.limits = limits or Limits()
+        self._statistics = Statistics()
+        self._committing = threading.Lock()
+        sync = sync or Sync()
+        try:
+            self._folder = Folder(Path(path), sync)
+        except OSError as error:
+            raise storage_error(error, f"cannot open {path}") from error
+        salt = self._folder.salt
+        self._segments = Segments(self._folder.path, salt, sync, self._statistics)
+        self._reader = Reader(self._segments, salt)
+        self._journal = Journal(
+            self._folder, self._segments, self._reader, self.limits, segment_bytes
+        )
+        try:
+            self.recovery = self._journal.open()
+        except OSError as error:
+            self._release()
+            raise storage_error(error, f"cannot open {path}") from error
+        except BaseException:
+            self._release()
+            raise
+        self._reading = self._journal.reading
+        self._state = self._journal.state
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        error = self.commit_each([writes])[0]
+        if error:
+            raise error
+
+    def commit_each(self, commits: Sequence[Sequence[Write]]) -> list[StorageError | None]:
+        with self._committing:
+            self._check_open()
+            draft = Draft(self._state.facts, self.limits)
+            verdicts = draft.add_each(commits)
+            if draft.writes:
+                self._journal.commit(draft.writes, grows=draft.grows)
+                self._statistics.commits += 1
+            return verdicts
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def read(self, stream: str, index: int) -> bytes:
+        with self._reading:
+            bounds = self.bounds(stream)
+            for extent in self._state.catalogue.from_index(stream, index):
+                if bounds.start <= index and extent.first <= index:
+                    return self._reader.read(extent, index)
+                break
+        raise StorageMissingError(
+            f"{stream!r} has no record {index}; it is kept from {bounds.start} to {bounds.end}"
+        )
+
+    def scan(
+        self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES_MAX
+    ) -> Records:
+        found = Records([], [])
+        with self._reading:
+            start = max(start, self.bounds(stream).start)
+            for extent in self._state.catalogue.from_index(stream, start):
+                if extent.first >= end:
+                    break
+                bytes_max = self._reader.scan(extent, start, end, bytes_max, found)
+                if bytes_max < 0:
+                    break
+        return found
+
+    def bounds(self, stream: str) -> Bounds:
+        self._check_readable()
+        return self._state.facts.bounds.get(stream, NO_BOUNDS)
+
+    def streams(self) -> list[str]:
+        self._check_readable()
+        with self._reading:
+            return sorted(self._state.facts.bounds)
+
+    def get(self, table: str, key: str) -> bytes | None:
+        self._check_readable()
+        with self._reading:
+            return self._state.facts.tables.get(table, {}).get(key)
+
+    def items(self, table: str) -> Mapping[str, bytes]:
+        self._check_readable()
+        with self._reading:
+            return dict(sorted(self._state.facts.tables.get(table, {}).items()))
+
+    # --- the volume itself ---------------------------------------------------------------------
+
+    def statistics(self) -> Statistics:
+        with self._reading:
+            facts = self._state.facts
+            return replace(
+                self._statistics,
+                bytes_on_disk=self._segments.bytes_on_disk,
+                bytes_live=sum(self._state.catalogue.live_bytes.values()) + facts.table_bytes,
+                streams=len(facts.bounds),
+                facts=sum(map(len, facts.tables.values())),
+                sync_buckets=list(self._statistics.sync_buckets),
+            )
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        with self._committing, self._reading:
+            self._journal.check()
+
+    def close(self) -> None:
+        with self._committing, self._reading:
+            if self._journal.problem == "it is closed":
+                return
+            try:
+                if not self._journal.problem:
+                    self._folder.mark_closed(self._state.sequence)
+            except OSError as error:
+                raise storage_error(error, f"cannot close {self._folder.path} in order") from error
+            finally:
+                self._journal.problem = "it is closed"
+                self._release()
+
+    def _release(self) -> None:
+        self._segments.close()
+        self._folder.release()
+
+    def _check_open(self) -> None:
+        if self._journal.problem:
+            raise StorageError(f"{self._folder.path} takes no commit: {self._journal.problem}")
+
+    def _check_readable(self) -> None:
+        if self._journal.problem == "it is closed":
+            raise StorageError(f"{self._folder.path} cannot be read: it is closed")

@@ -1,0 +1,190 @@
+"""Facts and drafts: what a volume knows of itself, and the check that a commit may change it.
+
+Theory of operation
+    `Facts` are the bounds of every stream and the content of every table, in memory. A `Draft`
+    collects the writes of one commit: `add` takes a group of writes whole or refuses it whole,
+    looking at the facts as earlier groups of the same draft would leave them. Nothing changes
+    until the volume has made the draft durable and calls `Facts.apply`.
+
+Cost: a few C-speed passes over the indices of an append, no Python step per record.
+"""
+
+from __future__ import annotations
+
+from operator import lt
+from typing import TYPE_CHECKING
+
+from gapless.core.effects import Append, Chop, Delete, Put
+from gapless.core.errors import StorageError, StorageFullError, StorageRefusedError
+from gapless.core.ticks import TICK_MAX
+from gapless.storage.volume import NO_BOUNDS, Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gapless.core.effects import Write
+    from gapless.storage.volume import Limits
+
+
+class Facts:
+    """Bounds of streams and content of tables."""
+
+    __slots__ = ("bounds", "table_bytes", "tables")
+
+    def __init__(self) -> None:
+        self.bounds: dict[str, Bounds] = {}
+        self.tables: dict[str, dict[str, bytes]] = {}
+        self.table_bytes = 0
+
+    def copy(self) -> Facts:
+        copy = Facts()
+        copy.bounds = dict(self.bounds)
+        copy.tables = {name: dict(table) for name, table in self.tables.items()}
+        copy.table_bytes = self.table_bytes
+        return copy
+
+    def extend(self, stream: str, end: int) -> None:
+        start, old_end = self.bounds.get(stream, NO_BOUNDS)
+        self.bounds[stream] = Bounds(start, max(old_end, end))
+
+    def chop(self, stream: str, index: int) -> None:
+        self.bounds[stream] = chopped(self.bounds.get(stream, NO_BOUNDS), index)
+
+    def put(self, table: str, key: str, value: bytes) -> None:
+        self.delete(table, key)
+        self.tables.setdefault(table, {})[key] = value
+        self.table_bytes += len(key) + len(value)
+
+    def delete(self, table: str, key: str) -> None:
+        value = self.tables.get(table, {}).pop(key, None)
+        if value is not None:
+            self.table_bytes -= len(key) + len(value)
+
+    def apply(self, write: Write) -> None:
+        match write:
+            case Append(stream, indices, _):
+                if indices:
+                    self.extend(stream, indices[-1] + 1)
+            case Chop(stream, index):
+                self.chop(stream, index)
+            case Put(table, key, value):
+                self.put(table, key, value)
+            case Delete(table, key):
+                self.delete(table, key)
+
+
+def chopped(bounds: Bounds, index: int) -> Bounds:
+    start = max(bounds.start, index)
+    return Bounds(start, max(bounds.end, start))
+
+
+class Draft:
+    """The writes of one commit, each checked against what will be there before it."""
+
+    __slots__ = ("_bounds", "_facts", "_limits", "_table_bytes", "bytes", "grows", "writes")
+
+    def __init__(self, facts: Facts, limits: Limits) -> None:
+        self._facts = facts
+        self._limits = limits
+        self._bounds: dict[str, Bounds] = {}
+        self._table_bytes = facts.table_bytes
+        self.writes: list[Write] = []
+        self.bytes = 0
+        self.grows = False  # does it hold anything but chops and deletes?
+
+    def add_each(self, commits: Sequence[Sequence[Write]]) -> list[StorageError | None]:
+        """Take every one that may be taken; for each its error, or None."""
+        verdicts: list[StorageError | None] = []
+        for writes in commits:
+            try:
+                self.add(writes)
+                verdicts.append(None)
+            except StorageError as error:
+                verdicts.append(error)
+        return verdicts
+
+    def add(self, writes: Sequence[Write]) -> None:
+        """Take all of `writes`, or raise and take none."""
+        bounds = dict[str, Bounds]()
+        size = fact_bytes = 0
+        grows = False
+        for write in writes:
+            match write:
+                case Append(stream, indices, _):
+                    self._check_name(stream, "stream")
+                    old = bounds.get(stream) or self._bounds_of(stream)
+                    size += self._check_records(write, old)
+                    if indices:
+                        bounds[stream] = Bounds(old.start, indices[-1] + 1)
+                        grows = True
+                case Chop(stream, index):
+                    self._check_name(stream, "stream")
+                    if not 0 <= index <= TICK_MAX:
+                        raise StorageRefusedError(f"cannot chop {stream!r} at {index}: not 63 bits")
+                    bounds[stream] = chopped(bounds.get(stream) or self._bounds_of(stream), index)
+                case Put(table, key, value):
+                    self._check_name(table, "table")
+                    self._check_name(key, "key")
+                    fact_bytes += len(key) + len(value)
+                    grows = True
+                case Delete(table, key):
+                    self._check_name(table, "table")
+                    self._check_name(key, "key")
+        self._check_room(size + fact_bytes, fact_bytes)
+        self._bounds.update(bounds)
+        self._table_bytes += fact_bytes
+        self.bytes += size + fact_bytes
+        self.grows = self.grows or grows
+        self.writes.extend(writes)
+
+    def _bounds_of(self, stream: str) -> Bounds:
+        return self._bounds.get(stream) or self._facts.bounds.get(stream, NO_BOUNDS)
+
+    def _check_name(self, name: str, what: str) -> None:
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            size = 0
+        if not 0 < size <= self._limits.name_bytes_max:
+            raise StorageRefusedError(
+                f"{name[:40]!r} cannot name a {what}",
+                f"Use 1 to {self._limits.name_bytes_max} bytes of UTF-8 text.",
+            )
+
+    def _check_records(self, append: Append, bounds: Bounds) -> int:
+        """The size of the records, if their indices may follow what is there."""
+        stream, indices, records = append.stream, append.indices, append.records
+        if len(indices) != len(records):
+            raise StorageRefusedError(
+                f"{len(indices)} indices for {len(records)} records of {stream!r}"
+            )
+        if not indices:
+            return 0
+        if indices[0] < bounds.end:
+            raise StorageRefusedError(
+                f"index {indices[0]} of {stream!r} is taken or chopped: it ends at {bounds.end}",
+                f"Append at {bounds.end} or above.",
+            )
+        if indices[-1] > TICK_MAX or not all(map(lt, indices, indices[1:])):
+            raise StorageRefusedError(
+                f"the indices of {stream!r} must strictly increase, up to 2^63 - 1"
+            )
+        sizes = list(map(len, records))
+        if max(sizes) > self._limits.record_bytes_max:
+            raise StorageRefusedError(
+                f"a record of {max(sizes)} bytes for {stream!r} is over the limit",
+                f"Keep records within {self._limits.record_bytes_max} bytes (record_bytes_max).",
+            )
+        return sum(sizes)
+
+    def _check_room(self, size: int, fact_bytes: int) -> None:
+        if size > self._limits.commit_bytes_max:
+            raise StorageRefusedError(
+                f"a commit of {size} bytes is over the limit",
+                f"Split it: at most {self._limits.commit_bytes_max} bytes (commit_bytes_max).",
+            )
+        if fact_bytes and self._table_bytes + fact_bytes > self._limits.table_bytes_max:
+            raise StorageFullError(
+                f"the tables hold {self._table_bytes} bytes and have no room for {fact_bytes} more",
+                "Delete facts, or raise table_bytes_max.",
+            )

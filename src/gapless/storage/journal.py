@@ -1,0 +1,243 @@
+"""The journal of a disk volume: frames into segments, and space back out of them.
+
+Theory of operation
+    `store` appends one frame to the newest segment. When that is full, the next one starts with a
+    checkpoint of all facts and of which older segments hold records of which streams; so a
+    segment is needed only as long as it holds records that nobody has chopped.
+
+    Space comes back in two ways. A segment without live records becomes the next one or is
+    unlinked. If the folder is more than half dead because a few old records pin whole segments,
+    the live records of the emptiest segment are copied forward in one commit, one segment per
+    chop, and it is let go.
+
+    Full means: a new segment cannot be had, within `size_max` or on the disk. That is found out
+    before anything of the commit is written. The end of each segment is kept for chops and
+    deletes, so that they go through on a full disk.
+
+Invariants (checked by `check`)
+    I1  a change is durable before it is applied to the state that readers see
+    I2  every live record is in a segment that exists
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from gapless.core.effects import Append, Chop, Put
+from gapless.core.errors import StorageCorruptError, StorageError, StorageFullError
+from gapless.storage.extent import BY_LAST, Extent, encode_index
+from gapless.storage.frame import TERMINATOR, Hold, Mark, Move, Section, encode
+from gapless.storage.recovery import State, recover
+from gapless.storage.segment import FRAMES_START, Segments
+from gapless.storage.volume import Limits, Records, Recovery
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gapless.core.effects import Write
+    from gapless.storage.folder import Folder
+    from gapless.storage.reading import Reader
+
+RESERVE_BYTES = 16 << 10
+"""The end of each segment, for chops and deletes; at most an eighth of it."""
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def storage_error(error: OSError, problem: str) -> StorageError:
+    kind = StorageFullError if error.errno in NO_ROOM else StorageError
+    return kind(f"{problem}: {error.strerror}")
+
+
+class Journal:
+    """The writing half of a disk volume. One thread at a time writes; readers take `reading`."""
+
+    def __init__(
+        self, folder: Folder, segments: Segments, reader: Reader, limits: Limits, segment_bytes: int
+    ) -> None:
+        self.state = State()
+        self.reading = threading.RLock()  # guards the state; never held during a sync
+        self.problem = ""  # why no commit is taken any more
+        self._folder = folder
+        self._salt = folder.salt
+        self._segments = segments
+        self._reader = reader
+        self._limits = limits
+        self._segment_bytes = segment_bytes
+        self._reserve_bytes = min(RESERVE_BYTES, segment_bytes // 8)
+        self._holds: dict[int, list[Hold]] = {}
+        self._unmovable: set[int] = set()
+
+    def open(self) -> Recovery:
+        if self._folder.is_new:
+            self._start_segment(0)
+            self._folder.finish()
+            return Recovery(clean=True, sequence=self.state.sequence)
+        self.state, recovery = recover(self._segments, self._salt, self._folder.closed_at())
+        self._folder.forget_closed()
+        self._segments.drop_spares(self._segment_bytes)
+        self._drop_dead()
+        return recovery
+
+    def commit(self, writes: Sequence[Write], *, grows: bool) -> None:
+        """All of `writes`, durable and then visible."""
+        place = self._store(writes, grows=grows)
+        with self.reading:
+            self._apply(writes, *place)
+        if any(isinstance(write, Chop) for write in writes):
+            self._reclaim()
+
+    def check(self) -> None:
+        self.state.catalogue.check()
+        live = {n for n, size in self.state.catalogue.live_bytes.items() if size}
+        assert live <= set(self._segments.sizes), "I2"
+
+    def _store(self, sections: Sequence[Section], *, grows: bool) -> tuple[int, int]:
+        """Write one frame durably; where it stands. Visible only after `_apply`."""
+        state = self.state
+        try:
+            frame = encode(sections, state.sequence + 1, self._salt)
+            if not self._fits(len(frame), grows=grows):
+                self._roll(len(frame), grows=grows)
+                frame = encode(sections, state.sequence + 1, self._salt)
+            self._segments.write(state.offset, frame)
+        except OSError as error:
+            self.problem = f"the disk failed: {error.strerror}"
+            raise StorageError(f"cannot write to {self._folder.path}: {error.strerror}") from error
+        start = state.offset
+        state.sequence += 1
+        state.offset += len(frame) - len(TERMINATOR)
+        return start, state.offset
+
+    def _fits(self, frame_bytes: int, *, grows: bool) -> bool:
+        room = self._segments.sizes[self.state.active] - self.state.offset
+        return frame_bytes <= room - (self._reserve_bytes if grows else 0)
+
+    def _apply(self, writes: Sequence[Write], start: int, end: int) -> None:
+        state = self.state
+        for write in writes:
+            state.facts.apply(write)
+            match write:
+                case Append(stream, indices, records) if indices:
+                    kept = sum(map(len, records)) + 16 * len(records)
+                    moved = isinstance(write, Move)
+                    extent = (stream, indices[0], indices[-1], kept, moved, state.active)
+                    state.catalogue.add(Extent(*extent, start, end))
+                case Chop(stream, index):
+                    state.catalogue.chop(stream, index)
+                case _:
+                    pass
+
+    def _roll(self, frame_bytes: int, *, grows: bool) -> None:
+        """Start a new segment with room for a frame of this size."""
+        if grows:
+            self._make_room(self._size_for(frame_bytes, self.state.facts.table_bytes))
+            if self._fits(frame_bytes, grows=grows):
+                return  # making room has started a segment already
+        sealed, last_sequence = self.state.active, self.state.sequence
+        try:
+            self._start_segment(frame_bytes)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            raise storage_error(error, f"no room for a segment in {self._folder.path}") from error
+        index = encode_index(
+            self.state.catalogue.in_segment(sealed), sealed, last_sequence, self._salt
+        )
+        self._segments.write_index(sealed, index)
+        self._drop_dead()
+
+    def _start_segment(self, frame_bytes: int) -> None:
+        state = self.state
+        checkpoint: list[Section] = [
+            Mark(stream, *bounds) for stream, bounds in state.facts.bounds.items()
+        ]
+        for table, facts in state.facts.tables.items():
+            checkpoint += (Put(table, key, value) for key, value in facts.items())
+        for segment in self._segments.sizes:
+            checkpoint += self._holds_of(segment)
+        frame = encode(checkpoint, state.sequence + 1, self._salt)
+        size = self._size_for(frame_bytes, len(frame))
+        self._segments.create(state.active + 1, size, state.sequence + 1, frame)
+        state.active += 1
+        state.sequence += 1
+        state.offset = FRAMES_START + len(frame) - len(TERMINATOR)
+
+    def _size_for(self, frame_bytes: int, checkpoint_bytes: int) -> int:
+        # Twice the checkpoint: large tables make large segments, so that writing them again with
+        # each segment never costs more than the log itself.
+        needed = FRAMES_START + 2 * checkpoint_bytes + frame_bytes + 2 * self._reserve_bytes
+        return max(self._segment_bytes, needed)
+
+    def _holds_of(self, segment: int) -> list[Hold]:
+        """What a full segment holds of each stream; found once, less what was chopped since."""
+        holds = self._holds.get(segment)
+        if holds is None:
+            extents = self.state.catalogue.in_segment(segment)
+            lasts = {extent.stream: extent.last for extent in sorted(extents, key=BY_LAST)}
+            holds = [Hold(segment, stream, last) for stream, last in lasts.items()]
+        bounds = self.state.facts.bounds
+        holds = [one for one in holds if one.last >= bounds[one.stream].start]
+        if segment != self.state.active:  # that one may still grow, if no other can be made
+            self._holds[segment] = holds
+        return holds
+
+    # --- giving space back ---------------------------------------------------------------------
+
+    def _drop_dead(self) -> None:
+        live_bytes = self.state.catalogue.live_bytes
+        for segment in list(self._segments.sizes):
+            if segment != self.state.active and not live_bytes.get(segment):
+                with self.reading:
+                    self.state.catalogue.forget(segment)
+                    self._segments.drop(segment, self._segment_bytes)
+                self._holds.pop(segment, None)
+                self._unmovable.discard(segment)
+
+    def _reclaim(self) -> None:
+        """Never raises: the commit that gave rise to it is durable, whatever happens here."""
+        try:
+            self._drop_dead()
+            live = sum(self.state.catalogue.live_bytes.values())
+            if self._segments.bytes_on_disk > 2 * live + 4 * self._segment_bytes:
+                self._clean()
+        except StorageError:
+            pass  # no room to copy to: a later chop tries again; a failed disk is in `_problem`
+        except OSError as error:
+            self.problem = f"a segment could not be let go: {error.strerror}"
+
+    def _make_room(self, size: int) -> None:
+        """Before a new segment of this size: be within `size_max`, or make room, or refuse."""
+        size_max = self._limits.size_max
+        while size_max and not self._segments.take_spare(size):
+            if self._segments.bytes_on_disk + size <= size_max:
+                return
+            if not self._clean():
+                raise StorageFullError(
+                    f"{self._folder.path} has reached its limit of {size_max} bytes",
+                    "Chop streams (acknowledge events), or raise size_max; then commit again.",
+                )
+
+    def _clean(self) -> bool:
+        """Copy the live records of the emptiest segment forward and let it go, if that gains."""
+        live_bytes, sizes = self.state.catalogue.live_bytes, self._segments.sizes
+        candidates = [n for n in sizes if n != self.state.active and n not in self._unmovable]
+        victim = min(candidates, key=lambda n: live_bytes.get(n, 0) / sizes[n], default=0)
+        if not victim or 2 * live_bytes.get(victim, 0) > sizes[victim]:
+            return False
+        moves: list[Write] = []
+        try:
+            for extent in self.state.catalogue.in_segment(victim):
+                start = max(extent.first, self.state.facts.bounds[extent.stream].start)
+                found = Records([], [])
+                self._reader.scan(extent, start, extent.last + 1, sys.maxsize, found)
+                moves.append(Move(extent.stream, tuple(found.indices), tuple(found.records)))
+        except StorageCorruptError:
+            self._unmovable.add(victim)  # stays where it is; whoever reads it is told
+            return False
+        self.commit(moves, grows=False)
+        self._drop_dead()
+        return True

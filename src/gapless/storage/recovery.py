@@ -1,0 +1,209 @@
+"""Recovery: from the files of a folder to the state of a volume.
+
+Theory of operation
+    The newest segment starts with a checkpoint: all facts, and which older segments hold records
+    of which streams. Its other frames are replayed, each checked to the last byte, until one is
+    not whole or does not carry the next sequence number. Of older segments only the index beside
+    them is read; a missing or damaged index is made anew by walking the segment.
+
+    What ends the replay is told apart like this. A commit starts only after the one before it was
+    synced, so a commit that was torn by a crash is the last thing in the log: if a whole commit
+    with a later number stands behind it, or the volume was closed in order at a later number, or
+    a file is shorter than it was made, then something acknowledged is gone: `StorageCorruptError`.
+    Else the torn commit is cut, and reported. (That the last acknowledged commit was damaged
+    after a crash cannot be told from a torn one; it is reported as cut, too.)
+
+    After a crash the replayed part is written and synced once more: a failed fsync may leave
+    pages in memory that read well and never reach the disk.
+
+Cost: reads one segment whole and one index file per older segment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from gapless.core.errors import StorageCorruptError
+from gapless.storage.draft import Facts
+from gapless.storage.extent import Catalogue, Extent, decode_index, encode_index
+from gapless.storage.frame import HEADER, MAGIC, TERMINATOR, Block, Header, Hold, Mark, decode
+from gapless.storage.segment import FRAMES_START
+from gapless.storage.volume import Bounds, Recovery
+
+if TYPE_CHECKING:
+    from gapless.storage.segment import Segments
+
+
+@dataclass(slots=True)
+class State:
+    """What a volume knows: its facts, where its records are, and where the next frame goes."""
+
+    facts: Facts = field(default_factory=Facts)
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    active: int = 0
+    offset: int = 0
+    sequence: int = 0
+    held: list[Hold] = field(default_factory=list)
+
+
+def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State, Recovery]:
+    """Read a folder that was closed in order with commit `closed_at`, or after a crash if None."""
+    numbers = segments.find()
+    if not numbers:
+        raise StorageCorruptError("the volume has lost all its segments")
+    state = State(active=numbers[-1])
+    segments.open_writer(state.active)
+    rebuilt = [segments.path(n).name for n in numbers[:-1] if not _load(segments, n, salt, state)]
+    begun = segments.first_sequences[state.active]
+    data = segments.read(state.active, 0, segments.sizes[state.active])
+    _replay(segments, data, salt, state)
+    if state.sequence < begun:
+        raise StorageCorruptError(f"the checkpoint of {segments.path(state.active)} is damaged")
+    if closed_at is not None and state.sequence < closed_at:
+        raise StorageCorruptError(
+            f"commits {state.sequence + 1} to {closed_at} are damaged in "
+            f"{segments.path(state.active)}"
+        )
+    _look_beyond(segments, data, salt, state)
+    cut_bytes = _torn_bytes(data, state)
+    if closed_at is None:
+        rest = bytes(min(max(cut_bytes, len(TERMINATOR)), len(data) - state.offset))
+        segments.write(0, data[: state.offset] + rest)
+    for stream, bounds in state.facts.bounds.items():
+        state.catalogue.chop(stream, bounds.start)
+    _check_held(segments, state)
+    report = Recovery(
+        clean=closed_at is not None,
+        sequence=state.sequence,
+        replayed=state.sequence - begun,
+        rebuilt=tuple(rebuilt),
+        cut_bytes=cut_bytes,
+    )
+    return state, report
+
+
+def add_block(catalogue: Catalogue, block: Block, segment: int, start: int, end: int) -> None:
+    kept = block.ends[-1] + 16 * len(block.ends)
+    first, last = block.indices[0], block.indices[-1]
+    catalogue.add(Extent(block.stream, first, last, kept, block.moved, segment, start, end))
+
+
+def _load(segments: Segments, number: int, salt: int, state: State) -> bool:
+    """The extents of a full segment, from its index or, if that is not there, from its frames."""
+    try:
+        index = decode_index(segments.index_path(number).read_bytes(), number, salt)
+    except OSError:
+        index = None
+    if index:
+        for extent in index[0]:
+            state.catalogue.add(extent)
+        last_sequence = index[1]
+    else:
+        last_sequence = _walk(segments, number, salt, state)
+        extents = state.catalogue.in_segment(number)
+        segments.write_index(number, encode_index(extents, number, last_sequence, salt))
+    following = segments.first_sequences.get(number + 1)
+    if following is not None and last_sequence + 1 != following:
+        raise StorageCorruptError(
+            f"{segments.path(number)} is damaged: commits {last_sequence + 1} to {following - 1} "
+            "cannot be read"
+        )
+    return index is not None
+
+
+def _walk(segments: Segments, number: int, salt: int, state: State) -> int:
+    data = segments.read(number, 0, segments.sizes[number])
+    offset, sequence = FRAMES_START, segments.first_sequences[number] - 1
+    while (description := _description(data, offset, sequence + 1, salt)) is not None:
+        end = offset + Header(data, offset).frame_bytes
+        for section in decode(description):
+            if isinstance(section, Block):
+                add_block(state.catalogue, section, number, offset, end)
+        offset, sequence = end, sequence + 1
+    return sequence
+
+
+def _description(data: bytes, offset: int, sequence: int, salt: int) -> bytes | None:
+    """The description of the frame at `offset` if it is whole and has this number."""
+    if offset + HEADER.size > len(data):
+        return None
+    header = Header(data, offset)
+    if not header.is_frame or header.sequence != sequence:
+        return None
+    if offset + header.frame_bytes > len(data):
+        return None
+    start = offset + HEADER.size
+    description = data[start : start + header.description_bytes]
+    return description if header.is_whole(description, salt) else None
+
+
+def _replay(segments: Segments, data: bytes, salt: int, state: State) -> None:
+    """Take over every whole frame of the newest segment, its checkpoint first."""
+    state.offset = FRAMES_START
+    state.sequence = segments.first_sequences[state.active] - 1
+    view = memoryview(data)
+    while (found := _description(data, state.offset, state.sequence + 1, salt)) is not None:
+        sections = list(decode(found))
+        frame = view[state.offset :]
+        if not all(_is_whole(frame, part, salt) for part in sections if isinstance(part, Block)):
+            break
+        end = state.offset + Header(data, state.offset).frame_bytes
+        for section in sections:
+            match section:
+                case Block():
+                    add_block(state.catalogue, section, state.active, state.offset, end)
+                    state.facts.extend(section.stream, section.indices[-1] + 1)
+                case Mark(stream, start, stop):
+                    state.facts.bounds[stream] = Bounds(start, stop)
+                case Hold():
+                    state.held.append(section)
+                case _:
+                    state.facts.apply(section)
+        state.offset, state.sequence = end, state.sequence + 1
+
+
+def _is_whole(frame: memoryview, block: Block, salt: int) -> bool:
+    data = frame[block.start : block.start + block.ends[-1]]
+    ends = block.ends.tolist()
+    records = map(data.__getitem__, map(slice, [0, *ends], ends))
+    return list(map(crc32, records, repeat(salt))) == block.checksums.tolist()
+
+
+def _look_beyond(segments: Segments, data: bytes, salt: int, state: State) -> None:
+    """Refuse if a later commit stands behind the place where the replay ended."""
+    place = data.find(MAGIC, state.offset)
+    while 0 <= place <= len(data) - HEADER.size:
+        header = Header(data, place)
+        whole = _description(data, place, header.sequence, salt) is not None
+        if whole and header.sequence > state.sequence + 1:
+            raise StorageCorruptError(
+                f"commit {state.sequence + 1} at byte {state.offset} of "
+                f"{segments.path(state.active)} is damaged; commit {header.sequence} is not"
+            )
+        place = data.find(MAGIC, place + 1)
+
+
+def _torn_bytes(data: bytes, state: State) -> int:
+    """How much of a commit was begun where the next one would stand; 0 if none was."""
+    found = data[state.offset : state.offset + HEADER.size]
+    if found == TERMINATOR[: len(found)]:
+        return 0
+    header = Header(found.ljust(HEADER.size, b"\0"))
+    if header.is_frame and header.sequence == state.sequence + 1:
+        return min(header.frame_bytes, len(data) - state.offset)
+    return len(found)
+
+
+def _check_held(segments: Segments, state: State) -> None:
+    """Every segment that the checkpoint counts on is there, or nothing of it is live any more."""
+    for hold in state.held:
+        if hold.segment in segments.sizes or hold.last < state.facts.bounds[hold.stream].start:
+            continue
+        if not state.catalogue.holds(hold.stream, hold.last):
+            raise StorageCorruptError(
+                f"{segments.path(hold.segment)} is gone; it held records of {hold.stream!r} up to "
+                f"{hold.last}"
+            )

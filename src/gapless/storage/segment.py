@@ -1,0 +1,233 @@
+"""Segments: the files of a disk volume.
+
+Theory of operation
+    A segment is a file of fixed size that is filled from front to back with frames and then never
+    written again. It is made under another name, given all its blocks, headed, synced and only
+    then renamed: a segment that has its name is whole. Because its size never changes, a commit
+    finds its room taken already, and `fdatasync` has little but data to wait for.
+    A segment without live records becomes a spare, whose blocks were written once and are the
+    quickest to write again, or is unlinked when there are spares enough. Its old frames carry
+    older sequence numbers than anything written later, so they are never taken for new ones.
+
+Invariants
+    I1  a named segment is as long as its header says; a shorter one has lost blocks
+    I2  numbers only grow; no number is used twice
+
+Cost: one `pwrite` and one `fdatasync` per frame; two syncs more per segment.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from gapless.core.errors import StorageCorruptError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gapless.storage.volume import Statistics
+
+SEGMENT_HEADER = struct.Struct("<8sQQQI")  # magic, number, size, first sequence, checksum
+SEGMENT_MAGIC = b"gapless\n"
+FRAMES_START = 64
+SPARES_MAX = 2
+OPEN_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """How bytes are made to stay. A test may put in calls that fail, or do nothing."""
+
+    file: Callable[[int], None] = os.fdatasync
+    folder: Callable[[int], None] = os.fsync
+
+    def entries(self, folder: Path) -> None:
+        """The names in a folder."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.folder(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes, offset: int) -> None:
+    written = os.pwrite(descriptor, data, offset)
+    view = memoryview(data)
+    while written < len(data):
+        written += os.pwrite(descriptor, view[written:], offset + written)
+
+
+class Segments:
+    """The segment files of one folder: one thread writes, others may read meanwhile."""
+
+    def __init__(self, folder: Path, salt: int, sync: Sync, statistics: Statistics) -> None:
+        self._folder = folder
+        self._salt = salt
+        self._sync = sync
+        self._statistics = statistics
+        self._lock = threading.Lock()  # guards what follows, never held while a disk is awaited
+        self._open: dict[int, int] = {}
+        self._writer = -1
+        self.sizes: dict[int, int] = {}
+        self.first_sequences: dict[int, int] = {}
+        self.spares: dict[Path, int] = {}
+
+    def path(self, number: int) -> Path:
+        return self._folder / f"{number:012d}.log"
+
+    def index_path(self, number: int) -> Path:
+        return self._folder / f"{number:012d}.index"
+
+    @property
+    def bytes_on_disk(self) -> int:
+        with self._lock:
+            return sum(self.sizes.values()) + sum(self.spares.values())
+
+    def find(self) -> list[int]:
+        """Look at every file of the folder; the numbers of the segments, ascending."""
+        (self._folder / "segment.new").unlink(missing_ok=True)
+        self.spares = {path: path.stat().st_size for path in sorted(self._folder.glob("*.spare"))}
+        numbers = sorted(int(path.stem) for path in self._folder.glob("[0-9]" * 12 + ".log"))
+        for number in numbers:
+            self._check_header(number)
+        return numbers
+
+    def _check_header(self, number: int) -> None:
+        path = self.path(number)
+        found_bytes = path.stat().st_size
+        data = self.read(number, 0, SEGMENT_HEADER.size)
+        if found_bytes < FRAMES_START:
+            raise StorageCorruptError(f"{path} was cut to {found_bytes} bytes")
+        magic, found_number, size, first_sequence, checksum = SEGMENT_HEADER.unpack(data)
+        if magic != SEGMENT_MAGIC or checksum != crc32(data[:-4], self._salt):
+            raise StorageCorruptError(f"{path} does not start like a segment of this volume")
+        if found_number != number:
+            raise StorageCorruptError(f"{path} is segment {found_number} under a wrong name")
+        if found_bytes < size:
+            raise StorageCorruptError(f"{path} was cut to {found_bytes} of {size} bytes")
+        self.sizes[number] = size
+        self.first_sequences[number] = first_sequence
+
+    def take_spare(self, size: int) -> Path | None:
+        return next(
+            (path for path, spare_bytes in self.spares.items() if spare_bytes == size), None
+        )
+
+    def create(self, number: int, size: int, first_sequence: int, frame: bytes) -> None:
+        """A new segment that starts with `frame`, durable when this returns."""
+        new = self._folder / "segment.new"
+        spare = self.take_spare(size)
+        if spare:
+            spare.rename(new)
+            with self._lock:
+                del self.spares[spare]
+        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if not spare:
+                os.posix_fallocate(descriptor, 0, size)
+            head = SEGMENT_HEADER.pack(SEGMENT_MAGIC, number, size, first_sequence, 0)[:-4]
+            head += struct.pack("<I", crc32(head, self._salt))
+            write_all(descriptor, head.ljust(FRAMES_START, b"\0") + frame, 0)
+            self.sync(descriptor)
+        except OSError:
+            os.close(descriptor)
+            new.unlink(missing_ok=True)
+            raise
+        try:
+            new.rename(self.path(number))
+            self._sync.entries(self._folder)
+        except OSError as error:
+            # It may or may not be there after a crash: nothing may follow in the one before it,
+            # so this must not look like a disk that is merely full.
+            raise OSError(errno.EIO, f"a new segment was not settled: {error.strerror}") from error
+        with self._lock:
+            self._replace_writer(descriptor)
+            self.sizes[number] = size
+            self.first_sequences[number] = first_sequence
+
+    def open_writer(self, number: int) -> None:
+        """Go on writing to this segment."""
+        self._replace_writer(os.open(self.path(number), os.O_RDWR | os.O_CLOEXEC))
+
+    def _replace_writer(self, descriptor: int) -> None:
+        if self._writer >= 0:
+            os.close(self._writer)
+        self._writer = descriptor
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Into the newest segment; durable when this returns."""
+        write_all(self._writer, data, offset)
+        self.sync(self._writer)
+
+    def write_index(self, number: int, data: bytes) -> None:
+        """Beside a full segment. Not synced: it is checked when read, and can be made anew."""
+        with suppress(OSError):
+            path = self.index_path(number)
+            path.touch(mode=0o600)
+            path.write_bytes(data)
+
+    def sync(self, descriptor: int) -> None:
+        begin = time.perf_counter_ns()
+        self._sync.file(descriptor)
+        self._statistics.count_sync((time.perf_counter_ns() - begin) // 1000)
+
+    def read(self, number: int, offset: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        try:
+            with self._lock:  # a reader is soon done, and its file must not be closed meanwhile
+                descriptor = self._descriptor(number)
+                data = os.pread(descriptor, size, offset)
+                while 0 < len(data) < size:
+                    more = os.pread(descriptor, size - len(data), offset + len(data))
+                    if not more:
+                        break
+                    data += more
+        except OSError as error:
+            raise StorageError(f"cannot read {self.path(number)}: {error.strerror}") from error
+        return data
+
+    def drop(self, number: int, spare_bytes: int) -> None:
+        """Give a segment's space back: to the next segment if it has that size and there are
+        not spares enough, else to the file system."""
+        with self._lock:
+            if number in self._open:
+                os.close(self._open.pop(number))
+            size = self.sizes.pop(number)
+            del self.first_sequences[number]
+            is_spare = size == spare_bytes and len(self.spares) < SPARES_MAX
+            spare = self.path(number).with_suffix(".spare")
+            if is_spare:
+                self.path(number).rename(spare)
+                self.spares[spare] = size
+            else:
+                self.path(number).unlink()
+        self.index_path(number).unlink(missing_ok=True)
+
+    def drop_spares(self, spare_bytes: int) -> None:
+        """Unlink the spares that do not have this size."""
+        for path in [path for path, size in self.spares.items() if size != spare_bytes]:
+            path.unlink()
+            del self.spares[path]
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+        self._replace_writer(-1)
+
+    def _descriptor(self, number: int) -> int:
+        descriptor = self._open.pop(number, -1)
+        if descriptor < 0:
+            if len(self._open) >= OPEN_MAX:
+                os.close(self._open.pop(next(iter(self._open))))
+            descriptor = os.open(self.path(number), os.O_RDONLY | os.O_CLOEXEC)
+        self._open[number] = descriptor  # last: the least recently used one goes first
+        return descriptor

@@ -1,0 +1,402 @@
+"""The disk volume: files, permissions, locks, space, and the disk that fails."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gapless.core.effects import Append, Chop, Delete, Put
+from gapless.core.errors import (
+    StorageCorruptError,
+    StorageError,
+    StorageFullError,
+    StorageMissingError,
+)
+from gapless.storage.disk import DiskVolume
+from gapless.storage.segment import Sync
+from gapless.storage.volume import Limits
+from tests.storage.labs import NO_SYNC, SMALL_SEGMENT_BYTES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def small(path: Path, limits: Limits | None = None) -> DiskVolume:
+    return DiskVolume(path, limits=limits, segment_bytes=SMALL_SEGMENT_BYTES, sync=NO_SYNC)
+
+
+def append(*indices: int, size: int = 100) -> Append:
+    return Append("a", indices, tuple(b"%d," % index * (size // 4) for index in indices))
+
+
+def indices(volume: DiskVolume, stream: str = "a") -> list[int]:
+    return volume.scan(stream, 0, 1 << 60, bytes_max=1 << 30).indices
+
+
+def test_only_the_owner_may_read_a_volume(tmp_path: Path) -> None:
+    volume = small(tmp_path / "deep" / "volume")
+    for index in range(100):
+        volume.commit([append(index, size=1000), Chop("a", index - 9 if index > 9 else 0)])
+    volume.close()
+    assert (tmp_path / "deep" / "volume").stat().st_mode & 0o777 == 0o700
+    files = list((tmp_path / "deep" / "volume").iterdir())
+    assert {path.suffix for path in files} >= {".log", ".spare", ".json", ""}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
+def test_a_second_process_is_told_who_holds_the_volume(tmp_path: Path) -> None:
+    volume = small(tmp_path)
+    with pytest.raises(StorageError, match=f"is open in process {os.getpid()}"):
+        small(tmp_path)
+    volume.close()
+    small(tmp_path).close()
+
+
+def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+    small(tmp_path).close()
+    path = tmp_path / "volume.json"
+    newer = path.read_text().replace('"format": 1', '"format": 2')
+    path.write_text(newer)
+    with pytest.raises(StorageError, match="has format 2; this version of gapless knows up to 1"):
+        small(tmp_path)
+    assert path.read_text() == newer
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "x", "salt": 1}', "\0\0"])
+def test_a_damaged_format_marker_is_corruption(tmp_path: Path, text: str) -> None:
+    small(tmp_path).close()
+    (tmp_path / "volume.json").write_text(text)
+    with pytest.raises(StorageCorruptError, match=r"volume\.json is damaged"):
+        small(tmp_path)
+
+
+def test_a_folder_of_something_else_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(StorageCorruptError, match="is not empty"):
+        small(tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_volume_whose_making_was_interrupted_is_made_anew(tmp_path: Path) -> None:
+    small(tmp_path).close()
+    (tmp_path / "closed.json").unlink()
+    (tmp_path / "volume.json").rename(tmp_path / "volume.json.new")
+    volume = small(tmp_path)
+    volume.commit([append(1)])
+    volume.close()
+    volume = small(tmp_path)
+    assert indices(volume) == [1]
+    volume.close()
+
+
+def test_an_unusable_path_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot open"):
+        small(tmp_path / "file")
+
+
+def test_dead_segments_are_reused_and_the_rest_unlinked(tmp_path: Path) -> None:
+    volume = small(tmp_path)
+    for index in range(300):
+        volume.commit([append(index, size=1000)])
+    assert volume.statistics().bytes_on_disk > 300_000
+    volume.commit([Chop("a", 300)])
+    assert volume.statistics().bytes_on_disk == 3 * SMALL_SEGMENT_BYTES  # one, and two spares
+    on_disk = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert on_disk < 3 * SMALL_SEGMENT_BYTES + 1000
+    for index in range(300, 330):
+        volume.commit([append(index, size=1000)])
+    assert volume.statistics().bytes_on_disk == 3 * SMALL_SEGMENT_BYTES
+    volume.check()
+    volume.close()
+
+
+def test_facts_alone_do_not_make_a_volume_grow(tmp_path: Path) -> None:
+    volume = small(tmp_path)
+    for number in range(2000):
+        volume.commit([Put("tokens", f"subscriber {number % 20}", b"%d" % number)])
+    assert volume.statistics().bytes_on_disk <= 3 * SMALL_SEGMENT_BYTES
+    volume.close()
+    volume = small(tmp_path)
+    assert volume.items("tokens")["subscriber 19"] == b"1999"
+    volume.close()
+
+
+def test_tables_larger_than_a_segment_are_kept(tmp_path: Path) -> None:
+    volume = small(tmp_path)
+    for number in range(100):
+        volume.commit([Put("t", str(number), bytes(1000)), append(number)])
+    volume.commit([Delete("t", "0")])
+    volume.close()
+    volume = small(tmp_path)
+    assert len(volume.items("t")) == 99
+    assert indices(volume) == list(range(100))
+    volume.close()
+
+
+def test_records_copied_together_are_still_there_after_another_crash(tmp_path: Path) -> None:
+    """A slow stream pins every segment; its records move forward, more than once."""
+    volume = small(tmp_path)
+    for index in range(1000):
+        volume.commit([append(index, size=1000), Append("slow", (index,), (b"%d" % index,))])
+        volume.commit([Chop("a", index)])
+    assert volume.statistics().bytes_on_disk < 10 * SMALL_SEGMENT_BYTES
+    for path in tmp_path.glob("*.index"):
+        path.unlink()
+    volume.check()
+    volume.close()
+    volume = small(tmp_path)
+    assert len(volume.recovery.rebuilt) > 0
+    found = volume.scan("slow", 0, 1000, bytes_max=1 << 20)
+    assert found.records == [b"%d" % index for index in range(1000)]
+    assert volume.read("slow", 500) == b"500"
+    volume.check()
+    volume.close()
+
+
+def test_a_failed_sync_stops_the_volume_until_it_is_opened_again(tmp_path: Path) -> None:
+    fails = threading.Event()
+
+    def sync(descriptor: int) -> None:
+        if fails.is_set():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    volume = DiskVolume(tmp_path, segment_bytes=SMALL_SEGMENT_BYTES, sync=Sync(file=sync))
+    volume.commit([append(1), Put("t", "k", b"acknowledged")])
+    fails.set()
+    with pytest.raises(StorageError, match="Input/output error"):
+        volume.commit([append(2), Put("t", "k", b"never acknowledged")])
+    fails.clear()
+    with pytest.raises(StorageError, match="takes no commit: the disk failed"):
+        volume.commit([append(2)])
+    assert indices(volume) == [1]
+    assert volume.get("t", "k") == b"acknowledged"
+    volume.close()
+    volume = small(tmp_path)
+    assert not volume.recovery.clean
+    assert (indices(volume), volume.get("t", "k")) in [
+        ([1], b"acknowledged"),
+        ([1, 2], b"never acknowledged"),
+    ]
+    volume.commit([append(3)])
+    volume.close()
+
+
+def test_a_segment_whose_name_may_be_lost_stops_the_volume(tmp_path: Path) -> None:
+    """If it were used on, the segment before it would go on under the same numbers."""
+
+    def sync_folder(descriptor: int) -> None:
+        if "000000000002.log" in os.listdir(descriptor):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    volume = DiskVolume(
+        tmp_path,
+        segment_bytes=SMALL_SEGMENT_BYTES,
+        sync=Sync(file=NO_SYNC.file, folder=sync_folder),
+    )
+    with suppress(StorageError):
+        for index in range(100):
+            volume.commit([append(index, size=1000)])
+    with pytest.raises(StorageError, match="takes no commit"):
+        volume.commit([Chop("a", 0)])
+    volume.close()
+    volume = small(tmp_path)
+    assert indices(volume) == list(range(index))
+    volume.close()
+
+
+def test_what_recovery_found_is_written_and_synced_again(tmp_path: Path) -> None:
+    """After a failed sync pages may read well in memory and never reach the disk."""
+    synced: list[int] = []
+    volume = small(tmp_path)
+    volume.commit([append(1)])
+    volume.close()
+    (tmp_path / "closed.json").unlink()  # as a crash leaves it
+    again = DiskVolume(tmp_path, segment_bytes=SMALL_SEGMENT_BYTES, sync=Sync(file=synced.append))
+    assert len(synced) == 1
+    assert indices(again) == [1]
+    again.close()
+    synced.clear()
+    again = DiskVolume(tmp_path, segment_bytes=SMALL_SEGMENT_BYTES, sync=Sync(file=synced.append))
+    assert synced == []  # closed in order: nothing to repeat
+    again.close()
+
+
+def test_a_sync_that_fails_during_recovery_fails_the_opening(tmp_path: Path) -> None:
+    def sync(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    volume = small(tmp_path)
+    volume.commit([append(1)])
+    volume.close()
+    (tmp_path / "closed.json").unlink()
+    with pytest.raises(StorageError, match="cannot open"):
+        DiskVolume(tmp_path, sync=Sync(file=sync))
+    volume = small(tmp_path)  # the lock was let go, and nothing is lost
+    assert indices(volume) == [1]
+    volume.close()
+
+
+def test_the_limit_holds_for_appends_and_not_for_chops(tmp_path: Path) -> None:
+    limit = 5 * SMALL_SEGMENT_BYTES
+    volume = small(tmp_path, Limits(size_max=limit))
+    with suppress(StorageFullError):
+        for index in range(1000):
+            volume.commit([append(index, size=1000)])
+    assert volume.statistics().bytes_on_disk == limit
+    for chop in range(30):
+        volume.commit([Chop("a", chop)])
+    assert volume.statistics().bytes_on_disk <= limit + SMALL_SEGMENT_BYTES
+    volume.commit([append(index, size=1000)])
+    assert indices(volume) == list(range(29, index + 1))
+    volume.close()
+
+
+def test_a_full_volume_copies_live_records_together_before_it_refuses(tmp_path: Path) -> None:
+    volume = small(tmp_path, Limits(size_max=6 * SMALL_SEGMENT_BYTES))
+    for index in range(400):
+        volume.commit([append(index, size=1000)])
+        volume.commit([Append("slow", (index,), (bytes(50),)), Chop("a", index)])
+    assert len(indices(volume, "slow")) == 400
+    volume.check()
+    volume.close()
+
+
+FULL_DISK = """
+import resource, sys
+from gapless.core.effects import Append, Chop
+from gapless.core.errors import StorageFullError
+from gapless.storage.disk import DiskVolume
+
+path, small = sys.argv[1], 16 << 10
+volume = DiskVolume(path, segment_bytes=small)
+volume.commit([Append("a", (0,), (bytes(1000),))])
+volume.close()
+# From here on no file may be longer than the segment there is: the next one cannot be made.
+room = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (small, room[1]))
+volume = DiskVolume(path, segment_bytes=2 * small)
+index = 1
+try:
+    while True:
+        volume.commit([Append("a", (index,), (bytes(1000),))])
+        index += 1
+except StorageFullError as error:
+    print(index, str(error).splitlines()[0])
+for chop in range(10):
+    volume.commit([Chop("a", chop)])
+assert volume.scan("a", 0, 999).indices == list(range(9, index))
+resource.setrlimit(resource.RLIMIT_FSIZE, room)
+volume.commit([Append("a", (index,), (bytes(1000),))])  # room again: it goes on
+volume.close()
+"""
+
+
+def test_a_disk_without_room_refuses_appends_and_takes_chops(tmp_path: Path) -> None:
+    """For real, by a limit on file sizes; in a process of its own, which it limits."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "volume")],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "no room for a segment" in ended.stdout
+    assert "File too large" in ended.stdout
+    count = int(ended.stdout.split()[0])
+    volume = small(tmp_path / "volume")
+    assert indices(volume) == list(range(9, count + 1))
+    volume.close()
+
+
+def test_statistics_count_what_happened(tmp_path: Path) -> None:
+    volume = small(tmp_path)
+    before = volume.statistics()
+    volume.commit([append(1, 2), Put("t", "key", b"value")])
+    after = volume.statistics()
+    assert (after.commits - before.commits, after.syncs - before.syncs) == (1, 1)
+    assert after.bytes_live == 2 * (50 + 16) + len("keyvalue")
+    assert (after.streams, after.facts) == (1, 1)
+    assert sum(after.sync_buckets) == after.syncs
+    volume.close()
+
+
+def test_closing_says_with_which_commit(tmp_path: Path) -> None:
+    volume = small(tmp_path)
+    volume.commit([append(1)])
+    assert not (tmp_path / "closed.json").exists()
+    volume.close()
+    assert json.loads((tmp_path / "closed.json").read_text()) == {"sequence": 2}
+
+
+def test_a_new_segment_has_its_name_for_good_before_it_is_used(tmp_path: Path) -> None:
+    seen: set[str] = set()
+
+    def sync_folder(descriptor: int) -> None:
+        seen.update(os.listdir(descriptor))
+
+    volume = DiskVolume(
+        tmp_path,
+        segment_bytes=SMALL_SEGMENT_BYTES,
+        sync=Sync(file=NO_SYNC.file, folder=sync_folder),
+    )
+    for index in range(50):
+        volume.commit([append(index, size=1000)])
+    names = {path.name for path in tmp_path.glob("*.log")}
+    assert len(names) > 2
+    assert names <= seen
+    volume.close()
+    assert {"volume.json", "closed.json"} <= seen
+
+
+def test_a_damaged_record_does_not_stop_the_others_from_being_copied(tmp_path: Path) -> None:
+    volume = small(tmp_path, Limits(size_max=8 * SMALL_SEGMENT_BYTES))
+    for index in range(400):
+        volume.commit([append(index, size=1000)])
+        volume.commit([Append("slow", (index,), (b"needle %d;" % index,)), Chop("a", index)])
+        if index == 5:
+            path = tmp_path / "000000000001.log"
+            with path.open("r+b") as file:
+                place = path.read_bytes().index(b"needle 3;")
+                os.pwrite(file.fileno(), b"noodle", place)
+    with pytest.raises(StorageCorruptError, match="record 3 of 'slow'"):
+        volume.read("slow", 3)
+    assert volume.scan("slow", 4, 1 << 60).indices == list(range(4, 400))
+    volume.check()
+    volume.close()
+
+
+def test_readers_see_whole_records_while_segments_come_and_go(tmp_path: Path) -> None:
+    volume = small(tmp_path)
+    volume.commit([append(0, size=1000)])
+    is_done = threading.Event()
+
+    def read() -> int:
+        count = 0
+        while not (is_done.is_set() and count):
+            start, end = volume.bounds("a")
+            for index in (start, (start + end) // 2, end - 1):
+                with suppress(StorageMissingError):  # chopped meanwhile
+                    assert volume.read("a", index) == append(index, size=1000).records[0]
+                    count += 1
+            found = volume.scan("a", start, end)
+            assert found.indices == list(range(end - len(found.indices), end))
+            assert volume.statistics().streams >= 1
+        return count
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        for index in range(1, 600):
+            slow = Append("slow", (index,), (b"slow",))
+            volume.commit([append(index, size=1000), slow, Chop("a", max(0, index - 30))])
+        is_done.set()
+        assert all(reader.result() > 0 for reader in readers)
+    volume.check()
+    volume.close()
