@@ -15,7 +15,7 @@ import benchmarks
 if TYPE_CHECKING:
     from benchmarks.report import Report
 
-NOT_BENCHMARKS = {"report", "__main__"}
+NOT_BENCHMARKS = {"report", "workloads", "__main__"}
 
 
 def names() -> list[str]:

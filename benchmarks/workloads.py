@@ -1,12 +1,12 @@
 """Workloads: seeded filters and events of the shapes that content-based systems meet.
 
-    stock    symbol = X AND price > y, half of them AND volume BETWEEN; 5,000 symbols, Zipf
-    ranges   2 to 4 BETWEENs over 10 attributes, no equality at all
-    topics   LIKE 'region/site/line/%' over a hierarchy of names, a third of them AND qos >= n
-    mixed    OR, NOT IN, IN, <>, LIKE '%x%', IS NULL and arithmetic; attributes missing, wrong kinds
-    eq       three equalities
-    all      every filter matches every event
-    sparse   as stock, but as many symbols as there are filters: equal matches at every size
+stock    symbol = X AND price > y, half of them AND volume BETWEEN; 5,000 symbols, Zipf
+ranges   2 to 4 BETWEENs over 10 attributes, no equality at all
+topics   LIKE 'region/site/line/%' over a hierarchy of names, a third of them AND qos >= n
+mixed    OR, NOT IN, IN, <>, LIKE '%x%', IS NULL and arithmetic; attributes missing, wrong kinds
+eq       three equalities
+all      every filter matches every event
+sparse   as stock, but as many symbols as there are filters: equal matches at every size
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gapless.core.events import Attributes
+    from gapless.core.events import Attributes, Value
 
 SYMBOL_COUNT = 5_000
 
@@ -81,7 +81,7 @@ def ranges(dice: random.Random, count: int, event_count: int) -> Workload:
 
     def condition() -> str:
         parts = []
-        for name in dice.sample(names, dice.randint(2, 4)):
+        for name in sorted(dice.sample(names, dice.randint(2, 4))):
             width = dice.uniform(50, 350)
             low = dice.uniform(0, 1_000 - width)
             parts.append(f"{name} BETWEEN {low:.2f} AND {low + width:.2f}")
@@ -127,10 +127,11 @@ def mixed(dice: random.Random, count: int, event_count: int) -> Workload:
         )
 
     def event() -> Attributes:
+        level: list[Value] = ["high", dice.randrange(100), dice.uniform(0, 100)]
         whole: Attributes = {
             "region": dice.choice(regions),
             "host": f"h{dice.randrange(500)}",
-            "level": dice.choice(["high", dice.randrange(100), dice.uniform(0, 100)]),
+            "level": dice.choice(level),
             "message": f"{dice.choice(words)} {dice.choice(words)} at {dice.randrange(1_000)}",
             "owner": dice.choice(regions),
             "urgent": dice.random() < 0.3,
@@ -150,7 +151,9 @@ def eq(dice: random.Random, count: int, event_count: int) -> Workload:
     def draw() -> tuple[int, int, int]:
         return zipf(dice), dice.randrange(20), dice.randrange(5)
 
-    conditions = ["kind = 'k{}' AND site = 's{}' AND grade = {}".format(*draw()) for _ in range(count)]
+    conditions = [
+        "kind = 'k{}' AND site = 's{}' AND grade = {}".format(*draw()) for _ in range(count)
+    ]
     events: list[Attributes] = []
     for _ in range(event_count):
         kind, site, grade = draw()

@@ -14,7 +14,7 @@ Theory of operation
               before s + NUL, `= s` is [s, s + NUL), and the prefix `ab` is ['ab', 'ac').
               `LIKE` patterns that are no prefix are kept beside the interval.
 
-Invariants (established by `canonical` constructors; never build these classes by hand elsewhere)
+Invariants (established by `booleans`, `numbers` and `strings`; build these classes nowhere else)
     I1  no constraint is empty: an impossible conjunction has no constraints, it is dropped
     I2  `values` is set exactly if the set is finite and known; then all else is at its default
     I3  `excluded` holds only points inside the interval and not at a closed end of it
@@ -22,48 +22,84 @@ Invariants (established by `canonical` constructors; never build these classes b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
 from math import inf
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from gapless.filters.like import Pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gapless.core.events import Value
+
+__all__ = [
+    "Booleans",
+    "Constraint",
+    "Missing",
+    "Number",
+    "Numbers",
+    "Pattern",
+    "Present",
+    "Strings",
+    "admits",
+    "booleans",
+    "holds",
+    "may_start_in",
+    "numbers",
+    "prefix_end",
+    "strings",
+    "within",
+]
+
+Number = int | float
+Ordered = TypeVar("Ordered", Number, str)
+
+PATTERNS_COMPARED_MAX = 16
+"""Above this many patterns on one attribute, implied ones are kept: only time would be lost."""
+
+RUN_MAX = 16
+"""The longest run of neighbouring strings (s, s + NUL, …) that is turned into a finite set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True, gc=False):
     """The attribute is not there: `a IS NULL`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
+class Present(msgspec.Struct, frozen=True, gc=False):
     """The attribute is there, of whatever kind: `a IS NOT NULL`, `EXISTS a`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Booleans:
+class Booleans(msgspec.Struct, frozen=True, gc=False):
     """A boolean that is one of `values` (sorted; one or two of them)."""
 
     values: tuple[bool, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(msgspec.Struct, frozen=True, gc=False):
     """A number in an interval less `excluded`, or one of `values` (both sorted)."""
 
-    low: int | float = -inf
-    high: int | float = inf
+    low: Number = -inf
+    high: Number = inf
     low_open: bool = False
     high_open: bool = False
-    excluded: tuple[int | float, ...] = ()
-    values: tuple[int | float, ...] | None = None
+    excluded: tuple[Number, ...] = ()
+    values: tuple[Number, ...] | None = None
+
+    def admits(self, value: Number) -> bool:
+        if self.values is not None:
+            return holds(self.values, value)
+        return self.spans(value) and not holds(self.excluded, value)
+
+    def spans(self, value: Number) -> bool:
+        """Is it inside the interval? (A NaN never is.)"""
+        above = value > self.low if self.low_open else value >= self.low
+        return above and (value < self.high if self.high_open else value <= self.high)
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """A LIKE pattern with its escapes resolved: literal pieces around `%` (None) and `_` ("")."""
-
-    parts: tuple[str | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Strings:
+class Strings(msgspec.Struct, frozen=True, gc=False):
     """A string in [low, high) less `excluded`, or one of `values` (sorted); and the patterns."""
 
     low: str = ""
@@ -73,5 +109,179 @@ class Strings:
     like: tuple[Pattern, ...] = ()
     unlike: tuple[Pattern, ...] = ()
 
+    def admits(self, value: str) -> bool:
+        if self.values is not None:
+            return holds(self.values, value)
+        return (
+            self.spans(value)
+            and not holds(self.excluded, value)
+            and all(pattern.matches(value) for pattern in self.like)
+            and not any(pattern.matches(value) for pattern in self.unlike)
+        )
+
+    def spans(self, value: str) -> bool:
+        return self.low <= value and (self.high is None or value < self.high)
+
 
 Constraint = Missing | Present | Booleans | Numbers | Strings
+
+
+def holds(ordered: Sequence[Ordered], value: Ordered) -> bool:
+    """Is the value one of these, which are sorted?"""
+    place = bisect_left(ordered, value)
+    return place < len(ordered) and ordered[place] == value
+
+
+def admits(constraint: Constraint, value: Value | None) -> bool:
+    """Is the value, or None for a missing attribute, in the set?"""
+    match constraint:
+        case Missing():
+            return value is None
+        case Present():
+            return value is not None
+        case Booleans():
+            return isinstance(value, bool) and value in constraint.values
+        case Numbers():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            return number and constraint.admits(value)  # type: ignore[arg-type]  # mypy: number
+        case Strings():
+            return isinstance(value, str) and constraint.admits(value)
+
+
+def booleans(values: Iterable[bool]) -> Booleans | None:
+    """The canonical set of these booleans; None if there are none."""
+    kept = tuple(sorted(set(values)))
+    return Booleans(kept) if kept else None
+
+
+def numbers(
+    low: Number = -inf,
+    high: Number = inf,
+    low_open: bool = False,
+    high_open: bool = False,
+    excluded: Iterable[Number] = (),
+    values: Iterable[Number] | None = None,
+) -> Numbers | None:
+    """The canonical set of numbers that meet all of this; None if there are none."""
+    holes = set(excluded)
+    low_open = low_open or low in holes
+    high_open = high_open or high in holes
+    interval = Numbers(_plain(low), _plain(high), low_open, high_open)
+    if values is None and low == high:
+        values = (low,)
+    if values is not None:
+        kept = {_plain(v) for v in values if interval.spans(v) and v not in holes}
+        return Numbers(values=tuple(sorted(kept))) if kept else None
+    if low > high:
+        return None
+    if not holes:
+        return interval
+    inside = sorted({_plain(v) for v in holes if low < v < high})
+    return Numbers(interval.low, interval.high, low_open, high_open, tuple(inside))
+
+
+def _plain(number: Number) -> Number:
+    """An integer where the number is one in 64 bits, so that equal sets also look the same."""
+    if type(number) is float and number.is_integer() and -(2.0**63) <= number < 2.0**63:
+        return int(number)
+    return number
+
+
+def prefix_end(prefix: str) -> str | None:
+    """The first string after all that start with `prefix`; None if there is none after them."""
+    stem = prefix.rstrip("\U0010ffff")
+    return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else None
+
+
+def strings(
+    low: str = "",
+    high: str | None = None,
+    excluded: Iterable[str] = (),
+    values: Iterable[str] | None = None,
+    like: Iterable[Pattern] = (),
+    unlike: Iterable[Pattern] = (),
+) -> Strings | None:
+    """The canonical set of strings that meet all of this; None if there are none."""
+    if values is not None and not (low or high is not None or excluded or like or unlike):
+        ordered = tuple(sorted(set(values)))
+        return Strings(values=ordered) if ordered else None
+    like, unlike, holes = set(like), set(unlike), set(excluded)
+    for pattern in like:
+        low, high = max(low, pattern.prefix), _earlier(high, prefix_end(pattern.prefix))
+    if holes:
+        low, high = _less_holes_at_ends(low, high, holes)
+    if values is None:
+        values = _neighbours(low, high)
+    if values is not None:
+        loose = Strings(low, high, like=tuple(like), unlike=tuple(unlike))
+        kept = sorted({value for value in values if value not in holes and loose.admits(value)})
+        return Strings(values=tuple(kept)) if kept else None
+    if high is not None and low >= high:
+        return None
+    if like or unlike:
+        whole = _reduce(low, high, like, unlike)
+        if whole is None:
+            return None
+    else:
+        whole = Strings(low, high)
+    inside = tuple(sorted(hole for hole in holes if whole.admits(hole))) if holes else ()
+    return Strings(low, high, inside, None, whole.like, whole.unlike)
+
+
+def _earlier(high: str | None, other: str | None) -> str | None:
+    return other if high is None else high if other is None else min(high, other)
+
+
+def _less_holes_at_ends(low: str, high: str | None, holes: set[str]) -> tuple[str, str | None]:
+    """[low, high) without the holes that stand right at its ends."""
+    while low in holes:
+        low += "\0"
+    while high and high.endswith("\0") and high[:-1] in holes:
+        high = high[:-1]
+    return low, high
+
+
+def _neighbours(low: str, high: str | None) -> list[str] | None:
+    """All strings of [low, high), where they are few: low, low + NUL, low + NUL + NUL, …"""
+    if high is None or not high.startswith(low) or len(high) - len(low) > RUN_MAX:
+        return None
+    return (
+        None if high[len(low) :].strip("\0") else [high[:end] for end in range(len(low), len(high))]
+    )
+
+
+def _reduce(low: str, high: str | None, like: set[Pattern], unlike: set[Pattern]) -> Strings | None:
+    """[low, high) with the patterns that say something more; None if nothing is left."""
+    unlike = {u for u in unlike if may_start_in(low, high, u.prefix)}
+    if len(like) + len(unlike) <= PATTERNS_COMPARED_MAX:
+        known = [within(low, high), *like]
+        if any(pattern.implies(u) for pattern in known for u in unlike):
+            return None
+        like = {p for p in like if not any(q != p and q.implies(p) for q in known)}
+        unlike = {u for u in unlike if not any(v != u and u.implies(v) for v in unlike)}
+    return Strings(low, high, (), None, _in_order(like), _in_order(unlike))
+
+
+def may_start_in(low: str, high: str | None, prefix: str) -> bool:
+    """May a string that starts with `prefix` be in [low, high)?"""
+    end = prefix_end(prefix)
+    return (high is None or prefix < high) and (end is None or low < end)
+
+
+def within(low: str, high: str | None) -> Pattern:
+    """The pattern of the longest prefix that all strings of [low, high) have."""
+    if high is None:
+        return Pattern((None,))
+    length, beyond = 0, len(low) + 1
+    while beyond - length > 1:  # how far low and high agree, by bisection
+        middle = (length + beyond) // 2
+        length, beyond = (middle, beyond) if high.startswith(low[:middle]) else (length, middle)
+    if length < len(low) and prefix_end(low[: length + 1]) == high:
+        length += 1  # as in ['ab', 'ac')
+        while low[length : length + 1] == "\U0010ffff":
+            length += 1
+    return Pattern((low[:length], None) if length else (None,))
+
+
+def _in_order(patterns: set[Pattern]) -> tuple[Pattern, ...]:
+    return tuple(sorted(patterns, key=lambda p: [(part is None, part or "") for part in p.parts]))

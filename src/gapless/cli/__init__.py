@@ -1,0 +1,47 @@
+"""The command line: one module per command; this one only puts them together.
+
+Heavy imports stand inside the commands, so that `gapless --help` answers at once.
+Exit codes: 0 ok, 1 failed, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from gapless.cli.condition import condition
+from gapless.cli.demo import demo
+from gapless.core.errors import GaplessError
+from gapless.version import __version__
+
+app = typer.Typer(
+    name="gapless",
+    help="Content-based publish/subscribe that never leaves a silent gap.",
+    epilog="Each command explains itself: gapless COMMAND --help.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command(name="filter")(condition)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
+) -> None:
+    if version:
+        typer.echo(f"gapless {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    try:
+        app()
+    except GaplessError as error:
+        typer.echo(f"gapless: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("gapless: interrupted", err=True)
+        sys.exit(130)

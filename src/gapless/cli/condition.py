@@ -1,0 +1,78 @@
+"""`gapless filter`: try a condition on events before subscribing with it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from gapless.core.events import Attributes
+    from gapless.filters.filter import Filter
+
+
+def condition(
+    text: Annotated[str, typer.Argument(metavar="CONDITION", help="A SQL condition.")],
+    events: Annotated[
+        typer.FileText | None,
+        typer.Argument(
+            metavar="FILE", help="Events as JSON objects, one a line; - for standard input."
+        ),
+    ] = None,
+    count: Annotated[
+        bool, typer.Option("--count", help="Print how many matched, not which.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show how the condition is indexed.")
+    ] = False,
+) -> None:
+    """Check a condition; with FILE, print the events that match it.
+
+    \b
+    gapless filter "symbol = 'IBM' AND price > 90"
+    gapless filter "price BETWEEN 5 AND 9" events.jsonl
+    echo '{"price": 7}' | gapless filter "price > 5" -
+    """
+    from gapless.filters.filter import Filter
+
+    parsed = Filter.parse(text)
+    if explain:
+        show_conjunctions(parsed)
+    if events is None:
+        typer.echo(f"ok: {parsed}" if text.strip() else "ok: matches everything")
+        return
+    matched = 0
+    for number, line in enumerate(events, start=1):
+        if line.strip() and parsed.matches(attributes_of(line, number)):
+            matched += 1
+            if not count:
+                typer.echo(line.rstrip("\n"))
+    if count:
+        typer.echo(matched)
+
+
+def attributes_of(line: str, number: int) -> Attributes:
+    """The attributes on one line; a usage error that names the line if there are none."""
+    try:
+        read = json.loads(line)
+    except ValueError as error:
+        raise typer.BadParameter(f"line {number} is not JSON: {error}") from None
+    if not isinstance(read, dict):
+        raise typer.BadParameter(f"line {number} is not a JSON object of attributes")
+    for name, value in read.items():
+        if not isinstance(value, bool | int | float | str | None):
+            raise typer.BadParameter(
+                f"line {number}: attribute {name!r} must be a boolean, number, string or null"
+            )
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def show_conjunctions(parsed: Filter) -> None:
+    """One line per conjunction of the normal form, as the matcher sees it."""
+    for number, conjunction in enumerate(parsed.conjunctions, start=1):
+        typer.echo(f"conjunction {number}:")
+        for attribute, constraint in conjunction.constraints:
+            typer.echo(f"  {attribute}: {constraint}")
+        for residual in conjunction.residuals:
+            typer.echo(f"  checked afterwards: {residual}")

@@ -1,0 +1,174 @@
+"""Leaves: what one comparison or test demands, as constraints on its attribute.
+
+A leaf that holds an attribute against constants becomes one constraint, or a few alternatives
+(`NOT LIKE 'b%'` is below or above the prefix). One without attributes is decided here and now.
+All else is a residual, written in one way: `>` turned around to `<`, equal sides sorted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.filters.constraint import (
+    Constraint,
+    Missing,
+    Present,
+    booleans,
+    numbers,
+    prefix_end,
+    strings,
+)
+from gapless.filters.evaluate import MIRRORED, compile_condition, compile_expression
+from gapless.filters.like import parse_pattern
+from gapless.filters.show import show_expression
+from gapless.filters.syntax import (
+    Attribute,
+    Compare,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    names_in,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gapless.core.events import Value
+    from gapless.filters.syntax import Condition
+
+Draft = tuple[dict[str, Constraint], tuple["Condition", ...]]
+"""A conjunction in the making: constraints by attribute, and residuals."""
+
+ALWAYS: list[Draft] = [({}, ())]
+NEVER: list[Draft] = []
+
+
+def read_leaf(leaf: Condition) -> list[Draft]:
+    """The alternatives under which the leaf is TRUE."""
+    if isinstance(leaf, Compare):
+        return _read_compare(leaf)
+    negated = isinstance(leaf, Not)
+    test = leaf.operand if isinstance(leaf, Not) else leaf
+    match test:
+        case Constant(value):
+            return ALWAYS if value else NEVER
+        case IsNull(name):
+            return [({name: Present() if negated else Missing()}, ())]
+        case In(Attribute(name)):
+            return _drafts(name, _outside(test.values) if negated else _inside(test.values))
+        case Like(Attribute(name), pattern, escape):
+            return _drafts(name, _like(pattern, escape, negated))
+        case In(operand) | Like(operand):
+            if names_in(operand):
+                return [({}, (leaf,))]
+            return ALWAYS if compile_condition(leaf)({}) else NEVER
+        case _:
+            raise AssertionError(f"{leaf} is no leaf")
+
+
+def _drafts(name: str, constraints: Iterable[Constraint | None]) -> list[Draft]:
+    return [({name: constraint}, ()) for constraint in constraints if constraint is not None]
+
+
+def _read_compare(test: Compare) -> list[Draft]:
+    if isinstance(test.left, Attribute) and isinstance(test.right, Literal):  # nearly all
+        return _drafts(test.left.name, [compared(test.sign, test.right.value)])
+    sign, left, right = test.sign, _folded(test.left), _folded(test.right)
+    if left is None or right is None:
+        return NEVER
+    if isinstance(left, Literal):
+        if isinstance(right, Literal):
+            return ALWAYS if compile_condition(Compare(sign, left, right))({}) else NEVER
+        sign, left, right = MIRRORED[sign], right, left
+    if isinstance(left, Attribute) and isinstance(right, Literal):
+        return _drafts(left.name, [compared(sign, right.value)])
+    if sign in (">", ">=") or (
+        sign in ("=", "<>") and show_expression(left) > show_expression(right)
+    ):
+        sign, left, right = MIRRORED[sign], right, left
+    return [({}, (Compare(sign, left, right),))]
+
+
+def _folded(expression: Expression) -> Expression | None:
+    """A literal where there are no attributes; None where such a constant has no value."""
+    if isinstance(expression, Attribute | Literal) or names_in(expression):
+        return expression
+    value = compile_expression(expression)({})
+    return None if value is None else Literal(value)
+
+
+def compared(sign: str, value: Value) -> Constraint | None:
+    """The constraint `attribute sign value`; None if nothing meets it."""
+    if isinstance(value, bool):
+        wanted = {"=": [value], "<>": [not value]}
+        return booleans(wanted.get(sign, []))
+    if isinstance(value, str):
+        return _compared_string(sign, value)
+    match sign:
+        case "=":
+            return numbers(values=(value,))
+        case "<>":
+            return numbers(excluded=(value,))
+        case "<" | "<=":
+            return numbers(high=value, high_open=sign == "<")
+        case _:
+            return numbers(low=value, low_open=sign == ">")
+
+
+def _compared_string(sign: str, value: str) -> Constraint | None:
+    match sign:
+        case "=":
+            return strings(values=(value,))
+        case "<>":
+            return strings(excluded=(value,))
+        case "<" | "<=":
+            return strings(high=value if sign == "<" else value + "\0")
+        case _:
+            return strings(low=value if sign == ">=" else value + "\0")
+
+
+def _by_kind(values: tuple[Literal, ...]) -> tuple[list[bool], list[int | float], list[str]]:
+    of_boolean: list[bool] = []
+    of_number: list[int | float] = []
+    of_string: list[str] = []
+    for literal in values:
+        value = literal.value
+        if isinstance(value, bool):
+            of_boolean.append(value)
+        elif isinstance(value, str):
+            of_string.append(value)
+        else:
+            of_number.append(value)
+    return of_boolean, of_number, of_string
+
+
+def _inside(values: tuple[Literal, ...]) -> list[Constraint | None]:
+    of_boolean, of_number, of_string = _by_kind(values)
+    return [booleans(of_boolean), numbers(values=of_number), strings(values=of_string)]
+
+
+def _outside(values: tuple[Literal, ...]) -> list[Constraint | None]:
+    """NOT IN. Values of several kinds leave none: against one of them it is UNKNOWN."""
+    of_boolean, of_number, of_string = _by_kind(values)
+    if bool(of_boolean) + bool(of_number) + bool(of_string) > 1:
+        return []
+    if of_boolean:
+        return [booleans({True, False}.difference(of_boolean))]
+    return [numbers(excluded=of_number) if of_number else strings(excluded=of_string)]
+
+
+def _like(text: str, escape: str | None, negated: bool) -> list[Constraint | None]:
+    pattern = parse_pattern(text, escape)
+    exact, prefix = pattern.exact, pattern.prefix
+    if exact is not None:
+        return [strings(excluded=(exact,)) if negated else strings(values=(exact,))]
+    if not pattern.is_prefix:
+        return [strings(unlike=(pattern,)) if negated else strings(like=(pattern,))]
+    end = prefix_end(prefix)
+    if not negated:
+        return [strings(low=prefix, high=end)]
+    return [strings(high=prefix), None if end is None else strings(low=end)]

@@ -1,0 +1,226 @@
+"""Lexer: the text of a condition, cut into tokens by one regular expression.
+
+Theory of operation
+    Every character falls into some alternative, so the cut is one left-to-right pass; repetitions
+    are possessive, so it never backtracks. A token has a kind and a value; the kind of a keyword
+    is its upper-case word, that of a sign the sign itself, else NAME, NUMBER, STRING, END.
+    Positions are needed for errors only, so `position_of` cuts the text once more to find one.
+    Literals follow Java's rules for integers (decimal, 0x, 0…, 0b, underscores, L) and floats
+    (`7.`, `.5`, `7E3`, hexadecimal, f and d), names Java's rules for identifiers, with dots.
+
+Invariants
+    I1  the last token is END, and no other is
+    I2  an integer is at most 2^63; only the parser knows whether a minus makes that valid
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from math import inf
+from typing import TYPE_CHECKING, NoReturn
+
+from gapless.core.errors import FilterError
+
+if TYPE_CHECKING:
+    from gapless.core.events import Value
+
+FILTER_BYTES_MAX = 64 * 1024
+"""The longest condition, in UTF-8; beyond it `FilterError`."""
+
+INTEGER_MAX = (1 << 63) - 1
+
+NAME, NUMBER, STRING, END = "name", "number", "string", "end of condition"
+RESERVED = frozenset(
+    ["NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"]
+)
+SIGNS = ("=", "<>", "<", "<=", ">", ">=", "(", ")", ",", "+", "-", "*", "/", "%")
+
+# Letters, `_`, `$` and all beyond ASCII, said by what they are not: that compiles in no time.
+_START = r"[^\x00-\x23\x25-\x40\x5b-\x5e\x60\x7b-\x7f]"
+_PART = r"[^\x00-\x23\x25-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f]"
+_NAME = rf"{_START}{_PART}*+(?:\.{_START}{_PART}*+)*+"
+_DIGITS, _HEX = "[0-9](?:[0-9_]*[0-9])?", "[0-9a-fA-F](?:[0-9a-fA-F_]*[0-9a-fA-F])?"
+_LONG, _DOUBLE = rf"(?:[lL](?!{_PART}))?", rf"[fFdD](?!{_PART})"
+_EXPONENT = rf"[eE][+-]?{_DIGITS}"
+_TOKEN = re.compile(
+    rf"""[ \t\f\r\n]*+(
+      {_NAME}
+    | /\*(?:[^*]|\*(?!/))*+\*/
+    | <>|<=|>=|!=|[=<>(),+\-*/%]
+    | '[^']*+(?:''[^']*+)*+'
+    | "[^"]*+(?:""[^"]*+)*+"
+    | 0[xX](?:{_HEX}\.?(?:{_HEX})?|\.{_HEX})[pP][+-]?{_DIGITS}(?:{_DOUBLE})?
+    | (?:{_DIGITS}\.(?:{_DIGITS})?|\.{_DIGITS})(?:{_EXPONENT})?(?:{_DOUBLE})?
+    | {_DIGITS}(?:{_EXPONENT}(?:{_DOUBLE})?|{_DOUBLE})
+    | 0[xX]{_HEX}{_LONG}
+    | 0[bB]{_DIGITS}{_LONG}
+    | {_DIGITS}{_LONG}
+    | \Z
+    | .)""",
+    re.VERBOSE | re.DOTALL,
+)
+_PLAIN = re.compile(_NAME)
+# The words that need no closer look, in their usual spellings.
+_WORDS = {
+    "!=": "<>",
+    "": END,
+    **{sign: sign for sign in SIGNS},
+    **{word: word for word in RESERVED},
+    **{word.lower(): word for word in RESERVED},
+}
+
+_HINTS = {
+    "!": "Write NOT for negation, and <> or != for `not equal`.",
+    "&": "Write AND for the logical and.",
+    "|": "Write OR for the logical or.",
+    "'": "Close the string with another '; write '' for a ' inside it.",
+    '"': "Close the name with another \"; strings stand in single quotes, as in 'abc'.",
+    "/": "Close the comment with */.",
+    "`": 'Names with other signs stand in double quotes, as in "a b".',
+    "[": 'Names with other signs stand in double quotes, as in "a b".',
+    ";": "A condition is one expression without a `;`.",
+    "?": "Conditions have no parameters; write the value itself.",
+    ":": "Conditions have no parameters; write the value itself.",
+    "‘": "Strings stand in straight single quotes, as in 'abc'.",
+    "’": "Strings stand in straight single quotes, as in 'abc'.",
+    "“": "Strings stand in straight single quotes, as in 'abc'.",
+    "”": "Strings stand in straight single quotes, as in 'abc'.",
+}
+_UNCLOSED = {"'": "this string does not end", '"': "this quoted name does not end"}
+
+
+def tokenise(text: str) -> tuple[list[str], list[Value]]:
+    """The kinds and the values of all tokens. FilterError if a character fits nowhere."""
+    _check_size(text)
+    kinds: list[str] = []
+    values: list[Value] = []
+    known = _WORDS.get
+    for word in _TOKEN.findall(text):
+        kind = known(word)
+        value: Value = word
+        if kind is None:
+            first = word[0]
+            if first in "0123456789" or (first == "." and len(word) > 1):
+                kind, value = NUMBER, _number(word, text, len(kinds))
+            elif first == "'" and len(word) > 1:
+                kind, value = STRING, word[1:-1].replace("''", "'")
+            elif word.startswith("/*"):
+                continue
+            else:
+                kind, value = _name(word, text, len(kinds))
+        kinds.append(kind)
+        values.append(value)
+        if kind == END:
+            break
+    return kinds, values
+
+
+def position_of(text: str, index: int) -> int:
+    """Where in the text the token of this index starts."""
+    for match in _TOKEN.finditer(text):
+        if not match[1].startswith("/*"):
+            if index == 0:
+                return match.start(1)
+            index -= 1
+    return len(text)
+
+
+def _check_size(text: str) -> None:
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        problem = "half of a surrogate pair is no character"
+        raise FilterError(problem, "", text, error.start) from None
+    if size > FILTER_BYTES_MAX:
+        raise FilterError(
+            f"the condition has {size} bytes, more than the {FILTER_BYTES_MAX} allowed",
+            "Shorten it, or split it into several subscriptions.",
+        )
+
+
+def _name(word: str, text: str, index: int) -> tuple[str, str]:
+    """A plain or quoted name, or a keyword in unusual spelling."""
+    if word.isascii():  # or dotless ı would make a keyword
+        keyword = word.upper()
+        if keyword in RESERVED:
+            return keyword, word
+        if word.isidentifier():
+            return NAME, sys.intern(word)
+    if word[0] == '"' and len(word) > 1:
+        if word == '""':
+            problem, remedy = "a name must not be empty", "Write '' for the empty string."
+            raise FilterError(problem, remedy, text, position_of(text, index))
+        return NAME, sys.intern(word[1:-1].replace('""', '"'))
+    for offset, character in enumerate(word):
+        if not _may_be_in_name(character, offset):
+            _refuse(text, character, position_of(text, index) + offset)
+    return NAME, sys.intern(word)
+
+
+def is_plain(name: str) -> bool:
+    """May it be written without quotes?"""
+    return (
+        _PLAIN.fullmatch(name) is not None
+        and name.upper() not in RESERVED
+        and all(_may_be_in_name(character, offset) for offset, character in enumerate(name))
+    )
+
+
+def _may_be_in_name(character: str, offset: int) -> bool:
+    """Java's rule for the characters of an identifier; and dots between names."""
+    if character == ".":
+        return offset > 0
+    if character == "$" or character.isalnum():
+        return True
+    category = unicodedata.category(character)
+    return category in ("Sc", "Pc") or (offset > 0 and category in ("Mn", "Mc", "Cf"))
+
+
+def _refuse(text: str, character: str, position: int) -> NoReturn:
+    shown = character if character.isprintable() else f"U+{ord(character):04X}"
+    problem = _UNCLOSED.get(character, f"{shown} has no meaning here")
+    raise FilterError(problem, _HINTS.get(character, ""), text, position)
+
+
+def _number(word: str, text: str, index: int) -> int | float:
+    if word.isdigit() and len(word) < 19 and (word[0] != "0" or len(word) == 1):
+        return int(word)  # nearly all
+    digits = word.replace("_", "").lower()
+    try:
+        value = _float(digits) if _FLOAT.search(digits) else _integer(digits)
+    except ValueError:
+        remedy = "A number that starts with 0 is octal: drop the 0 for a decimal."
+        raise FilterError(f"{word} is no number", remedy, text, position_of(text, index)) from None
+    except OverflowError:
+        value = inf
+    if value > INTEGER_MAX + 1 and (isinstance(value, int) or value == inf):
+        raise FilterError(
+            f"{word if len(word) < 40 else word[:36] + '…'} is beyond the range of numbers",
+            "Integers have 64 bits, from -9223372036854775808 to 9223372036854775807; "
+            "floats end at 1.7976931348623157E308.",
+            text,
+            position_of(text, index),
+        )
+    return value
+
+
+_FLOAT = re.compile(r"\.|p|^[0-9]+[efd]")
+
+
+def _float(digits: str) -> float:
+    if digits.startswith("0x"):
+        return float.fromhex(digits.rstrip("fd"))
+    return float(digits.rstrip("fd"))
+
+
+def _integer(digits: str) -> int:
+    digits = digits.rstrip("l")
+    base = 10
+    if len(digits) > 1 and digits[0] == "0":
+        base = {"x": 16, "b": 2}.get(digits[1], 8)
+        digits = digits[1 if base == 8 else 2 :].lstrip("0") or "0"
+    if len(digits) > 64:  # more than 64 bits in any base; also below the limit of `int` itself
+        raise OverflowError
+    return int(digits, base)

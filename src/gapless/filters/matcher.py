@@ -1,0 +1,262 @@
+"""Matcher: which of many filters match an event. The face of the two engines behind it.
+
+Theory of operation
+    Every filter has a *handle*, a small whole number; engines know handles only. A new filter
+    takes the handle freed last, or the next new one. Matches come in ascending order of handles:
+    the order in which the filters were added, except that one added after a removal stands in
+    the place that the removal left. So the order depends on the history of `add` and `remove`
+    alone, and is the same for both engines and for one event, lists and record batches.
+
+Engines
+    `python`    dictionaries; starts at once, imports nothing; good up to some hundred filters.
+    `compiled`  flat arrays and numba kernels; 10 to 1,000 times faster, 100 to 250 bytes a filter.
+    `auto`      (default) python; once there are more than `SMALL_MAX` filters, or a record batch
+                comes, compiled, if its kernels were compiled before on this machine, by
+                `python -m gapless.filters.matching.warm`. Taking them over costs about a second,
+                once a process; if they are not there, nothing is compiled and python goes on.
+    Asking for `compiled` by name compiles what is missing: about half a minute, once a machine.
+
+Not safe for use by several threads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
+
+from gapless.filters.matching.plan import plan_all
+from gapless.filters.matching.python_index import PythonIndex
+from gapless.filters.matching.shapes import Shapes
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from gapless.core.events import Value
+    from gapless.filters.filter import Filter
+    from gapless.filters.matching.compiled_index import CompiledIndex
+    from gapless.filters.matching.matches import Matches
+
+KeyT = TypeVar("KeyT")
+
+Engine = Literal["auto", "python", "compiled"]
+
+SMALL_MAX = 200
+"""Up to this many filters the Python engine is not worth leaving."""
+
+
+class Matcher(Generic[KeyT]):
+    """A dynamic set of filters, each under a key of your own (any hashable value)."""
+
+    def __init__(
+        self,
+        filters: Mapping[KeyT, Filter | str] | Iterable[tuple[KeyT, Filter | str]] = (),
+        *,
+        engine: Engine = "auto",
+    ) -> None:
+        if engine not in ("auto", "python", "compiled"):
+            raise ValueError(f"engine {engine!r} is none of 'auto', 'python', 'compiled'")
+        self._engine: Engine = engine
+        self._handles: dict[KeyT, int] = {}
+        self._keys: list[KeyT | None] = []  # by handle
+        self._key_array: Any = None  # the same as an array, with room to spare; compiled engine
+        self._version = 0  # of the keys
+        self._shapes = Shapes()
+        self._free: list[int] = []  # handles to use again, the last first
+        self._index: PythonIndex | CompiledIndex = PythonIndex()
+        self._compiled_from = SMALL_MAX if engine == "auto" else float("inf")
+        if engine == "compiled":
+            self._require_compiled()
+        for key, condition in filters.items() if isinstance(filters, Mapping) else filters:
+            self.add(key, condition)
+
+    def add(self, key: KeyT, condition: Filter | str) -> None:
+        """Add a filter. A key that is there already is refused: remove it first."""
+        if key in self._handles:
+            raise ValueError(f"there is a filter under {key!r} already. Remove it first.")
+        text = isinstance(condition, str)
+        conjunctions = self._shapes.read(condition) if text else condition.conjunctions  # type: ignore[union-attr, arg-type]
+        clauses = plan_all(conjunctions)
+        handle = self._free[-1] if self._free else len(self._keys)
+        self._index.add(handle, clauses)
+        if self._free:
+            self._free.pop()
+        self._set_key(handle, key)
+        self._handles[key] = handle
+        if handle > self._compiled_from:
+            self._try_compiled()
+
+    def remove(self, key: KeyT) -> None:
+        """Remove a filter; KeyError if there is none under this key."""
+        handle = self._handles.pop(key)
+        self._index.remove(handle)
+        self._set_key(handle, None)
+        self._free.append(handle)
+
+    def match(self, attributes: Mapping[str, Value]) -> list[KeyT]:
+        """The keys of all filters that match this event, each once, in the order of handles."""
+        handles = self._index.match(attributes)
+        if handles.__class__ is list:
+            keys = self._keys
+            return [keys[handle] for handle in handles]  # type: ignore[misc]
+        return self._key_array.take(handles).tolist()  # type: ignore[no-any-return]
+
+    @overload
+    def match_batch(self, events: Sequence[Mapping[str, Value]]) -> list[tuple[int, KeyT]]: ...
+    @overload
+    def match_batch(self, events: pa.RecordBatch) -> Matches[KeyT]: ...
+    def match_batch(self, events: Any) -> list[tuple[int, KeyT]] | Matches[KeyT]:
+        """All pairs of an event and a filter that match, by event, then by handle.
+
+        From a list of attribute maps, a list of (index of the event, key). From a record batch
+        (one column an attribute, null is missing), the same as two arrays in a `Matches`.
+        """
+        if not isinstance(events, Sequence):
+            return self._match_record_batch(events)
+        index = self._index
+        if isinstance(index, PythonIndex):
+            keys = self._keys
+            return [
+                (number, keys[handle])  # type: ignore[misc]
+                for number, attributes in enumerate(events)
+                for handle in index.match(attributes)
+            ]
+        numbers, handles = index.match_events(events)
+        return list(zip(numbers.tolist(), self._key_array.take(handles).tolist(), strict=True))
+
+    def _match_record_batch(self, batch: pa.RecordBatch) -> Matches[KeyT]:
+        import numpy as np
+
+        from gapless.filters.matching.matches import Matches
+        from gapless.filters.matching.record_batch import BatchRows
+
+        self._try_compiled()
+        index = self._index
+        if isinstance(index, PythonIndex):
+            rows = BatchRows(batch)
+            found = [index.match(rows[number]) for number in range(len(rows))]
+            numbers = np.repeat(np.arange(len(rows), dtype=np.uint32), list(map(len, found)))
+            handles = np.array([handle for some in found for handle in some], np.uint32)
+        else:
+            numbers, handles = index.match_record_batch(batch)
+        version = self._version
+
+        def keys_of(handles: NDArray[np.uint32]) -> list[KeyT]:
+            if version != self._version:
+                raise RuntimeError(
+                    "the matcher has changed since these matches were found. Ask for their keys "
+                    "before you add or remove filters."
+                )
+            keys = self._keys
+            return [keys[handle] for handle in handles.tolist()]
+
+        return Matches(numbers, handles, keys_of)
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._handles
+
+    def handle_of(self, key: KeyT) -> int:
+        """The number by which `Matches` names this key's filter; KeyError if there is none."""
+        return self._handles[key]
+
+    def key_of(self, handle: int) -> KeyT:
+        """The key under which the filter with this handle stands."""
+        return self._keys[handle]  # type: ignore[return-value]
+
+    def statistics(self) -> dict[str, int | str]:
+        """How many filters and rows there are, which engine is at work, how much room it takes."""
+        return {"filters": len(self), **self._index.statistics()}
+
+    # -- leaving and entering a process --------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write a snapshot for `Matcher.open`, with the compiled engine's arrays in it."""
+        from gapless.filters.matching import snapshot
+
+        self._require_compiled()
+        assert not isinstance(self._index, PythonIndex)
+        snapshot.write(Path(path), self._index, self._facts())
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Map a snapshot. Processes of a host share its pages. Open only files you trust."""
+        from gapless.filters.matching import snapshot
+
+        matcher = cls()
+        matcher._index, facts = snapshot.read(Path(path))
+        matcher._take(facts)
+        return matcher
+
+    def _facts(self) -> tuple[Any, ...]:
+        """All but the index."""
+        return self._engine, self._handles, self._keys, self._free
+
+    def _take(self, facts: tuple[Any, ...]) -> None:
+        self._engine, self._handles, self._keys, self._free = facts
+        if not isinstance(self._index, PythonIndex):
+            self._make_key_array()
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._index, self._facts()
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        Matcher.__init__(self)
+        self._index, facts = state
+        self._take(facts)
+
+    # -- engines -------------------------------------------------------------------------------
+
+    def _set_key(self, handle: int, key: KeyT | None) -> None:
+        self._version += 1
+        if handle < len(self._keys):
+            self._keys[handle] = key
+        else:
+            self._keys.append(key)
+        if self._key_array is not None:
+            if handle >= len(self._key_array):
+                self._make_key_array()
+            self._key_array[handle] = key
+
+    def _make_key_array(self) -> None:
+        import numpy as np
+
+        size = len(self._keys)
+        self._key_array = np.empty(size + size // 2 + 64, object)
+        for handle, key in enumerate(self._keys):  # a tuple must stay one key
+            self._key_array[handle] = key
+
+    def _try_compiled(self) -> None:
+        """Take over the compiled engine, if that may be and nothing must be compiled for it."""
+        if self._engine != "auto" or not isinstance(self._index, PythonIndex):
+            return
+        self._compiled_from = float("inf")
+        try:
+            from gapless.filters.matching import kernels
+        except ImportError:
+            return
+        if kernels.are_ready():
+            kernels.prepare()
+            self._become_compiled()
+
+    def _require_compiled(self) -> None:
+        """Take over the compiled engine, compiling what is missing."""
+        if isinstance(self._index, PythonIndex):
+            from gapless.filters.matching import kernels
+
+            kernels.prepare()
+            self._become_compiled()
+
+    def _become_compiled(self) -> None:
+        from gapless.filters.matching.compiled_index import CompiledIndex
+
+        index = CompiledIndex()
+        if isinstance(self._index, PythonIndex):
+            for handle, clauses in self._index.clauses():
+                index.add(handle, clauses)
+        self._index = index
+        self._make_key_array()

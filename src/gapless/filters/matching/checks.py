@@ -1,0 +1,79 @@
+"""Checks: a constraint as a function of a value, exact for every kind of value.
+
+Both engines use them: the Python engine for every test, the compiled one for what does not fit
+its columns. `constraint.admits` says the same more slowly; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings, admits
+from gapless.filters.evaluate import compile_condition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from gapless.core.events import Value
+    from gapless.filters.constraint import Constraint
+    from gapless.filters.syntax import Condition
+
+    Check = Callable[[Value | None], bool]
+    ClauseCheck = Callable[[Mapping[str, Value]], bool]
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_of(constraint: Constraint) -> Check:
+    """The test of one attribute's value (None where it is missing)."""
+    match constraint:
+        case Missing():
+            return lambda value: value is None
+        case Present():
+            return lambda value: value is not None
+        case Booleans(values):
+            return lambda value: isinstance(value, bool) and value in values
+        case Strings():
+            inside = constraint.admits
+            return lambda value: isinstance(value, str) and inside(value)
+        case Numbers():
+            return _number_check(constraint)
+
+
+def _number_check(constraint: Numbers) -> Check:
+    low, high = constraint.low, constraint.high
+    if constraint.values is not None or constraint.excluded:
+        return lambda value: admits(constraint, value)
+    if not constraint.low_open and not constraint.high_open:
+        return lambda value: is_number(value) and low <= value <= high  # type: ignore[operator]
+    if high == inf and not constraint.high_open:
+        return lambda value: is_number(value) and low < value  # type: ignore[operator]
+    if low == -inf and not constraint.low_open:
+        return lambda value: is_number(value) and value < high  # type: ignore[operator]
+    return lambda value: admits(constraint, value)
+
+
+def clause_check(
+    tests: Iterable[tuple[str, Constraint]], residuals: Iterable[Condition]
+) -> ClauseCheck | None:
+    """The test of all that is left of a conjunction; None if nothing is."""
+    checks = [(name, check_of(constraint)) for name, constraint in tests]
+    conditions = [compile_condition(condition) for condition in residuals]
+    if not conditions:
+        if not checks:
+            return None
+        if len(checks) == 1:
+            [(name, check)] = checks
+            return lambda attributes: check(attributes.get(name))
+
+    def holds(attributes: Mapping[str, Value]) -> bool:
+        get = attributes.get
+        for name, check in checks:
+            if not check(get(name)):
+                return False
+        return all(condition(attributes) is True for condition in conditions)
+
+    return holds

@@ -1,0 +1,106 @@
+"""Kernels: the five entry points of the compiled index, and whether they are compiled already.
+
+Theory of operation
+    numba keeps the machine code of a function on disk, keyed by the processor, the function's
+    own file and the values it closes over; it does not notice changes in functions it calls. So
+    only entry points are kept, and each closes over a stamp of all sources it is made of.
+    Where: beside this file if that can be written to, else in the user's cache folder; the
+    environment variable NUMBA_CACHE_DIR overrides both.
+
+Cost: compiling all takes some 20 s of CPU, once a machine; loading them 0.7 s, once a process.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numba import float64, int64, njit, uint8, uint32
+
+from gapless.filters.matching import arena, bucket, rows, search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _source_stamp() -> int:
+    stamp = 0
+    for module in (arena, bucket, rows, search):
+        stamp = zlib.crc32(Path(str(module.__file__)).read_bytes(), stamp)
+    return stamp
+
+
+STAMP = _source_stamp()
+
+
+class Entry(NamedTuple):
+    """One compiled function and the one signature it is called with."""
+
+    function: Any
+    signature: tuple[Any, ...]
+
+    def is_ready(self) -> bool:
+        """Was it compiled before, for this processor and these sources?"""
+        if self.function.signatures:
+            return True
+        # The only way numba has to look without compiling; where it is gone, be careful.
+        cache = getattr(self.function, "_cache", None)
+        if cache is None:
+            return False
+        return cache.load_overload(self.signature, self.function.targetctx) is not None
+
+    def compile(self) -> None:
+        self.function.compile(self.signature)
+
+
+def _keep(function: Callable[..., object]) -> Any:
+    return njit(cache=True, nogil=True, error_model="numpy")(function)
+
+
+def _entries(stamp: int) -> tuple[Any, ...]:
+    # `stamp` is never 0. That the functions name it makes it part of what numba keys them by.
+    def insert(words):  # type: ignore[no-untyped-def]
+        return rows_insert(words) if stamp else 0
+
+    def remove(words, handle):  # type: ignore[no-untyped-def]
+        if stamp:
+            rows_remove(words, handle)
+
+    def transfer(words, fresh, codes, columns, sets):  # type: ignore[no-untyped-def]
+        return rows_transfer(words, fresh, codes, columns, sets) if stamp else 0
+
+    def match_one(words):  # type: ignore[no-untyped-def]
+        return search_one(words) if stamp else 0
+
+    def match_rows(words, events, width, extra, extra_ends, out, ends, first):  # type: ignore[no-untyped-def]
+        if stamp:
+            return search_rows(words, events, width, extra, extra_ends, out, ends, first)
+        return 0
+
+    return tuple(_keep(one) for one in (insert, remove, transfer, match_one, match_rows))
+
+
+rows_insert, rows_remove, rows_transfer = rows.insert, rows.remove, rows.transfer
+search_one, search_rows = search.match_one, search.match_rows
+insert, remove, transfer, match_one, match_rows = _entries(STAMP)
+
+WORDS, BYTES = int64[::1], uint8[::1]
+ENTRIES = (
+    Entry(insert, (WORDS,)),
+    Entry(remove, (WORDS, int64)),
+    Entry(transfer, (WORDS, WORDS, BYTES, BYTES, BYTES)),
+    Entry(match_one, (WORDS,)),
+    Entry(match_rows, (WORDS, float64[::1], int64, WORDS, WORDS, uint32[::1], WORDS, int64)),
+)
+
+
+def are_ready() -> bool:
+    """May the compiled engine be used without compiling anything?"""
+    return all(entry.is_ready() for entry in ENTRIES)
+
+
+def prepare() -> None:
+    """Load all entry points, compiling those that are missing."""
+    for entry in ENTRIES:
+        entry.compile()

@@ -1,0 +1,58 @@
+"""The command line starts quickly, and ends with the right code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import gapless
+
+HEAVY = ("numpy", "numba", "pyarrow", "pyspark", "matplotlib", "asyncio", "rich.progress")
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """Time is not asserted; what takes time is."""
+    result = python(
+        "import sys, gapless, gapless.cli\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    assert result.stdout == "[]\n", result.stderr
+
+
+def test_a_small_matcher_loads_nothing_heavy() -> None:
+    result = python(
+        "import sys, gapless\n"
+        "matcher = gapless.Matcher({'a': 'x > 1'})\n"
+        "assert matcher.match({'x': 2}) == ['a']\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    assert result.stdout == "[]\n", result.stderr
+
+
+def test_every_public_name_is_there() -> None:
+    assert all(getattr(gapless, name) for name in gapless.__all__)
+    assert set(dir(gapless)) == set(gapless.__all__)
+
+
+def test_an_error_is_one_line_for_people_and_code_1() -> None:
+    result = python(
+        "import sys; sys.argv[1:] = ['filter', 'a >']; import gapless.cli as c; c.main()"
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith("gapless: expected a value")
+    assert "Traceback" not in result.stderr
+
+
+def test_wrong_usage_is_code_2() -> None:
+    code = "import sys; sys.argv[1:] = ['demo', '--events', '0']; import gapless.cli as c; c.main()"
+    assert python(code).returncode == 2
+
+
+def test_the_version_is_told() -> None:
+    code = "import sys; sys.argv[1:] = ['--version']; import gapless.cli as c; c.main()"
+    assert python(code).stdout == f"gapless {gapless.__version__}\n"

@@ -1,0 +1,159 @@
+"""The algebra of constraints against its meaning, value by value."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapless.filters.algebra import includes, intersect, unite
+from gapless.filters.constraint import (
+    Constraint,
+    Missing,
+    Numbers,
+    Present,
+    Strings,
+    admits,
+    booleans,
+    numbers,
+    strings,
+)
+from gapless.filters.like import parse_pattern
+
+if TYPE_CHECKING:
+    from gapless.core.events import Value
+
+POINTS = (-1, 0, 1, 2)
+WORDS = ("", "a", "a\0", "a\0\0", "ab", "b")
+VALUES: tuple[Value | None, ...] = (
+    *(
+        None,
+        True,
+        False,
+        -9,
+        -1,
+        -0.5,
+        0,
+        0.5,
+        1,
+        1.5,
+        2,
+        9,
+        float("nan"),
+        float("inf"),
+        float("-inf"),
+    ),
+    *("", "\0", "a", "a\0", "a\0\0", "a\0\0\0", "aa", "ab", "ab\0", "ac", "b", "b\0", "c", "abb"),
+)
+PATTERNS = tuple(map(parse_pattern, ("%b", "a%b", "_", "a_%", "%a%b%")))
+
+
+def constraints(plain: bool = False) -> st.SearchStrategy[Constraint]:
+    """Canonical constraints over few points; `plain` ones have no LIKE patterns."""
+    point, word = st.sampled_from(POINTS), st.sampled_from(WORDS)
+    patterns = st.just(()) if plain else st.lists(st.sampled_from(PATTERNS), max_size=2)
+    some: list[st.SearchStrategy[Constraint | None]] = [
+        st.just(Missing()),
+        st.just(Present()),
+        st.lists(st.booleans(), min_size=1).map(booleans),
+        st.builds(
+            numbers,
+            st.one_of(st.just(float("-inf")), point),
+            st.one_of(st.just(float("inf")), point),
+            st.booleans(),
+            st.booleans(),
+            st.lists(point, max_size=2),
+        ),
+        st.builds(numbers, values=st.lists(point, min_size=1, max_size=3)),
+        st.builds(
+            strings,
+            st.one_of(st.just(""), word),
+            st.one_of(st.none(), word),
+            st.lists(word, max_size=2),
+            st.none(),
+            patterns,
+            patterns,
+        ),
+        st.builds(strings, values=st.lists(word, min_size=1, max_size=3)),
+    ]
+    return st.one_of(*some).filter(lambda one: one is not None)
+
+
+@settings(max_examples=200)
+@given(some=st.lists(constraints(), min_size=1, max_size=3))
+def test_an_intersection_holds_what_all_hold(some: list[Constraint]) -> None:
+    met = intersect(some)
+    for value in VALUES:
+        wanted = all(admits(one, value) for one in some)
+        assert (met is not None and admits(met, value)) == wanted, value
+
+
+@given(some=st.lists(constraints(), min_size=1, max_size=3))
+def test_intersections_do_not_depend_on_order_or_grouping(some: list[Constraint]) -> None:
+    step: Constraint | None = some[-1]
+    for one in reversed(some[:-1]):
+        step = None if step is None else intersect([step, one])
+    assert intersect(some) == step == intersect([*some, *some])
+
+
+@settings(max_examples=200)
+@given(wide=constraints(), narrow=constraints())
+def test_inclusion_is_never_wrong(wide: Constraint, narrow: Constraint) -> None:
+    if includes(wide, narrow):
+        assert all(admits(wide, value) for value in VALUES if admits(narrow, value))
+
+
+@settings(max_examples=400)
+@given(wide=constraints(plain=True), narrow=constraints(plain=True))
+def test_inclusion_is_complete_without_patterns(wide: Constraint, narrow: Constraint) -> None:
+    """The values lie densely enough around the points to tell any two of these sets apart."""
+    wanted = all(admits(wide, value) for value in VALUES if admits(narrow, value))
+    assert includes(wide, narrow) == wanted
+
+
+@settings(max_examples=200)
+@given(one=constraints(), other=constraints())
+def test_sets_that_include_each_other_are_equal(one: Constraint, other: Constraint) -> None:
+    assert (includes(one, other) and includes(other, one)) == (one == other)
+
+
+@settings(max_examples=200)
+@given(some=st.lists(constraints(), min_size=1, max_size=4))
+def test_a_union_holds_what_any_holds(some: list[Constraint]) -> None:
+    joined = unite(some)
+    for value in VALUES:
+        wanted = any(admits(one, value) for one in some)
+        assert any(admits(one, value) for one in joined) == wanted, value
+
+
+@given(some=st.lists(constraints(plain=True), min_size=1, max_size=4))
+def test_a_union_leaves_nothing_to_join(some: list[Constraint]) -> None:
+    joined = unite(some)
+    assert unite(joined) == joined
+    for one, other in pairwise(joined):
+        assert not includes(one, other)
+        assert not includes(other, one)
+
+
+@pytest.mark.parametrize(
+    ("some", "joined"),
+    [
+        (
+            [numbers(high=5, high_open=True), numbers(low=5, low_open=True)],
+            [Numbers(excluded=(5,))],
+        ),
+        ([numbers(excluded=[5]), numbers(values=[5])], [Numbers()]),
+        ([numbers(1, 3), numbers(2, 5), numbers(values=[9])], [numbers(values=[9]), Numbers(1, 5)]),
+        ([numbers(1, 2, low_open=True), numbers(values=[1])], [Numbers(1, 2)]),
+        ([strings("a", "b"), strings("b", "c")], [Strings("a", "c")]),
+        ([strings("a\0"), strings(values=["a"])], [Strings("a")]),
+        ([strings(excluded=["x"]), strings(values=["x", "y"])], [Strings()]),
+        ([Present(), Numbers(), Missing()], [Missing(), Present()]),
+        ([booleans([True]), booleans([False])], [booleans([True, False])]),
+    ],
+)
+def test_what_touches_is_joined(some: list[Constraint], joined: list[Constraint]) -> None:
+    assert unite(some) == joined
