@@ -8,7 +8,7 @@ export JAVA_HOME := $(CURDIR)/.java
 export PATH := $(CURDIR)/.java/bin:$(PATH)
 endif
 
-.PHONY: help setup demo test check fix bench fuzz docs clean
+.PHONY: help setup demo test check fix simulate swarm bench fuzz docs clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,12 @@ check: setup  ## format, lint, types, import contracts
 
 fix: setup  ## format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+
+simulate: setup  ## play one simulated run with its trace; SEED=42 picks it
+	@$(BIN)/gapless simulate --trace --seed $(or $(SEED),1)
+
+swarm: setup  ## play many simulated runs on all cores; SEEDS=10000 FROM=0
+	@$(BIN)/gapless swarm --seeds $(or $(SEEDS),1000) --from $(or $(FROM),0)
 
 bench: setup  ## measure; BENCH="matcher --quick" picks one, --keep writes benchmarks/results
 	@$(BIN)/python -m benchmarks $(BENCH)

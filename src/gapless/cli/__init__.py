@@ -12,6 +12,8 @@ import typer
 
 from gapless.cli.condition import condition
 from gapless.cli.demo import demo
+from gapless.cli.experiment import experiment
+from gapless.cli.simulate import simulate, swarm
 from gapless.core.errors import GaplessError
 from gapless.version import __version__
 
@@ -25,6 +27,9 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command(name="filter")(condition)
+app.command()(simulate)
+app.command()(swarm)
+app.command()(experiment)
 
 
 @app.callback(invoke_without_command=True)

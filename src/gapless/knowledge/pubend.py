@@ -14,7 +14,8 @@ Theory of operation
 Invariants (checked by `check`)
     I1  released <= end, and every tick in the log lies between them
     I2  no event ever gets a tick below `end` or below the persisted promise at a restart
-    I3  at most `publish_pending_max` events wait (beyond it a publication is refused)
+    I3  at most `publish_pending_max` events wait, or one publication if that has more, and as
+        many repeats of old ones (beyond it a publication is refused)
 
 Source: DSN 2002, sec. 2.2 (pubends); PROTOCOLS A4.
 """
@@ -109,18 +110,25 @@ class Pubend:
             following = self._following(name)
             if message.sequence > following:
                 return [refuse(client, message, f"event {following} of {name!r} is missing")]
-            if name not in self.publishers and len(self.publishers) >= self.timing.publishers_max:
+            if self._is_one_too_many(name):
                 return [refuse(client, message, "too many named publishers", retry=False)]
             fresh = fresh[following - message.sequence :]
-        if self.pending_count and (
-            self.pending_count + len(fresh) > self.timing.publish_pending_max
-        ):
+        room = self.timing.publish_pending_max
+        full = self.pending_count + len(fresh) > room and self.pending_count > 0
+        if full or len(self.waiting) >= room:
             return [refuse(client, message, "the pubend has more to write than it can take")]
         if name is not None:
             self._accepted[name] = following + len(fresh)
         self.pending_count += len(fresh)
         self.waiting.append(Request(client, message, fresh))
         return self._write(now)
+
+    def _is_one_too_many(self, name: PublisherName) -> bool:
+        """Would this new name be one more than we remember, counting those that wait?"""
+        if name in self.publishers or name in self._accepted:
+            return False
+        pending = sum(each not in self.publishers for each in self._accepted)
+        return len(self.publishers) + pending >= self.timing.publishers_max
 
     def _following(self, name: PublisherName) -> int:
         """The next number of a publisher, counting what waits."""
@@ -326,6 +334,7 @@ class Pubend:
         assert self.pending_count == sum(counts)
         longest = max(counts, default=0)
         assert self.pending_count <= max(self.timing.publish_pending_max, longest), "I3"
+        assert len(self.waiting) <= self.timing.publish_pending_max, "I3"
         assert not self.waiting or self.writing, "what waits, waits for a write"
 
 

@@ -95,13 +95,12 @@ class Relay:
 
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Outgoing]:
         """Join what upstream says, and pass on what is new."""
-        out = self._pass_on_settled(knowledge)
         start = max(knowledge.span.start, knowledge.final_below, knowledge.lost_below)
         if start >= knowledge.span.end:
-            return out
+            return self._pass_on_settled(knowledge)
         span = Span(start, knowledge.span.end)
         fresh = self.stream.learn(span, knowledge.ticks, knowledge.events.events)
-        out += self._answer_asking(span, knowledge)
+        out = self._pass_on_settled(knowledge) + self._answer_asking(span, knowledge)
         if not knowledge.requested:
             for cell in self.outlets:
                 for run in fresh:

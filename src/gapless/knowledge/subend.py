@@ -71,13 +71,13 @@ class Subend:
         span = knowledge.span
         final = min(max(knowledge.final_below, span.start), span.end)
         lost = min(max(knowledge.lost_below, final), span.end)
+        if lost < span.end:
+            rest = Span(lost, span.end)
+            self.stream.learn(rest, knowledge.ticks, knowledge.events.events)
         if lost > span.start:
             self.stream.settle(Span(span.start, lost))
         if lost > max(final, self.horizon):
             self._lost.add(Span(max(final, self.horizon), lost))
-        if lost < span.end:
-            rest = Span(lost, span.end)
-            self.stream.learn(rest, knowledge.ticks, knowledge.events.events)
         if span.start > self.seen:
             gap = Span(self.seen, span.start)
             self._young.append((Instant(now + self.timing.gap_patience), gap))
@@ -113,7 +113,8 @@ class Subend:
         while self._young and self._young[0][0] <= now:
             _, gap = self._young.popleft()
             spans += self.stream.known.missing(gap)
-        nacks = self._ask([span for span in spans if span.end > self.horizon], now)
+        spans = [span for span in spans if span.end > self.horizon]
+        nacks = self._ask(spans, now) if spans else []
         if self._repeat_due is not None and self._repeat_due <= now:
             self._repeat_due = None
             self._repeat_after = min(self._repeat_after * 2, self.timing.nack_repeat_longest)
@@ -132,9 +133,11 @@ class Subend:
         self._asked.remove_below(self.horizon)
         if moved:
             self._repeat_after = self.timing.nack_repeat
-        if self._out and not any(any(self.stream.known.missing(span)) for span in self._out):
-            self._out.clear()
-            return self._ask([], now)
+        if self._out:
+            self._out.remove_below(self.horizon)  # what was answered may have been taken since
+            if not any(any(self.stream.known.missing(span)) for span in self._out):
+                self._out.clear()
+                return self._ask([], now)
         if self._asked and self._repeat_due is None:
             self._repeat_due = Instant(now + self._repeat_after)
         return []

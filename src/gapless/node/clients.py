@@ -102,14 +102,15 @@ class Clients:
         streams, topic = self.streams, message.topic
         names = [each.name for each in self.network.topic[topic].pubends]
         more: list[Effect] = []
-        merging = message.order == "total"
         self.subscribers.add(client, message.subscription, topic, message.order, condition)
-        if merging:
-            if topic not in streams.merges:
-                more = streams.start_merge(topic, now)
-            start = dict.fromkeys(map(str, names), streams.merges[topic].position)
-        else:
+        if message.order == "publisher":
             start = {str(name): streams.subends[name].taken for name in names}
+        else:
+            if topic in streams.merges:
+                position = streams.merges[topic].position
+            else:
+                position, more = streams.start_merge(topic, now)
+            start = dict.fromkeys(map(str, names), position)
         return [Send(client, Subscribed(message.request, message.subscription, start)), *more]
 
     def unsubscribe(self, client: ClientName, number: int) -> list[Effect]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args
 
 from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
@@ -25,6 +25,7 @@ from gapless.core.ticks import PUBEND_COUNT_MAX
 
 Service = Literal["durable", "reliable", "multicast"]
 DEFAULT_LISTEN = "127.0.0.1:7117"
+FieldT = TypeVar("FieldT")
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,9 @@ class Network:
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice or not all(names):
                 raise refuse(f"every {what} needs a name of its own: {twice or 'one is empty'}")
+            for name in names:
+                if name.startswith("@"):
+                    raise refuse(f"the {what} name {name!r} begins with @, which is ours")
         for cell in self.cells:
             if not cell.brokers:
                 raise refuse(f"cell {cell.name!r} has no broker")
@@ -120,6 +124,8 @@ class Network:
             if cell.subscribers and len(cell.brokers) > 1:
                 raise refuse(f"cell {cell.name!r} hosts subscribers, so it must have one broker")
         for topic in self.topics:
+            if topic.service not in get_args(Service):
+                raise refuse(f"topic {topic.name!r} has no service {topic.service!r}")
             if not 1 <= len(topic.hosts) <= PUBEND_COUNT_MAX:
                 raise refuse(f"topic {topic.name!r} needs 1 to {PUBEND_COUNT_MAX} pubends")
             for host in topic.hosts:
@@ -223,21 +229,28 @@ def parse_network(text: str) -> Network:
         raise refuse(f"a field is missing or of the wrong type: {error}") from None
 
 
+def _field(read: dict[str, Any], name: str, kind: type[FieldT], default: object = None) -> FieldT:
+    value = read[name] if default is None else read.get(name, default)
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} = {value!r} is not of type {kind.__name__}")
+    return value
+
+
 def _cell(read: dict[str, Any]) -> Cell:
     return Cell(
-        name=CellName(read["name"]),
+        name=CellName(_field(read, "name", str)),
         brokers=tuple(
-            Broker(BrokerName(b["name"]), str(b.get("listen", DEFAULT_LISTEN)))
+            Broker(BrokerName(_field(b, "name", str)), _field(b, "listen", str, DEFAULT_LISTEN))
             for b in read["brokers"]
         ),
         links=tuple(map(CellName, read.get("links", []))),
-        subscribers=bool(read.get("subscribers", False)),
+        subscribers=_field(read, "subscribers", bool, default=False),
     )
 
 
 def _topic(read: dict[str, Any]) -> Topic:
     return Topic(
-        name=TopicName(read["name"]),
+        name=TopicName(_field(read, "name", str)),
         hosts=tuple(map(BrokerName, read["pubends"])),
         service=read.get("service", "durable"),
     )

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from gapless.core.messages import Message
     from gapless.core.store import Store
     from gapless.filters.filter import Filter
+    from gapless.knowledge.relay import Relay
     from gapless.node.network import Network
 
 
@@ -167,20 +168,31 @@ class Node:
                 return self.streams.carry(relay.receive_knowledge(message, now), now)
             case AckExpected(tick=tick) if from_above and relay.upstream != SOURCE:
                 return self.streams.carry(relay.receive_ack_expected(tick, now), now)
-            case StartReply() if from_above and relay.upstream != SOURCE:
+            case StartReply(cell=target) if (
+                from_above
+                and relay.upstream != SOURCE
+                and (target == self.streams.cell.name or self._is_below(relay, target))
+            ):
                 return self.streams.receive_start_reply(message, now)
             case Nack() if from_below:
                 asking = None if cell == self.streams.cell.name else cell
                 return self.streams.carry(relay.receive_nack(sender, asking, message, now), now)
-            case StartQuery() if from_below and message.cell in self.network.cell:
+            case StartQuery(cell=target) if from_below and self._is_below(relay, target):
                 return self.streams.receive_start_query(message, now)
-            case Ack() if from_below and message.cell in relay.outlets:
+            case Ack(cell=of) if of in relay.outlets and cell in (of, self.streams.cell.name):
                 return self._acknowledged(sender, message, now)
             case _:
                 raise ProtocolError(
                     f"{type(message).__name__} of {message.pubend!r} came the wrong way, "
                     f"from {sender!r}"
                 )
+
+    def _is_below(self, relay: Relay, cell: CellName) -> bool:
+        """Does the way to this cell lead down the tree of the relay's pubend?"""
+        here = self.streams.cell.name
+        if cell == here or cell not in self.network.cell:
+            return False
+        return self.network.next_hop(here, cell) in relay.outlets
 
     def _acknowledged(self, sender: BrokerName, ack: Ack, now: Instant) -> list[Effect]:
         relay = self.streams.relays[ack.pubend]

@@ -228,8 +228,8 @@ class Streams:
     def is_started(self, topic: TopicName) -> bool:
         return all(each.name in self.subends for each in self.network.topic[topic].pubends)
 
-    def start_merge(self, topic: TopicName, now: Instant) -> list[Effect]:
-        """From where the foremost pubend of the topic is, merge all of them."""
+    def start_merge(self, topic: TopicName, now: Instant) -> tuple[int, list[Effect]]:
+        """Merge all pubends of the topic, from where the foremost is: that tick, and effects."""
         names = [each.name for each in self.network.topic[topic].pubends]
         start = max(self.subends[name].horizon for name in names)
         make = self.parts.subend
@@ -242,7 +242,7 @@ class Streams:
             if relay.stream.end > start:
                 nacks = merge.expect(name, relay.stream.end, now)
                 effects += self.carry(self._ask(TOTAL_ORDER, nacks, now), now)
-        return effects
+        return start, effects
 
     def stop_merge(self, topic: TopicName) -> None:
         for name in self.merges.pop(topic).inputs:

@@ -57,6 +57,7 @@ class Subscribers:
         self.matchers: dict[tuple[TopicName, Order], Matcher[Key]] = {}
         self.delivered = 0
         self.ended_slow = 0
+        self._batch_longest = 0
 
     @property
     def subscription_count(self) -> int:
@@ -106,6 +107,7 @@ class Subscribers:
         if not settled.ticks:
             return effects
         batch = EventBatch.join(settled.events)
+        self._batch_longest = max(self._batch_longest, len(batch))
         takers: dict[ClientName, dict[int, list[int]]] = {}
         for index, (name, number) in matcher.match_batch(self.attributes_of(batch)):
             takers.setdefault(name, {}).setdefault(index, []).append(number)
@@ -177,7 +179,7 @@ class Subscribers:
         }
         assert all(key in self.matchers[place] for place, key in placed), "I1"
         assert len(placed) == self.subscription_count, "I1"
-        limit = max(self.config.client_queue_max, self.config.waiting_events_max)
+        limit = max(self.config.client_queue_max, self._batch_longest)
         assert all(client.outstanding <= limit for client in self.clients.values()), "I2"
 
 

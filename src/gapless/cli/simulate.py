@@ -1,0 +1,233 @@
+"""`gapless simulate` replays one seed; `gapless swarm` plays many, on all cores."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from itertools import islice
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gapless.node.network import Network
+    from gapless.sim.run import Outcome
+
+IGNORED = (signal.SIGINT, signal.SIG_IGN)
+"""For workers: Ctrl-C is for the one who shares out the work."""
+
+CHUNK = 8
+"""How many seeds a worker gets at a time."""
+
+FAILURES_SHOWN_MAX = 3
+
+
+def simulate(
+    seed: Annotated[int, typer.Option(help="Which run to play.")],
+    trace: Annotated[bool, typer.Option("--trace", help="Show every step.")] = False,
+    network: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Play on this network, not a drawn one.")
+    ] = None,
+    planted: Annotated[
+        str, typer.Option(metavar="NAME", help="Plant a fault, to see that it is found.")
+    ] = "",
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND=RATE", help="Only these faults, so many a virtual second."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Play one simulated run: a drawn network, its faults, all promises checked.
+
+    The same seed takes the same course on every machine; the hash at the end says so.
+    """
+    from gapless.sim.planted import parts_with
+    from gapless.sim.run import simulate as play
+
+    outcome = play(
+        seed,
+        out=typer.echo if trace and not as_json else None,
+        network=read_network(network),
+        parts=parts_with(planted) if planted else None,
+        fault_rates=read_faults(fault) if fault else None,
+    )
+    if as_json:
+        typer.echo(json.dumps(summary(outcome), indent=2))
+    else:
+        show(outcome, command_for(outcome, network, planted, fault or []), shown=trace)
+    if outcome.violation:
+        raise typer.Exit(1)
+
+
+def read_network(path: Path | None) -> Network | None:
+    from gapless.core.errors import UsageError
+    from gapless.node.network import parse_network
+
+    if path is None:
+        return None
+    try:
+        return parse_network(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", "Name a network file.") from None
+
+
+def read_faults(texts: list[str]) -> dict[str, float]:
+    from gapless.sim.options import FAULTS
+
+    rates: dict[str, float] = {}
+    for text in texts:
+        kind, _, rate = text.partition("=")
+        try:
+            rates[kind] = float(rate)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not KIND=RATE, like crash=2") from None
+        if kind not in FAULTS or not rates[kind] > 0:
+            raise typer.BadParameter(f"{text!r}: a rate above 0 of one of {', '.join(FAULTS)}")
+    return rates
+
+
+def command_for(
+    outcome: Outcome, network: Path | None = None, planted: str = "", faults: Iterable[str] = ()
+) -> str:
+    """The one command that plays this run again, with its whole trace."""
+    words = ["gapless", "simulate", "--seed", str(outcome.seed), "--trace"]
+    if network is not None:
+        words += ["--network", str(network)]
+    if planted:
+        words += ["--planted", planted]
+    for fault in faults:
+        words += ["--fault", fault]
+    return " ".join(words)
+
+
+def summary(outcome: Outcome) -> dict[str, object]:
+    return {
+        "seed": outcome.seed,
+        "hash": outcome.digest,
+        "steps": outcome.steps,
+        "deliveries": outcome.deliveries,
+        "virtual_seconds": outcome.virtual_us / 1e6,
+        "violation": outcome.violation or None,
+        "situations": dict(sorted(outcome.reached.items())),
+    }
+
+
+def show(outcome: Outcome, command: str, *, shown: bool = False) -> None:
+    """The outcome for people; a failure with its last lines and how to repeat it."""
+    if not outcome.violation:
+        typer.echo(
+            f"seed {outcome.seed}: {outcome.steps} steps, {outcome.deliveries} deliveries in "
+            f"{outcome.virtual_us / 1e6:.3f} virtual seconds, all promises kept; "
+            f"hash {outcome.digest}"
+        )
+        return
+    if not shown:
+        for line in (*outcome.options, "…", *outcome.last_lines):
+            typer.echo(line)
+    typer.echo(f"seed {outcome.seed} violates: {outcome.violation}", err=True)
+    typer.echo(f"hash {outcome.digest}; to repeat it: {command}", err=True)
+
+
+def swarm(
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 1_000,
+    first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="How many processes.")] = os.cpu_count() or 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Play many seeds on all cores, and say which rare situations they met."""
+    begin = time.perf_counter()
+    failed: list[Outcome] = []
+    reached: Counter[str] = Counter()
+    done = steps = deliveries = 0
+    for outcome in progress(play_all(first, seeds, jobs), seeds, quiet=as_json):
+        done += 1
+        steps += outcome.steps
+        deliveries += outcome.deliveries
+        reached.update(outcome.reached)
+        if outcome.violation:
+            failed.append(outcome)
+    took = time.perf_counter() - begin
+    failed.sort(key=lambda outcome: outcome.seed)
+    if as_json:
+        result = {
+            "seeds": done,
+            "first": first,
+            "seconds": round(took, 1),
+            "seeds_per_second": round(done / took, 1),
+            "steps": steps,
+            "deliveries": deliveries,
+            "violations": [summary(outcome) for outcome in failed],
+            "situations": dict(sorted(reached.items())),
+        }
+        typer.echo(json.dumps(result, indent=2))
+    else:
+        show_situations(reached)
+        typer.echo(
+            f"{done} seeds in {took:.1f} s ({done / took:.1f} a second), {steps} steps, "
+            f"{deliveries} deliveries, {len(failed)} violations"
+        )
+        for outcome in failed[:FAILURES_SHOWN_MAX]:
+            show(outcome, command_for(outcome))
+    if failed:
+        raise typer.Exit(1)
+
+
+def play_chunk(seeds: range) -> list[Outcome]:
+    """In a worker: play these seeds."""
+    from gapless.sim.run import simulate as play
+
+    return [play(seed) for seed in seeds]
+
+
+def play_all(first: int, count: int, jobs: int) -> Iterator[Outcome]:
+    """Outcomes as they come. Closing it, also by Ctrl-C, leaves no process behind."""
+    chunks = iter(
+        [range(low, min(low + CHUNK, first + count)) for low in range(first, first + count, CHUNK)]
+    )
+    pool = ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=IGNORED)
+    try:
+        running = {pool.submit(play_chunk, chunk) for chunk in islice(chunks, 2 * jobs)}
+        while running:
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            for each in finished:
+                running.update(pool.submit(play_chunk, chunk) for chunk in islice(chunks, 1))
+                yield from each.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def progress(outcomes: Iterator[Outcome], count: int, *, quiet: bool) -> Iterator[Outcome]:
+    """Pass outcomes on with a bar on a terminal, a line now and then elsewhere."""
+    if quiet:
+        yield from outcomes
+    elif sys.stdout.isatty():
+        from rich.progress import track
+
+        yield from track(outcomes, "playing seeds", total=count, transient=True)
+    else:
+        step = max(count // 10, 1)
+        for number, outcome in enumerate(outcomes, start=1):
+            if number % step == 0 or outcome.violation:
+                found = f" seed {outcome.seed}: {outcome.violation}" if outcome.violation else ""
+                typer.echo(f"{number} of {count} seeds{found}")
+            yield outcome
+
+
+def show_situations(reached: Counter[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from gapless.sim.situations import EXPECTED
+
+    table = Table("situation", "times", title="situations met")
+    for name in EXPECTED:
+        table.add_row(name, f"{reached[name]:,}" if reached[name] else "[bold red]never[/]")
+    Console().print(table)

@@ -1,0 +1,227 @@
+"""Swarm options: everything about a run that the seed decides before it begins, and how to show it.
+
+Theory of operation
+    Each kind of fault is on or off by a coin, then has its own rate: runs with every fault at once
+    find less than runs with a few. Timers are the defaults on a smaller scale, so that a run of a
+    few virtual seconds sees many of them expire; limits are sometimes tiny, so that they are met.
+    With static filters the conditions behind every link are fixed before the run, and subscribers
+    choose from those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from gapless.filters.filter import Filter
+from gapless.node.config import Config
+from gapless.sim.clients import MILLISECOND, PublisherPlan, SubscriberPlan
+from gapless.sim.links import LinkOptions
+from gapless.sim.shapes import draw_network, show_network
+from gapless.sim.workload import draw_condition
+
+if TYPE_CHECKING:
+    import random
+
+    from gapless.core.client_messages import Order
+    from gapless.core.identity import BrokerName, CellName
+    from gapless.node.network import Network
+
+FAULTS = (
+    "cut",
+    "stall",
+    "crash",
+    "full_disk",
+    "failed_sync",
+    "clock_jump",
+    "hang_up",
+)
+"""Faults that come at some instant; what happens to single messages is in `LinkOptions`."""
+
+LONGEST = ("nack_repeat_longest", "ack_expected_longest")
+TINY_LIMITS: dict[str, int] = {
+    "cache_events_max": 5,
+    "waiting_events_max": 5,
+    "batch_events_max": 2,
+    "nack_spans_max": 2,
+    "receipts_max": 2,
+    "publish_pending_max": 6,
+    "client_queue_max": 8,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """All that is drawn before a run."""
+
+    seed: int
+    network: Network
+    config: Config
+    links: LinkOptions
+    offsets: dict[BrokerName, int]
+    fault_rates: dict[str, float]
+    """By kind: how many a virtual second."""
+    duration: int
+    """Microseconds of the safety phase."""
+    is_static: bool
+    """Whether relays filter by fixed conditions; otherwise they let everything pass."""
+    is_encoded: bool
+    """Whether every message is encoded and decoded on its way."""
+    conditions: dict[BrokerName, tuple[str, ...]]
+    publishers: tuple[PublisherPlan, ...]
+    subscribers: tuple[SubscriberPlan, ...]
+    clock_jump_max: int
+    check_every: int
+    """After how many steps a broker checks its invariants; half of a run's time if after each."""
+
+    def lines(self) -> list[str]:
+        """Every option, one a line."""
+        shown = [f"seed {self.seed}", f"network {show_network(self.network)}"]
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in ("seed", "network"):
+                continue
+            if each.name == "config":
+                changed = [
+                    f"{f.name}={getattr(value, f.name)}"
+                    for f in fields(value)
+                    if getattr(value, f.name) != f.default
+                ]
+                shown.append(f"config {' '.join(changed)}")
+            elif isinstance(value, tuple):
+                shown.extend(f"{each.name} {entry}" for entry in value)
+            else:
+                shown.append(f"{each.name} {value}")
+        return shown
+
+    def filters_at(self, cell: CellName) -> dict[CellName, list[Filter]] | None:
+        """What a relay of this cell lets pass to each neighbour: what the cells beyond it want."""
+        if not self.is_static:
+            return None
+        wanted: dict[CellName, list[Filter]] = {}
+        for neighbour in self.network.neighbours(cell):
+            beyond, rest = {cell}, [neighbour]
+            conditions: dict[str, None] = {}
+            while rest:
+                here = rest.pop()
+                beyond.add(here)
+                for broker in self.network.members(here):
+                    conditions.update(dict.fromkeys(self.conditions.get(broker, ())))
+                rest += [other for other in self.network.neighbours(here) if other not in beyond]
+            wanted[neighbour] = [Filter.parse(condition) for condition in conditions]
+        return wanted
+
+
+def draw_options(seed: int, dice: random.Random, network: Network | None = None) -> Options:
+    """Everything a run of this seed needs; the dice go on from there."""
+    drawn = draw_network(dice)
+    network = network or drawn
+    config = draw_config(dice)
+    brokers = [broker.name for cell in network.cells for broker in cell.brokers]
+    skew = dice.choice((0, 0, 5, 200, 3_000)) * MILLISECOND
+    leaves = [cell.brokers[0].name for cell in network.cells if cell.subscribers]
+    conditions = {
+        leaf: tuple(draw_condition(dice) for _ in range(dice.randint(1, 4))) for leaf in leaves
+    }
+    is_faulty = dice.random() < 0.9
+    duration = config.nack_repeat * dice.randint(6, 15)
+    return Options(
+        seed=seed,
+        network=network,
+        config=config,
+        links=draw_links(dice) if is_faulty else LinkOptions(),
+        offsets={name: dice.randint(-skew, skew) for name in brokers},
+        fault_rates={
+            kind: dice.choice((0.5, 2.0, 6.0))
+            for kind in FAULTS
+            if is_faulty and dice.random() < 0.35
+        },
+        duration=duration,
+        is_static=dice.random() < 0.5,
+        is_encoded=dice.random() < 0.25,
+        conditions=conditions,
+        publishers=draw_publishers(dice, network, duration),
+        subscribers=draw_subscribers(dice, network, conditions),
+        clock_jump_max=dice.choice((10, 300, 2_000)) * MILLISECOND,
+        check_every=dice.choice((1, 20, 20, 20)),
+    )
+
+
+def draw_config(dice: random.Random) -> Config:
+    divisor = dice.choice((5, 10, 20))
+    usual = Config()
+    timers = {
+        each.name: max(1, getattr(usual, each.name) // divisor)
+        for each in fields(usual)
+        if not each.name.endswith("_max")
+    }
+    slower = dice.choice((1, 2, 3))  # pings are a third of all steps otherwise
+    for name in ("heartbeat", "dead_after"):
+        timers[name] *= slower
+    for name in LONGEST:
+        timers[name] = timers[name.removesuffix("_longest")] * dice.choice((1, 2, 8))
+    limits = {name: limit for name, limit in TINY_LIMITS.items() if dice.random() < 0.15}
+    return replace(usual, **timers, **limits)
+
+
+def draw_links(dice: random.Random) -> LinkOptions:
+    def rate(*choices: float) -> float:
+        return dice.choice((0.0, 0.0, *choices))
+
+    return LinkOptions(
+        delay_min=dice.choice((50, 500, 3_000)),
+        delay_spread=dice.choice((100, 1_000, 10_000)),
+        loss=rate(0.01, 0.05, 0.2),
+        duplicate=rate(0.02, 0.2),
+        overtake=rate(0.05, 0.3),
+        overtake_delay=dice.choice((5_000, 60_000)),
+    )
+
+
+def draw_publishers(
+    dice: random.Random, network: Network, duration: int
+) -> tuple[PublisherPlan, ...]:
+    plans: list[PublisherPlan] = []
+    for topic in network.topics:
+        hosts = sorted(set(topic.hosts))
+        for _ in range(dice.randint(1, 3)):
+            plans.append(
+                PublisherPlan(
+                    name=f"P{len(plans) + 1}",
+                    broker=dice.choice(hosts),
+                    topic=topic.name,
+                    is_named=dice.random() < 0.7,
+                    event_count=dice.randint(1, 30),
+                    batch_max=dice.choice((1, 3, 8)),
+                    window=dice.choice((1, 2, 5)),
+                    pause=dice.choice((2, 20, 60)) * MILLISECOND,
+                    patience=dice.choice((15, 100)) * MILLISECOND,
+                    start_after=dice.randrange(duration // 2),
+                )
+            )
+    return tuple(plans)
+
+
+def draw_subscribers(
+    dice: random.Random, network: Network, conditions: dict[BrokerName, tuple[str, ...]]
+) -> tuple[SubscriberPlan, ...]:
+    plans: list[SubscriberPlan] = []
+    total_share = dice.choice((0.0, 0.3, 1.0))
+    for broker, texts in conditions.items():
+        for _ in range(dice.choices((1, 2, 3), (6, 3, 1))[0]):
+            orders: list[Order] = [
+                "total" if dice.random() < total_share else "publisher" for _ in texts
+            ]
+            plans.append(
+                SubscriberPlan(
+                    name=f"C{len(plans) + 1}",
+                    broker=broker,
+                    wishes=tuple(
+                        (dice.choice(network.topics).name, text, order)
+                        for text, order in zip(texts, orders, strict=True)
+                    ),
+                    pause=dice.choices((0, 1, 40), (4, 4, 1))[0] * MILLISECOND,
+                    change_after=dice.choice((100, 500, 5_000)) * MILLISECOND,
+                )
+            )
+    return tuple(plans)

@@ -1,0 +1,198 @@
+"""Planted faults: nodes with one thing wrong, to see that the checkers find it.
+
+Each fault is a small change to one machine of the node, of the kind that a slip of the pen makes:
+an off-by-one, a forgotten line, a wrong order. A swarm that does not find one of these has a hole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.broker_messages import Knowledge
+from gapless.core.effects import Effect, Persist
+from gapless.core.errors import UsageError
+from gapless.core.identity import Instant
+from gapless.core.ticks import PUBEND_BITS, Span
+from gapless.knowledge.merge import Merge
+from gapless.knowledge.pubend import Persisted, Pubend, Request
+from gapless.knowledge.relay import Relay
+from gapless.knowledge.subend import Settled, Subend
+from gapless.node.parts import Parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gapless.core.broker_messages import Nack
+    from gapless.core.client_messages import Publish
+    from gapless.core.identity import CellName, ClientName, PublisherName
+    from gapless.knowledge.outgoing import Outgoing
+
+
+class DeliversPastGap(Subend):
+    """Takes what it has seen for what is settled."""
+
+    def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Nack]:
+        nacks = super().receive_knowledge(knowledge, now)
+        self.horizon = self.seen
+        return nacks
+
+
+class ForgetsToNack(Subend):
+    """Never asks for a gap."""
+
+    def _ask(self, spans: list[object], now: Instant) -> list[Nack]:  # type: ignore[override]
+        super()._ask(spans, now)  # type: ignore[arg-type]
+        return []
+
+
+class DeliversTwice(Subend):
+    """Gives the last event of a batch out again with the next one."""
+
+    again: tuple[int, bytes] | None = None
+
+    def take(self, through: int, now: Instant) -> Settled:
+        settled = super().take(through, now)
+        if settled.ticks:
+            before, self.again = self.again, (settled.ticks[-1], settled.events[-1])
+            if before is not None:
+                settled.ticks.insert(0, before[0])
+                settled.events.insert(0, before[1])
+        return settled
+
+
+class AcknowledgesTooEarly(Relay):
+    """Acknowledges what it knows, not what everyone below has delivered."""
+
+    def _acknowledge(self, now: Instant) -> None:
+        for outlet in self.outlets.values():
+            if outlet.settled >= 0:
+                outlet.settled = max(outlet.settled, self.stream.end)
+        super()._acknowledge(now)
+
+
+class SilencesEvents(Relay):
+    """Now and then an event that passes the filter goes down as silence."""
+
+    def _passing(
+        self, cell: CellName | None, ticks: Sequence[int], events: Sequence[bytes]
+    ) -> tuple[Sequence[int], Sequence[bytes]]:
+        ticks, events = super()._passing(cell, ticks, events)
+        kept = [i for i, event in enumerate(events) if sum(event) % 7]
+        return [ticks[i] for i in kept], [events[i] for i in kept]
+
+
+class AsksForEachChild(Relay):
+    """Passes every nack on, whoever else has asked already."""
+
+    def _ask_upstream(self, unknown: object, now: Instant) -> list[Outgoing]:
+        self._asked.clear()
+        return super()._ask_upstream(unknown, now)  # type: ignore[arg-type]
+
+
+class ReusesPromisedTick(Pubend):
+    """Places events a little before its clock, also where silence was promised."""
+
+    def _next_tick(self, now: Instant) -> int:
+        logged = self.store.bounds(self.stream)[1]
+        self.end = max(logged, self.end - (self.timing.idle_silence << PUBEND_BITS))
+        return super()._next_tick(Instant(now - self.timing.idle_silence))
+
+
+class ForgetsPromise(Pubend):
+    """Says silence without having persisted that it may."""
+
+    def _promise_silence(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
+        promise, self.promise = self.promise, 1 << 62
+        try:
+            return super()._promise_silence(now)
+        finally:
+            self.promise = promise
+
+
+class AcknowledgesBeforeDurable(Pubend):
+    """Sends receipts along with the write, not after it."""
+
+    def _write(self, now: Instant) -> list[Effect]:
+        effects = super()._write(now)
+        early: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, Persist):
+                early += [
+                    self._receipt(request)
+                    for request in self.writing
+                    if request.message.publisher is None
+                ]
+        return early + effects
+
+
+class PublishesRepeats(Pubend):
+    """Does not look whether a named publisher's event was there already."""
+
+    def _following(self, name: PublisherName) -> int:
+        return self._asked_for
+
+    _asked_for = 0
+
+    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+        self._asked_for = message.sequence
+        return super().publish(client, message, now)
+
+
+class ForgetsPublishers(Pubend):
+    """Remembers named publishers in memory only, so that a restart makes repeats possible."""
+
+    def _write(self, now: Instant) -> list[Effect]:
+        effects = super()._write(now)
+        return [
+            Persist(each.writes[:1], each.then, each.otherwise)
+            if isinstance(each, Persist) and self.writing and self._has_events(self.writing)
+            else each
+            for each in effects
+        ]
+
+    def _has_events(self, requests: list[Request]) -> bool:
+        return any(request.events for request in requests)
+
+
+class GoesOnWithoutRoom(Pubend):
+    """Takes a write that found no room for one that is durable."""
+
+    def persisted(self, message: Persisted, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
+        return super().persisted(Persisted(message.pubend, message.number), now)
+
+
+class IgnoresLaggards(Merge):
+    """Takes an input that lags behind the others for silent, without asking it."""
+
+    def fire(self, now: Instant) -> list[Nack]:
+        nacks = super().fire(now)
+        foremost = max(subend.horizon for subend in self.inputs.values())
+        for subend in self.inputs.values():
+            if subend.horizon < foremost:
+                silence = Knowledge(subend.pubend, Span(subend.horizon, foremost))
+                subend.receive_knowledge(silence, now)
+        return nacks
+
+
+PLANTED: dict[str, Parts] = {
+    "delivers-past-gap": Parts(subend=DeliversPastGap),
+    "forgets-to-nack": Parts(subend=ForgetsToNack),
+    "delivers-twice": Parts(subend=DeliversTwice),
+    "acknowledges-too-early": Parts(relay=AcknowledgesTooEarly),
+    "silences-events": Parts(relay=SilencesEvents),
+    "asks-for-each-child": Parts(relay=AsksForEachChild),
+    "reuses-promised-tick": Parts(pubend=ReusesPromisedTick),
+    "forgets-promise": Parts(pubend=ForgetsPromise),
+    "acknowledges-before-durable": Parts(pubend=AcknowledgesBeforeDurable),
+    "publishes-repeats": Parts(pubend=PublishesRepeats),
+    "forgets-publishers": Parts(pubend=ForgetsPublishers),
+    "goes-on-without-room": Parts(pubend=GoesOnWithoutRoom),
+    "ignores-laggards": Parts(merge=IgnoresLaggards),
+}
+
+
+def parts_with(name: str) -> Parts:
+    """The machines of a node with this fault."""
+    if name not in PLANTED:
+        raise UsageError(f"no fault is called {name!r}", f"Known: {', '.join(PLANTED)}.")
+    return PLANTED[name]

@@ -1,0 +1,273 @@
+"""One run: a seed becomes options, a world is played through both phases, checkers watch.
+
+Theory of operation
+    Safety phase: any faults; the checkers hold all the time. Then everything is healed and the
+    liveness phase waits, for a bounded virtual time, until nobody waits for anything: receipts,
+    starts, events. Last, the quiet phase: with nothing more to say, logs must become empty, because
+    everyone has acknowledged everything. The outcome has the trace's hash, or what was violated.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from gapless.core import broker_messages, client_messages, messages
+from gapless.core.identity import Instant
+from gapless.core.messages import Message
+from gapless.node.node import Node
+from gapless.sim.checkers.bounded_memory import BoundedMemory
+from gapless.sim.checkers.durable import DurableBeforeAcknowledged
+from gapless.sim.checkers.exactly_once import ExactlyOnce
+from gapless.sim.checkers.liveness import EverythingArrives
+from gapless.sim.checkers.nack_fan_in import NackFanIn
+from gapless.sim.checkers.no_gap import NoGap
+from gapless.sim.checkers.no_unjust_gap import NoUnjustGap
+from gapless.sim.checkers.once_published import OncePublished
+from gapless.sim.checkers.only_matching import OnlyMatching
+from gapless.sim.checkers.order import InOrder
+from gapless.sim.checkers.total_order import TotalOrder
+from gapless.sim.clients import Publisher, Subscriber
+from gapless.sim.clock import START
+from gapless.sim.faults import Faults
+from gapless.sim.options import Options, draw_options
+from gapless.sim.record import Record, Violation
+from gapless.sim.situations import Situations
+from gapless.sim.trace import Trace
+from gapless.sim.watch import Watch
+from gapless.sim.world import World
+from gapless.wire.codec import Codec
+from gapless.wire.events import decode_attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.core.identity import BrokerName
+    from gapless.core.store import Store
+    from gapless.node.network import Network
+    from gapless.node.parts import Parts
+    from gapless.sim.checkers.checker import Checker
+    from gapless.sim.process import Machine, Process
+
+CHECKERS: tuple[type[Checker], ...] = (
+    ExactlyOnce,
+    InOrder,
+    NoGap,
+    OnlyMatching,
+    DurableBeforeAcknowledged,
+    OncePublished,
+    TotalOrder,
+    BoundedMemory,
+    NackFanIn,
+    NoUnjustGap,
+)
+"""All that watch every run; `EverythingArrives` is asked in the liveness phase."""
+
+PATIENCE = 12
+"""How many of the longest waits of the configuration the liveness phase may take."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a run."""
+
+    seed: int
+    digest: str
+    steps: int
+    deliveries: int
+    virtual_us: int
+    options: list[str]
+    violation: str = ""
+    last_lines: list[str] = field(default_factory=list)
+    reached: Counter[str] = field(default_factory=Counter)
+
+
+def simulate(
+    seed: int,
+    *,
+    out: Callable[[str], object] | None = None,
+    network: Network | None = None,
+    parts: Parts | None = None,
+    fault_rates: dict[str, float] | None = None,
+) -> Outcome:
+    """Play one seed to its end, or to the first violation; what is given is not drawn."""
+    dice = random.Random(seed)
+    options = draw_options(seed, dice, network)
+    if fault_rates is not None:
+        options = replace(options, fault_rates=fault_rates)
+    for line in options.lines() if out is not None else ():
+        out(line)  # type: ignore[misc]  # not None in this loop
+    trace = Trace(out)
+    world = make_world(options, dice, trace, node_maker(options, parts))
+    violation = ""
+    try:
+        play(world, options)
+    except Violation as found:
+        violation = str(found)
+    except Exception as error:  # a broken invariant, or a crash of ours: found all the same
+        violation = f"{type(error).__name__}: {error} {_where(error)}"
+    return Outcome(
+        seed=seed,
+        digest=trace.digest,
+        steps=trace.count,
+        deliveries=world.watch.record.deliveries,
+        virtual_us=world.now - START,
+        options=options.lines() if violation else [],
+        violation=violation,
+        last_lines=list(trace.last) if violation else [],
+        reached=world.reached,
+    )
+
+
+def _where(error: Exception) -> str:
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    if frame is None:
+        return ""
+    code = frame.tb_frame.f_code
+    return f"({code.co_filename.rpartition('gapless/')[2]}:{frame.tb_lineno} in {code.co_name})"
+
+
+def node_maker(
+    options: Options, parts: Parts | None = None
+) -> Callable[[BrokerName, Store, Instant], Machine]:
+    """Makes the real node of each broker, shadowed by the strict lattice where that applies."""
+    network = options.network
+    filters = {cell.name: options.filters_at(cell.name) for cell in network.cells}
+
+    def make(name: BrokerName, store: Store, now: Instant) -> Machine:
+        return Node(
+            name,
+            network,
+            store,
+            now,
+            config=options.config,
+            attributes_of=decode_attributes,
+            filters=filters[network.cell_of[name].name],
+            parts=parts,
+            shadow=True,
+        )
+
+    return make
+
+
+def make_world(
+    options: Options,
+    dice: random.Random,
+    trace: Trace,
+    make: Callable[[BrokerName, Store, Instant], Machine],
+) -> World:
+    record = Record(options.network)
+    reached: Counter[str] = Counter()
+    checkers = [each(record, options.config) for each in CHECKERS]
+    checkers.append(Situations(record, options.config, reached))
+    world = World(
+        options.network,
+        make,
+        dice,
+        trace,
+        Watch(record, checkers),
+        links=options.links,
+        offsets=options.offsets,
+        codec=whole_codec() if options.is_encoded else None,
+        check_every=options.check_every,
+    )
+    world.reached = reached
+    return world
+
+
+@cache
+def whole_codec() -> Codec:
+    """A codec of every message there is."""
+    modules = (messages, broker_messages, client_messages)
+    found = [
+        each
+        for module in modules
+        for _, each in inspect.getmembers(module, inspect.isclass)
+        if issubclass(each, Message) and each is not Message and each.__module__ == module.__name__
+    ]
+    return Codec(*found)
+
+
+def play(world: World, options: Options) -> None:
+    """Both phases and the quiet after them; raises `Violation`."""
+    world.start()
+    publishers = [Publisher(world, plan) for plan in options.publishers]
+    subscribers = [Subscriber(world, plan) for plan in options.subscribers]
+    clients: list[Publisher | Subscriber] = [*publishers, *subscribers]
+    end = Instant(world.now + options.duration)
+    Faults(world, options, clients, end)
+    pause = options.config.heartbeat
+    while world.now < end:
+        world.run(min(pause, end - world.now))
+        _sample(world)
+    world.watch.finish()
+    world.heal()
+    for client in clients:
+        client.is_quick = True
+    _wait(world, options, clients)
+    _settle(world, options)
+    world.watch.finish()
+
+
+def _sample(world: World) -> None:
+    for process in world.processes.values():
+        if process.node is not None:
+            world.watch.sample(process)
+
+
+def _longest_wait(options: Options) -> int:
+    config = options.config
+    return (
+        config.nack_repeat_longest
+        + config.ack_expected_longest
+        + config.dead_after
+        + config.start_repeat
+        + config.silence_flush
+        + max(plan.patience for plan in options.publishers)
+    )
+
+
+def _wait(world: World, options: Options, clients: list[Publisher | Subscriber]) -> None:
+    """Until nobody waits for anything any more, or it has taken too long."""
+    arrives = EverythingArrives(world.watch.record, options.config)
+    end = world.now + PATIENCE * _longest_wait(options)
+    pause = options.config.gap_patience
+    while True:
+        world.run(pause)
+        waiting = [line for client in clients for line in client.waiting()] or arrives.waiting()
+        if not waiting:
+            return
+        if world.now > end:
+            raise Violation(arrives.promise, "; ".join(waiting[:5]))
+        pause = min(2 * pause, options.config.dead_after)
+
+
+def _settle(world: World, options: Options) -> None:
+    """Until every log is empty (all is acknowledged) and no question is out any more."""
+    end = world.now + PATIENCE * (_longest_wait(options) + options.config.release_delay)
+    logs = world.watch.record.logs
+    while True:
+        _sample(world)
+        kept = [name for name, log in logs.items() if log.ticks and log.chopped <= log.ticks[-1]]
+        asking = [name for name, process in world.processes.items() if _is_asking(process)]
+        if not kept and not asking:
+            return
+        if world.now > end:
+            raise Violation(
+                "quiet in the end",
+                f"the logs of {', '.join(kept) or 'none'} stay full, "
+                f"{', '.join(asking) or 'nobody'} still asks",
+            )
+        world.run(options.config.ack_delay)
+
+
+def _is_asking(process: Process) -> bool:
+    figures = process.statistics().get("pubends", {})
+    assert isinstance(figures, dict)
+    return any(each.get("asking", 0) for each in figures.values())

@@ -1,0 +1,123 @@
+"""Rare situations: what a swarm should have met, counted, so that one can see what it never met.
+
+Most are counted where they happen (links, disks, clients); those that only show between brokers
+are recognised here, from the messages. `EXPECTED` names all, so that a zero is seen as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.broker_messages import AckExpected, Knowledge, Nack, Sideways, StartReply
+from gapless.core.client_messages import Receipt, Subscribed
+from gapless.core.identity import BrokerName
+from gapless.sim.checkers.checker import Checker
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from gapless.core.identity import CellName, PeerName, PubendName
+    from gapless.core.messages import Message
+    from gapless.node.config import Config
+    from gapless.sim.checkers.checker import Broker
+    from gapless.sim.record import Record
+
+EXPECTED = (
+    "a message came twice",
+    "a message was overtaken",
+    "a stalled link let go what it held",
+    "a stalled link swallowed what it held",
+    "several writes in one commit",
+    "durable, but nobody was told",
+    "a torn write was cut",
+    "the disk was full",
+    "a sync failed",
+    "a publisher lost patience",
+    "a publication was refused for a while",
+    "an anonymous publisher never knew",
+    "a repeat recognised",
+    "a repeat recognised after a restart",
+    "a repeat recognised, its tick forgotten",
+    "a slow subscriber was sent away",
+    "a subscription in total order",
+    "a nack",
+    "a nack for several spans",
+    "a nack answered from a cache",
+    "a nack answered by the pubend",
+    "an answer with several events",
+    "another member of a cell took over",
+    "a message went sideways",
+    "a start query answered",
+    "an acknowledgement expected",
+    "a log was chopped",
+    "silence ahead of the clock",
+)
+
+
+class Situations(Checker):
+    """Watches messages and counts; never objects."""
+
+    promise = "(counts only)"
+
+    def __init__(self, record: Record, config: Config, reached: Counter[str]) -> None:
+        super().__init__(record, config)
+        self._reached = reached
+        self._chosen: dict[tuple[str, str, CellName], PeerName] = {}
+        self._receipted: dict[tuple[PubendName, int], None] = {}
+        self._hosts = record.hosts
+
+    def sent(self, broker: Broker, to: PeerName, message: Message) -> None:
+        reached = self._reached
+        match message:
+            case Knowledge():
+                self._knowledge(broker, to, message)
+            case Nack(_, spans):
+                reached["a nack"] += 1
+                if len(spans) > 1:
+                    reached["a nack for several spans"] += 1
+            case Sideways():
+                reached["a message went sideways"] += 1
+            case StartReply():
+                reached["a start query answered"] += 1
+            case AckExpected():
+                reached["an acknowledgement expected"] += 1
+            case Receipt():
+                self._receipt(broker, message)
+            case Subscribed():
+                subscription = self.record.subscriptions.get((to, message.subscription))  # type: ignore[arg-type]  # a client
+                if subscription is not None and subscription.order == "total":
+                    reached["a subscription in total order"] += 1
+            case _:
+                pass
+
+    def _knowledge(self, broker: Broker, to: PeerName, message: Knowledge) -> None:
+        if message.requested:
+            from_log = self._hosts[message.pubend] == broker.name
+            where = "by the pubend" if from_log else "from a cache"
+            self._reached[f"a nack answered {where}"] += 1
+            if len(message.ticks) > 1:
+                self._reached["an answer with several events"] += 1
+            return
+        cell = self.record.network.cell_of[BrokerName(to)].name
+        before = self._chosen.get((broker.name, message.pubend, cell))
+        if before is not None and before != to:
+            self._reached["another member of a cell took over"] += 1
+        self._chosen[broker.name, message.pubend, cell] = to
+        if self._hosts[message.pubend] == broker.name and message.span.end >> 10 > broker.now:
+            self._reached["silence ahead of the clock"] += 1
+
+    def _receipt(self, broker: Broker, message: Receipt) -> None:
+        for tick in message.ticks:
+            if tick < 0:
+                self._reached["a repeat recognised, its tick forgotten"] += 1
+                continue
+            committed = self.record.committed_at.get((message.pubend, tick), broker.incarnation)
+            if committed != broker.incarnation:
+                self._reached["a repeat recognised after a restart"] += 1
+            elif (message.pubend, tick) in self._receipted:
+                self._reached["a repeat recognised"] += 1
+            self._receipted[message.pubend, tick] = None
+
+    def finished(self) -> None:
+        if any(log.chopped for log in self.record.logs.values()):
+            self._reached["a log was chopped"] += 1

@@ -1,0 +1,177 @@
+"""The watch: sees everything that happens, adds it to the record, shows it to the checkers.
+
+The world calls it; it calls no broker. A checker is asked only where it defines the method.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.client_messages import (
+    Consumed,
+    Deliveries,
+    Ended,
+    Lost,
+    Publish,
+    Receipt,
+    Refused,
+    Subscribed,
+)
+from gapless.core.effects import Append, Chop
+from gapless.core.identity import ClientName, PubendName
+from gapless.sim.checkers.checker import Checker
+from gapless.sim.record import Record, Subscription, Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gapless.core.effects import Write
+    from gapless.core.identity import PeerName
+    from gapless.core.messages import Message
+    from gapless.sim.checkers.checker import Broker
+
+LOG = "log/"
+
+
+class Watch:
+    """One run's record and the checkers that read it."""
+
+    def __init__(self, record: Record, checkers: Sequence[Checker]) -> None:
+        self.record = record
+        self.checkers = checkers
+        self._asked: dict[tuple[ClientName, int], tuple[bytes, ...]] = {}
+        self._committed = [c.committed for c in self._with("committed")]
+        self._acknowledged = [c.acknowledged for c in self._with("acknowledged")]
+        self._restarted = [c.restarted for c in self._with("restarted")]
+        self._sent = [c.sent for c in self._with("sent")]
+        self._received = [c.received for c in self._with("received")]
+        self._delivered = [c.delivered for c in self._with("delivered")]
+        self._advanced = [c.advanced for c in self._with("advanced")]
+
+    def _with(self, method: str) -> list[Checker]:
+        plain: Callable[..., None] = getattr(Checker, method)
+        return [each for each in self.checkers if getattr(type(each), method) is not plain]
+
+    # --- what brokers and disks do ---------------------------------------------------------------
+
+    def committed(self, broker: Broker, writes: Iterable[Write]) -> None:
+        """These writes are durable from now on."""
+        for write in writes:
+            if isinstance(write, Append) and write.stream.startswith(LOG):
+                pubend = PubendName(write.stream.removeprefix(LOG))
+                for tick, encoded in zip(write.indices, write.records, strict=True):
+                    for check in self._committed:
+                        check(pubend, tick, encoded)
+                    log = self.record.logs[pubend]
+                    log.ticks.append(tick)
+                    log.events[tick] = encoded
+                    self.record.places.setdefault(encoded, (pubend, tick))
+                    self.record.committed_at[pubend, tick] = broker.incarnation
+            elif isinstance(write, Chop) and write.stream.startswith(LOG):
+                log = self.record.logs[PubendName(write.stream.removeprefix(LOG))]
+                log.chopped = max(log.chopped, write.index)
+
+    def sent(self, broker: Broker, to: PeerName, message: Message) -> None:
+        for check in self._sent:
+            check(broker, to, message)
+        if isinstance(message, Receipt):
+            asked = self._asked.get((ClientName(to), message.request))
+            if asked is None:
+                raise Violation("answers fit questions", f"{to} never made {message.request}")
+            for acknowledge in self._acknowledged:
+                acknowledge(broker, message, asked)
+        elif isinstance(message, Deliveries):
+            queued = self.record.queued
+            queued[ClientName(to)] = queued.get(ClientName(to), 0) + len(message.ticks)
+        elif isinstance(message, Ended):
+            subscription = self.record.subscriptions[ClientName(to), message.subscription]
+            for checker in self._with("ended"):
+                checker.ended(subscription, message)
+
+    def received(self, broker: Broker, sender: PeerName, message: Message) -> None:
+        if isinstance(message, Consumed):
+            self.record.queued[ClientName(sender)] -= message.count
+        for check in self._received:
+            check(broker, sender, message)
+
+    def restarted(self, broker: Broker) -> None:
+        for check in self._restarted:
+            check(broker)
+
+    # --- what clients do and see -----------------------------------------------------------------
+
+    def asked(self, client: ClientName, message: Publish) -> None:
+        """A client sends a request, perhaps again."""
+        self._asked[client, message.request] = tuple(message.events)
+        self.record.largest_request = max(self.record.largest_request, len(message.events))
+
+    def told(self, client: ClientName, message: Message) -> None:
+        """A client gets a message about its subscriptions or requests."""
+        match message:
+            case Deliveries():
+                self._deliver(client, message)
+            case Subscribed():
+                subscription = self.record.subscriptions[client, message.subscription]
+                subscription.start = {PubendName(p): t for p, t in message.start.items()}
+                subscription.position = dict(subscription.start)
+                subscription.live = True
+                if sorted(subscription.start) != sorted(self.record.pubends_of(subscription.topic)):
+                    raise Violation("a start for each pubend", f"{subscription}: {message.start}")
+            case Ended():
+                self.record.subscriptions[client, message.subscription].over = True
+            case Lost():
+                losers = [self.record.subscriptions[client, n] for n in message.subscriptions]
+                for checker in self._with("lost"):
+                    checker.lost(losers, message)
+            case Refused():
+                for checker in self._with("refused"):
+                    checker.refused(message)
+            case _:
+                pass
+
+    def gone(self, client: ClientName) -> None:
+        """The connection is over, and with it all its subscriptions."""
+        for subscription in self.record.subscriptions.values():
+            if subscription.client == client:
+                subscription.over = True
+
+    def _deliver(self, client: ClientName, message: Deliveries) -> None:
+        record = self.record
+        for tick, encoded, takers in zip(
+            message.ticks, message.events, message.takers, strict=True
+        ):
+            pubend = message.pubend or record.pubend_of(message.topic, tick)
+            for number in takers:
+                subscription = record.subscriptions.get((client, number))
+                if subscription is None or not subscription.live or subscription.over:
+                    raise Violation("delivered to the living", f"{client}#{number} gets {pubend}")
+                for check in self._delivered:
+                    check(subscription, pubend, tick, encoded)
+                subscription.delivered.append((pubend, tick))
+                record.deliveries += 1
+        order = "total" if message.pubend is None else "publisher"
+        pubends = [message.pubend] if message.pubend else record.pubends_of(message.topic)
+        for subscription in self._of(client):
+            if subscription.topic == message.topic and subscription.order == order:
+                for pubend in pubends:
+                    self._advance(subscription, pubend, message.through)
+
+    def _of(self, client: ClientName) -> list[Subscription]:
+        return [each for each in self.record.live() if each.client == client]
+
+    def _advance(self, subscription: Subscription, pubend: PubendName, through: int) -> None:
+        before = subscription.position[pubend]
+        if through > before:
+            for check in self._advanced:
+                check(subscription, pubend, before, through)
+            subscription.position[pubend] = through
+
+    # --- now and then ----------------------------------------------------------------------------
+
+    def sample(self, broker: Broker) -> None:
+        for checker in self._with("sampled"):
+            checker.sampled(broker)
+
+    def finish(self) -> None:
+        for checker in self._with("finished"):
+            checker.finished()

@@ -1,0 +1,133 @@
+"""The notation of tests and scenarios: `[0,5) D2 D4` is all there is to know of ticks 0 to 4.
+
+`D2` is an event at tick 2, `D2:red` one that says "red"; every other tick of the span is silence.
+`lost<3` says that ticks below 3 are lost, `final<3` that nobody needs them, `asked` that this is
+the answer to a nack.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gapless.core.broker_messages import Ack, AckExpected, Knowledge, Nack
+from gapless.core.events import EventBatch
+from gapless.core.identity import BrokerName, CellName, PubendName
+from gapless.core.ticks import Span
+from gapless.knowledge.outgoing import Edge, Outgoing, ToCell
+from gapless.knowledge.relay import Relay
+from gapless.knowledge.subend import Subend
+from gapless.node.config import MILLISECOND, Config
+
+if TYPE_CHECKING:
+    from gapless.core.messages import Message
+    from gapless.core.spans import SpanSet
+
+PUBEND = PubendName("news/0")
+BROKER = BrokerName("relay")
+UPSTREAM, HERE = CellName("above"), CellName("here")
+CONFIG = Config()
+
+
+def event(tick: int) -> bytes:
+    """What `D<tick>` stands for."""
+    return f"e{tick}".encode()
+
+
+def span(text: str) -> Span:
+    start, end = re.fullmatch(r"\[(\d+),(\d+)\)", text).groups()  # type: ignore[union-attr]
+    return Span(int(start), int(end))
+
+
+def spans(text: str) -> list[Span]:
+    return [span(each) for each in text.split()]
+
+
+def knowledge(text: str, pubend: PubendName = PUBEND) -> Knowledge:
+    """`[0,5) D2 D4:red final<1 lost<2 asked`."""
+    where, *words = text.split()
+    ticks, events, below = list[int](), list[bytes](), {"final": 0, "lost": 0}
+    for word in words:
+        if word.startswith("D"):
+            tick, _, said = word[1:].partition(":")
+            ticks.append(int(tick))
+            events.append(said.encode() or event(int(tick)))
+        elif "<" in word:
+            what, _, tick = word.partition("<")
+            below[what] = int(tick)
+        else:
+            assert word == "asked", word
+    return Knowledge(
+        pubend,
+        span(where),
+        tuple(ticks),
+        EventBatch.join(events),
+        final_below=below["final"],
+        lost_below=below["lost"],
+        requested="asked" in words,
+    )
+
+
+def nack(text: str, pubend: PubendName = PUBEND) -> Nack:
+    return Nack(pubend, tuple(spans(text)))
+
+
+def ack(cell: str, delivered: int) -> Ack:
+    return Ack(PUBEND, CellName(cell), delivered)
+
+
+def show(message: Message) -> str:
+    """The other way round, for knowledge, nacks and acknowledgements."""
+    match message:
+        case Knowledge():
+            pairs = zip(message.ticks, message.events, strict=True)
+            words = [f"D{t}" + (f":{e.decode()}" if e != event(t) else "") for t, e in pairs]
+            words += [f"final<{message.final_below}"] if message.final_below else []
+            words += [f"lost<{message.lost_below}"] if message.lost_below else []
+            words += ["asked"] if message.requested else []
+            return " ".join([str(message.span), *words])
+        case Nack():
+            return "nack " + " ".join(map(str, message.spans))
+        case Ack():
+            return f"ack {message.delivered}"
+        case AckExpected():
+            return f"ack expected {message.tick}"
+        case _:
+            raise AssertionError(message)
+
+
+def show_out(outgoing: list[Outgoing]) -> list[str]:
+    """What a relay wants sent: `red: [0,5) D2`; with an asterisk where one broker is meant."""
+    return [
+        f"{out.cell}: {show(out.message)}"
+        if isinstance(out, ToCell)
+        else f"*{out.broker}: {show(out.message)}"
+        for out in outgoing
+    ]
+
+
+class Colours(Edge):
+    """A filter edge for tests: to cell `red` pass the events that say "red"; to `all`, all."""
+
+    def select(self, cell: CellName, events: object) -> list[int]:
+        assert isinstance(events, list | tuple)
+        return [i for i, each in enumerate(events) if cell == "all" or each == cell.encode()]
+
+
+def ms(count: int) -> int:
+    return count * MILLISECOND
+
+
+def ticks_of(some: SpanSet) -> set[int]:
+    return {tick for each in some for tick in range(each.start, each.end)}
+
+
+def make_relay(*below: str, **limits: int) -> Relay:
+    """A relay with these cells below, behind `Colours`."""
+    cells, config = tuple(map(CellName, below)), replace(CONFIG, **limits)
+    return Relay(PUBEND, BROKER, HERE, UPSTREAM, cells, config, Colours(), shadow=True)
+
+
+def make_subend(start: int = 0, **limits: int) -> Subend:
+    return Subend(PUBEND, start, replace(CONFIG, **limits), shadow=True)

@@ -1,0 +1,310 @@
+"""The pubend: ticks, the group commit, silence that holds, and what it answers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapless.core.broker_messages import Knowledge
+from gapless.core.effects import Chop
+from gapless.core.identity import Instant
+from gapless.core.ticks import PUBEND_BITS, Span, pubend_number_of
+from gapless.knowledge.pubend import Persisted
+from tests.knowledge.host import NUMBER, Host, tick
+from tests.knowledge.notation import CONFIG, PUBEND
+
+IDLE, STEP = CONFIG.idle_silence, CONFIG.promise_step
+
+
+def ticks_of(told: list[Knowledge]) -> list[int]:
+    return [each for knowledge in told for each in knowledge.ticks]
+
+
+def covers_without_holes(told: list[Knowledge], start: int = 0) -> bool:
+    """Everything ever told is one run of spans, one after the other."""
+    bounds = [start, *(bound for each in told for bound in (each.span.start, each.span.end))]
+    return all(bounds[i] == bounds[i + 1] for i in range(0, len(bounds) - 1, 2))
+
+
+# --- the group commit -----------------------------------------------------------------------------
+
+
+def test_nothing_leaves_before_the_write_is_durable() -> None:
+    host = Host()
+    host.publish("a", now=7)
+    assert (host.sent, host.known) == ([], [])
+    host.sync(now=8)
+    assert host.receipts() == [(tick(7),)]
+    assert ticks_of(host.told()) == [tick(7)]
+    assert host.log() == [(tick(7), "a")]
+
+
+def test_what_is_published_during_a_write_goes_into_the_next_as_one() -> None:
+    host = Host()
+    for event in "abc":
+        host.publish(event, now=7)
+    assert len(host.disk) == 1
+    host.sync(now=9)
+    assert host.receipts() == [(tick(7),)]
+    host.sync(now=9)
+    assert host.receipts() == [(tick(9),), (tick(10),)]
+    assert not host.disk
+    assert [len(each.ticks) for each in host.told()] == [1, 2]
+
+
+def test_a_large_publication_has_ticks_one_step_apart() -> None:
+    host = Host()
+    host.publish("a", "b", "c", now=5)
+    host.sync()
+    assert host.receipts() == [(tick(5), tick(6), tick(7))]
+
+
+def test_one_write_has_a_bounded_number_of_events() -> None:
+    host = Host(batch_events_max=2)
+    for event in "abcde":
+        host.publish(event)
+    host.sync_all()
+    assert [len(each.ticks) for each in host.told()] == [1, 2, 2]
+
+
+def test_more_than_may_wait_is_refused_and_may_be_tried_again() -> None:
+    host = Host(publish_pending_max=2)
+    host.publish("a", "b", "c", request=1)
+    host.publish("d", request=2)
+    problem = "the pubend has more to write than it can take"
+    assert host.refusals() == [(2, problem, True)]
+    host.sync()
+    host.publish("d", request=3)
+    host.sync()
+    assert [text for _, text in host.log()] == ["a", "b", "c", "d"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["publish", "sync", "fire"]), st.integers(-50, 50)), max_size=40
+    )
+)
+def test_ticks_ascend_and_silence_never_lies_whatever_the_clock_does(
+    script: list[tuple[str, int]],
+) -> None:
+    """The clock may jump back; all that is told follows on without a hole."""
+    host, now, told = Host(idle_silence=10, promise_step=20), 100, list[Knowledge]()
+    for verb, step in script:
+        now = max(0, now + step)
+        match verb:
+            case "publish":
+                before = host.pubend.end
+                host.publish("x", now=now)
+                assert host.pubend.end == before
+            case "sync" if host.disk:
+                host.sync(now)
+            case _:
+                host.fire(now)
+        told += host.told()
+    ticks = ticks_of(told)
+    assert all(earlier < later for earlier, later in pairwise(ticks))
+    assert all(pubend_number_of(each) == NUMBER for each in ticks)  # type: ignore[arg-type]
+    assert covers_without_holes(told)
+    assert [each for each, _ in host.log() if each < host.pubend.end] == ticks
+
+
+def test_an_event_is_never_older_than_the_clock_says() -> None:
+    host = Host()
+    for now in (5, 9, 9, 3):
+        host.publish("x", now=now)
+        host.sync(now)
+    assert host.receipts() == [(tick(5),), (tick(9),), (tick(10),), (tick(11),)]
+
+
+def test_repeats_that_wait_for_a_slow_disk_are_bounded_too() -> None:
+    host = Host(publish_pending_max=3)
+    for request in range(9):
+        host.publish("a", name="ann", request=request)
+    assert [request for request, _, _ in host.refusals()] == [4, 5, 6, 7, 8]
+    host.sync_all()
+    assert len(host.receipts()) == 4
+
+
+# --- silence --------------------------------------------------------------------------------------
+
+
+def test_a_promise_is_durable_before_silence_is_told() -> None:
+    host = Host()
+    host.fire(now=10)
+    assert host.known == []
+    assert len(host.disk) == 1
+    host.sync(now=10)
+    assert [each.span for each in host.told()] == [Span(0, 10 << PUBEND_BITS)]
+    assert host.pubend.promise == (10 + STEP) << PUBEND_BITS
+
+
+def test_within_a_promise_silence_costs_no_write() -> None:
+    host = Host()
+    host.fire(now=0)
+    host.fire(now=IDLE)
+    host.sync(now=IDLE)
+    host.told()
+    host.fire(now=2 * IDLE)
+    assert not host.disk
+    assert [each.span.end for each in host.told()] == [(2 * IDLE) << PUBEND_BITS]
+
+
+def test_no_silence_is_told_while_an_event_is_being_written() -> None:
+    host = Host()
+    host.fire(now=1)
+    host.publish("a", now=5)
+    host.sync(now=IDLE)
+    host.fire(now=IDLE + 5)
+    host.ask("[0,9999999)", now=IDLE + 5)
+    assert host.told() == []
+    host.sync(now=IDLE + 5)
+    assert host.told()[-1].span == Span(0, tick(5) + 1)
+
+
+def test_a_restart_never_reuses_a_tick_that_was_promised_silent() -> None:
+    host = Host()
+    host.fire(now=1_000)
+    host.sync(now=1_000)
+    promised = host.pubend.promise
+    again = host.restart(now=500)
+    assert again.pubend.end == promised
+    again.publish("x", now=500)
+    again.sync(now=500)
+    assert again.receipts()[0][0] >= promised
+
+
+def test_what_was_not_synced_before_a_crash_was_never_published() -> None:
+    host = Host()
+    host.publish("a", now=5)
+    host.sync()
+    host.publish("b", now=6)
+    again = host.restart(now=7)
+    assert again.log() == [(tick(5), "a")]
+    again.publish("c", now=7)
+    again.sync()
+    assert again.log() == [(tick(5), "a"), (tick(7), "c")]
+
+
+def test_a_full_disk_makes_no_promise_and_tries_again_later() -> None:
+    host = Host()
+    host.volume.size_max = 0
+    host.fire(now=10)
+    host.sync(now=10)
+    assert host.told() == []
+    host.volume.size_max = None
+    host.fire(now=10 + IDLE)
+    host.sync(now=10 + IDLE)
+    assert [each.span.end for each in host.told()] == [(10 + IDLE) << PUBEND_BITS]
+
+
+def test_silence_ahead_of_the_clock_is_told_to_those_who_ask_within_limits() -> None:
+    host = Host(clock_skew_max=100)
+    host.ask(f"[0,{50 << PUBEND_BITS})", now=10)
+    host.sync_all(now=10)
+    assert host.told()[-1].span.end == 50 << PUBEND_BITS
+    host.ask(f"[0,{500 << PUBEND_BITS})", now=10)
+    host.sync_all(now=10)
+    assert host.told()[-1].span.end == 110 << PUBEND_BITS
+
+
+# --- answers and release --------------------------------------------------------------------------
+
+
+def test_a_question_is_answered_from_the_log() -> None:
+    host = Host()
+    for now in (5, 20):
+        host.publish(f"at {now}", now=now)
+        host.sync(now)
+    host.told()
+    host.ask(f"[{tick(2)},{tick(20)}) [{tick(20)},{tick(20) + 1})", now=21)
+    first, second = host.told()
+    assert (first.span, first.ticks) == (Span(tick(2), tick(20)), (tick(5),))
+    assert (second.ticks, second.events.events) == ((tick(20),), (b"at 20",))
+    assert first.requested
+    assert second.requested
+
+
+def test_a_long_answer_ends_before_the_first_event_that_did_not_fit() -> None:
+    host = Host()
+    large = "x" * 600_000
+    for now in (1, 2, 3):
+        host.publish(large, now=now)
+        host.sync(now)
+    host.told()
+    host.ask(f"[0,{tick(9)})", now=3)
+    [answer] = host.told()
+    assert answer.ticks == (tick(1),)
+    assert answer.span == Span(0, tick(2))
+    host.ask(f"[{answer.span.end},{tick(9)})", now=3)
+    assert host.told()[0].ticks == (tick(2),)
+
+
+def test_acknowledged_events_are_released_together_and_final_from_then_on() -> None:
+    host = Host()
+    for now in (5, 20):
+        host.publish("x", now=now)
+        host.sync(now)
+    host.told()
+    host.pubend.acknowledge(tick(6), Instant(30))
+    host.pubend.acknowledge(tick(7), Instant(31))
+    assert host.pubend.released == 0
+    host.fire(30 + CONFIG.release_delay)
+    assert Chop(host.pubend.stream, tick(7)) in host.disk[0].writes
+    host.sync_all(now=30 + CONFIG.release_delay)
+    assert host.log() == [(tick(20), "x")]
+    host.told()
+    host.ask(f"[0,{tick(20) + 1})", now=40)
+    first, second = host.told()
+    assert (first.span, first.final_below) == (Span(0, tick(7)), tick(7))
+    assert (second.span.start, second.ticks) == (tick(7), (tick(20),))
+    again = host.restart(now=50)
+    assert again.pubend.released == tick(7)
+
+
+def test_an_acknowledgement_beyond_the_end_counts_up_to_the_end() -> None:
+    host = Host()
+    host.publish("x", now=5)
+    host.sync()
+    host.pubend.acknowledge(tick(99), Instant(6))
+    host.pubend.check()
+    assert host.pubend.acked == host.pubend.end
+
+
+def test_a_missing_acknowledgement_is_asked_for_ever_more_rarely() -> None:
+    host, due = Host(ack_expected_longest=2 * CONFIG.ack_expected), list[int]()
+    host.publish("x", now=0)
+    host.sync()
+    for now in range(0, 10 * CONFIG.ack_expected, CONFIG.ack_expected):
+        host.fire(now)
+        due += [now] * len(host.expected)
+        host.expected.clear()
+    once = CONFIG.ack_expected
+    assert due == [once, 3 * once, 5 * once, 7 * once, 9 * once]
+
+
+def test_an_acknowledged_pubend_expects_nothing() -> None:
+    host = Host()
+    host.publish("x", now=0)
+    host.sync()
+    host.pubend.acknowledge(tick(1), Instant(1))
+    host.fire(10 * CONFIG.ack_expected)
+    assert host.expected == []
+
+
+def test_after_a_restart_what_is_in_the_log_is_expected_to_be_acknowledged() -> None:
+    host = Host()
+    host.publish("x", now=5)
+    host.sync()
+    again = host.restart(now=10)
+    again.fire(10 + CONFIG.ack_expected)
+    assert again.expected == [tick(5) + 1]
+
+
+def test_an_answer_of_the_disk_to_an_older_life_means_nothing() -> None:
+    host = Host()
+    host.publish("x", now=5)
+    assert host.pubend.persisted(Persisted(PUBEND, 99), Instant(6)) == ([], [])
+    host.pubend.check()
+    assert host.pubend.writing

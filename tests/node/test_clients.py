@@ -1,0 +1,153 @@
+"""What clients ask of a broker: carried out, or refused with what to do next."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from gapless.core.client_messages import (
+    Deliveries,
+    Ended,
+    Publish,
+    Receipt,
+    Refused,
+    Subscribed,
+    Unsubscribe,
+)
+from gapless.core.events import EventBatch
+from gapless.core.identity import BrokerName, ClientName, TopicName
+from tests.node.town import ALONE, ANN, CONFIG, NEWS, Town, colours, publish, subscribe
+
+CASES = {
+    "publish to no topic": ("l", publish("red", topic="sport"), "there is no topic 'sport'"),
+    "publish elsewhere": ("l", publish("red"), "topic 'news' is not published at this broker"),
+    "subscribe to no topic": ("l", subscribe(1, topic="sport"), "there is no topic 'sport'"),
+    "subscribe elsewhere": ("s", subscribe(1), "this broker takes no subscribers"),
+    "a wrong condition": ("l", subscribe(1, "colour ="), "expected"),
+}
+
+
+@pytest.mark.parametrize(("broker", "message", "problem"), CASES.values(), ids=CASES.keys())
+def test_a_request_that_cannot_be_is_refused_with_a_remedy(
+    broker: str, message: Publish, problem: str
+) -> None:
+    town = Town(broker)
+    town.connect()
+    town.flush()
+    [(to, answer)] = town.receive(ANN, message)
+    assert isinstance(answer, Refused)
+    assert (to, answer.request, answer.retry) == (ANN, message.request, False)
+    assert problem in answer.problem.lower()
+    assert answer.remedy
+
+
+def test_an_event_that_nobody_could_read_is_refused_before_it_is_stored() -> None:
+    town = Town("h", ALONE)
+    town.connect()
+    [(_, answer)] = town.receive(ANN, Publish(NEWS, 4, EventBatch.join([b"\xc1"])))
+    assert isinstance(answer, Refused)
+    assert answer.request == 4
+
+
+def test_a_number_may_be_used_once_on_a_connection_even_while_it_waits() -> None:
+    town = Town("l")
+    town.connect()
+    town.flush()
+    assert town.receive(ANN, subscribe(1)) == []
+    [(_, answer)] = town.receive(ANN, subscribe(1))
+    assert isinstance(answer, Refused)
+    assert "subscription 1 exists" in answer.problem
+    town.connect("bob")
+    assert town.receive("bob", subscribe(1)) == []
+
+
+def test_a_broker_takes_a_bounded_number_of_subscriptions() -> None:
+    town = Town("h", ALONE, subscriptions_max=2)
+    town.connect()
+    answers = [
+        message for number in range(3) for _, message in town.receive(ANN, subscribe(number))
+    ]
+    assert [type(each) for each in answers] == [Subscribed, Subscribed, Refused]
+
+
+def test_a_publisher_is_bound_to_one_pubend() -> None:
+    town = Town("h", ALONE)
+    town.connect()
+    town.connect("bob")
+    used = dict[str, set[str]]()
+    for number in range(20):
+        name = f"publisher {number}"
+        for sequence, client in zip(count(), (ANN, "bob", ANN), strict=False):
+            message = publish("red", name=name, sequence=sequence)
+            [(_, answer)] = town.receive(client, message)
+            assert isinstance(answer, Receipt)
+            used.setdefault(name, set()).add(answer.pubend)
+    assert {len(each) for each in used.values()} == {1}
+    assert set().union(*used.values()) == {"news/0", "news/1"}
+
+
+def test_a_subscription_starts_where_it_is_told_and_misses_nothing_from_there() -> None:
+    town = Town("h", ALONE)
+    town.connect()
+    town.receive(ANN, publish("early"))
+    [(_, started)] = town.receive(ANN, subscribe(1))
+    assert isinstance(started, Subscribed)
+    assert set(started.start) == {"news/0", "news/1"}
+    sent = town.receive(ANN, publish("late"))
+    [got] = [message for _, message in sent if isinstance(message, Deliveries)]
+    assert colours(got.events) == ["late"]
+    assert got.pubend is not None
+    assert got.ticks[0] >= started.start[got.pubend]
+
+
+def test_a_subscription_in_total_order_gets_both_pubends_in_one_order() -> None:
+    town = Town("h", ALONE)
+    town.connect()
+    town.receive(ANN, subscribe(1, order="total"))
+    sent = []
+    for number in range(9):
+        town.connect(f"client {number}")
+        sent += town.receive(f"client {number}", publish(str(number)))
+        sent += town.wait(5)
+    sent += town.wait(2 * CONFIG.idle_silence)
+    got = [message for to, message in sent if isinstance(message, Deliveries) and to == ANN]
+    ticks = [tick for each in got for tick in each.ticks]
+    assert ticks == sorted(ticks)
+    assert [colour for each in got for colour in colours(each.events)] == list("012345678")
+
+
+def test_unsubscribing_is_answered_whether_or_not_there_was_anything() -> None:
+    town = Town("l")
+    town.connect()
+    town.flush()
+    town.receive(ANN, subscribe(1))
+    for number in (1, 7):
+        assert town.receive(ANN, Unsubscribe(number)) == [(ANN, Ended(number))]
+    assert town.node.clients.waiting == {}
+
+
+def test_a_client_that_leaves_waits_no_more_and_a_merge_without_takers_ends() -> None:
+    town = Town("l")
+    town.connect()
+    town.receive(ANN, subscribe(1))
+    town.leave(ANN)
+    assert town.node.clients.waiting == {}
+    town = Town("h", ALONE)
+    town.connect()
+    town.receive(ANN, subscribe(1, order="total"))
+    assert list(town.node.streams.merges) == ["news"]
+    town.leave(ANN)
+    assert town.node.streams.merges == {}
+
+
+def test_the_remedy_of_a_wrong_broker_names_the_right_one() -> None:
+    town = Town("l")
+    town.connect()
+    town.flush()
+    [(_, answer)] = town.receive(ANN, publish("red"))
+    assert isinstance(answer, Refused)
+    assert answer.remedy == "Connect to one of: s."
+    assert BrokerName("s") in town.network.cell_of
+    assert TopicName("news") in town.network.topic
+    assert ClientName(ANN) in town.node.subscribers.clients

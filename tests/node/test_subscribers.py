@@ -1,0 +1,149 @@
+"""Subscribers: one message for each connection, each event once, and the slow harm nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gapless.core.client_messages import Deliveries, Ended, Lost
+from gapless.core.effects import Effect, Send
+from gapless.core.identity import ClientName, PubendName, TopicName
+from gapless.core.ticks import Span
+from gapless.filters.filter import Filter
+from gapless.knowledge.subend import Settled
+from gapless.node.subscribers import Subscribers
+from gapless.wire.events import decode_attributes
+from tests.node.town import CONFIG, NEWS, colours, event
+
+if TYPE_CHECKING:
+    from gapless.core.client_messages import Order
+
+PUBEND = PubendName("news/0")
+ANN, BOB = ClientName("ann"), ClientName("bob")
+RED, BLUE, ANY = "colour = 'red'", "colour = 'blue'", ""
+
+
+def subscribers(*some: tuple[ClientName, int, str], **limits: int) -> Subscribers:
+    machine = Subscribers(replace(CONFIG, **limits), decode_attributes)
+    for name, number, condition in some:
+        add(machine, name, number, condition)
+    return machine
+
+
+def add(
+    machine: Subscribers, name: ClientName, number: int, condition: str, order: Order = "publisher"
+) -> None:
+    machine.connect(name)
+    machine.add(name, number, NEWS, order, Filter.parse(condition))
+    machine.check()
+
+
+def settled(*which: str, lost: tuple[Span, ...] = ()) -> Settled:
+    ticks = list(range(10, 10 + len(which)))
+    return Settled(ticks, list(map(event, which)), [(PUBEND, span) for span in lost])
+
+
+def deliver(machine: Subscribers, *which: str, through: int = 50) -> list[Effect]:
+    effects = machine.deliver(NEWS, PUBEND, settled(*which), through)
+    machine.check()
+    return effects
+
+
+def shown(effects: list[Effect]) -> list[tuple[str, list[str], tuple[tuple[int, ...], ...]]]:
+    out: list[tuple[str, list[str], tuple[tuple[int, ...], ...]]] = []
+    for effect in effects:
+        assert isinstance(effect, Send)
+        assert isinstance(effect.message, Deliveries)
+        out.append((effect.to, colours(effect.message.events), effect.message.takers))
+    return out
+
+
+def test_each_connection_gets_one_message_with_each_event_once_and_its_takers() -> None:
+    machine = subscribers((ANN, 1, RED), (ANN, 2, ANY), (BOB, 1, BLUE))
+    assert shown(deliver(machine, "red", "blue", "green")) == [
+        ("ann", ["red", "blue", "green"], ((1, 2), (2,), (2,))),
+        ("bob", ["blue"], ((1,),)),
+    ]
+    assert machine.delivered == 4
+
+
+def test_a_delivery_says_at_which_ticks_and_how_far() -> None:
+    machine = subscribers((ANN, 1, BLUE))
+    [effect] = deliver(machine, "red", "blue", through=77)
+    assert isinstance(effect, Send)
+    message = effect.message
+    assert isinstance(message, Deliveries)
+    assert (message.ticks, message.through, message.pubend) == ((11,), 77, PUBEND)
+
+
+def test_nobody_is_bothered_with_what_he_does_not_want() -> None:
+    machine = subscribers((ANN, 1, BLUE))
+    assert deliver(machine, "red") == []
+    assert machine.deliver(TopicName("sport"), PUBEND, settled("blue"), 50) == []
+    assert machine.deliver(NEWS, None, settled("blue"), 50) == []
+
+
+def test_total_and_publisher_order_are_apart() -> None:
+    machine = subscribers((ANN, 1, ANY))
+    add(machine, ANN, 2, ANY, "total")
+    assert shown(deliver(machine, "red")) == [("ann", ["red"], ((1,),))]
+    assert shown(machine.deliver(NEWS, None, settled("red"), 50)) == [("ann", ["red"], ((2,),))]
+    assert machine.wants(NEWS, "total")
+    machine.remove(ANN, 2)
+    assert not machine.wants(NEWS, "total")
+
+
+def test_a_slow_client_loses_what_would_add_to_its_queue_and_others_do_not() -> None:
+    machine = subscribers((ANN, 1, RED), (ANN, 2, BLUE), (BOB, 1, ANY), client_queue_max=2)
+    deliver(machine, "red", "red")
+    machine.consumed(BOB, 2)
+    ended, kept = deliver(machine, "red")
+    assert isinstance(ended, Send)
+    assert isinstance(ended.message, Ended)
+    assert (ended.to, ended.message.subscription) == (ANN, 1)
+    assert "2 events" in ended.message.problem
+    assert shown([kept]) == [("bob", ["red"], ((1,),))]
+    assert machine.ended_slow == 1
+    machine.consumed(ANN, 2)
+    assert [to for to, _, _ in shown(deliver(machine, "blue"))] == ["ann", "bob"]
+
+
+def test_one_batch_may_be_larger_than_the_queue_of_an_idle_client() -> None:
+    machine = subscribers((ANN, 1, ANY), client_queue_max=2, waiting_events_max=1)
+    assert len(shown(deliver(machine, "red", "red", "red"))) == 1
+    assert machine.clients[ANN].outstanding == 3
+
+
+def test_consuming_more_than_was_sent_is_no_credit() -> None:
+    machine = subscribers((ANN, 1, ANY), client_queue_max=1)
+    machine.consumed(ANN, 99)
+    deliver(machine, "red")
+    assert machine.clients[ANN].outstanding == 1
+
+
+def test_those_to_whom_nothing_was_sent_are_told_their_position_once() -> None:
+    machine = subscribers((ANN, 1, RED), (BOB, 1, BLUE))
+    deliver(machine, "red", through=60)
+    assert machine.tell_position(NEWS, PUBEND, 60) == [Send(BOB, Deliveries(NEWS, 60, PUBEND))]
+    assert machine.tell_position(NEWS, PUBEND, 60) == []
+    assert machine.tell_position(NEWS, None, 60) == []
+
+
+def test_loss_is_told_to_every_subscription_of_the_order() -> None:
+    machine = subscribers((ANN, 1, RED), (ANN, 2, BLUE), (BOB, 1, RED))
+    effects = machine.deliver(NEWS, PUBEND, settled(lost=(Span(3, 5),)), 50)
+    assert effects == [
+        Send(ANN, Lost((1, 2), PUBEND, Span(3, 5))),
+        Send(BOB, Lost((1,), PUBEND, Span(3, 5))),
+    ]
+
+
+def test_a_connection_that_ends_takes_its_subscriptions_along() -> None:
+    machine = subscribers((ANN, 1, ANY), (BOB, 1, ANY))
+    machine.disconnect(ANN)
+    machine.disconnect(ANN)
+    machine.check()
+    assert machine.subscription_count == 1
+    assert [to for to, _, _ in shown(deliver(machine, "red"))] == ["bob"]
+    machine.disconnect(BOB)
+    assert machine.matchers == {}

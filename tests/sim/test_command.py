@@ -1,0 +1,70 @@
+"""The commands: what they print, how they end, and that a failure says how to repeat it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from gapless.cli.simulate import simulate, swarm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+app = typer.Typer()
+app.command()(simulate)
+app.command()(swarm)
+
+
+def test_a_seed_is_replayed_with_its_trace_and_its_hash() -> None:
+    traced = CliRunner().invoke(app, ["simulate", "--seed", "3", "--trace"])
+    plain = CliRunner().invoke(app, ["simulate", "--seed", "3", "--json"])
+    assert traced.exit_code == plain.exit_code == 0
+    assert traced.output.startswith("seed 3\nnetwork ")
+    assert "all promises kept" in traced.output
+    outcome = json.loads(plain.output)
+    assert outcome["hash"] in traced.output
+    assert outcome["violation"] is None
+
+
+def test_a_failure_ends_with_the_command_that_repeats_it() -> None:
+    for seed in range(20):
+        words = ["simulate", "--seed", str(seed), "--planted", "silences-events"]
+        result = CliRunner().invoke(app, [*words, "--fault", "crash=1"])
+        if result.exit_code:
+            break
+    assert result.exit_code == 1
+    command = f"gapless simulate --seed {seed} --trace --planted silences-events --fault crash=1"
+    assert result.output.rstrip().endswith(command)
+
+
+def test_a_network_file_is_played(tmp_path: Path) -> None:
+    path = tmp_path / "network.toml"
+    path.write_text(
+        'cell = [{name = "x", brokers = [{name = "solo"}], subscribers = true}]\n'
+        'topic = [{name = "news", pubends = ["solo"]}]\n',
+        encoding="utf-8",
+    )
+    words = ["simulate", "--seed", "4", "--trace", "--network", str(path)]
+    assert "network x! news@solo" in CliRunner().invoke(app, words).output
+
+
+@pytest.mark.parametrize("fault", ["crash", "crash=often", "crash=0", "rain=3"])
+def test_a_fault_that_is_none_is_refused(fault: str) -> None:
+    result = CliRunner().invoke(app, ["simulate", "--seed", "1", "--fault", fault])
+    assert result.exit_code == 2
+
+
+@pytest.mark.slow
+def test_a_swarm_plays_every_seed_once_and_counts_situations() -> None:
+    words = ["swarm", "--seeds", "10", "--from", "5", "--jobs", "2"]
+    result = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    assert (result["seeds"], result["violations"]) == (10, [])
+    assert result["situations"]["a nack"] > 0
+    shown = CliRunner().invoke(app, ["swarm", "--seeds", "2", "--jobs", "1"])
+    assert shown.exit_code == 0
+    assert "2 seeds in" in shown.output
+    assert "situations met" in shown.output
