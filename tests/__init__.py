@@ -1,0 +1,1 @@
+"""Tests, mirroring the source tree; `tests/papers` and others cut across it."""

@@ -64,7 +64,7 @@ def test_every_path_agrees_with_the_scan_while_filters_come_and_go(shape: str) -
     assert assert_agree(scan, matchers, load.events) == 0
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(conditions().map(Filter), st.integers(0, 9)), min_size=1, max_size=25),
     st.lists(attribute_maps(), min_size=1, max_size=12),
@@ -233,6 +233,18 @@ def test_the_empty_condition_matches_everything_and_a_contradiction_nothing(engi
 
 
 @BOTH
+def test_filters_that_nothing_can_match_come_and_go(engine: Engine) -> None:
+    matcher = Matcher[Any]({"kept": "a = 1"}, engine=engine)
+    for number in range(300):
+        matcher.add(number, "a > 1 AND a < 1")
+    for number in range(300):
+        matcher.remove(number)
+    matcher.add("new", "a > 0")
+    assert matcher.match({"a": 1}) == ["kept", "new"]
+    assert len(matcher) == 2
+
+
+@BOTH
 def test_a_new_filter_takes_the_place_that_was_freed_last(engine: Engine) -> None:
     matcher = Matcher(dict.fromkeys("abcd", ""), engine=engine)
     matcher.remove("b")
@@ -345,7 +357,7 @@ def test_what_was_removed_leaves_nothing_behind() -> None:
     matcher = Matcher[int](engine="compiled")
     matcher.add(-1, "keep = 'kept' AND x > 1")
     sizes = []
-    for generation in range(4):
+    for generation in range(3):
         numbers = range(generation * 1_200, (generation + 1) * 1_200)
         for n in numbers:
             matcher.add(n, f"a{n % 50} = 'v{n}' AND x > {n} OR s LIKE 'p{n}%' OR s LIKE '%{n}'")

@@ -2,7 +2,7 @@
 
 `D2` is an event at tick 2, `D2:red` one that says "red"; every other tick of the span is silence.
 `lost<3` says that ticks below 3 are lost, `final<3` that nobody needs them, `asked` that this is
-the answer to a nack.
+the answer to a nack, `more` that there is more to be asked for.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def knowledge(text: str, pubend: PubendName = PUBEND) -> Knowledge:
             what, _, tick = word.partition("<")
             below[what] = int(tick)
         else:
-            assert word == "asked", word
+            assert word in ("asked", "more"), word
     return Knowledge(
         pubend,
         span(where),
@@ -66,6 +66,7 @@ def knowledge(text: str, pubend: PubendName = PUBEND) -> Knowledge:
         final_below=below["final"],
         lost_below=below["lost"],
         requested="asked" in words,
+        more="more" in words,
     )
 
 
@@ -86,6 +87,7 @@ def show(message: Message) -> str:
             words += [f"final<{message.final_below}"] if message.final_below else []
             words += [f"lost<{message.lost_below}"] if message.lost_below else []
             words += ["asked"] if message.requested else []
+            words += ["more"] if message.more else []
             return " ".join([str(message.span), *words])
         case Nack():
             return "nack " + " ".join(map(str, message.spans))

@@ -227,18 +227,39 @@ def test_a_question_is_answered_from_the_log() -> None:
 
 
 def test_a_long_answer_ends_before_the_first_event_that_did_not_fit() -> None:
-    host = Host()
-    large = "x" * 600_000
+    host = Host(answer_bytes_max=1_000)
     for now in (1, 2, 3):
-        host.publish(large, now=now)
+        host.publish("x" * 600, now=now)
         host.sync(now)
     host.told()
     host.ask(f"[0,{tick(9)})", now=3)
     [answer] = host.told()
     assert answer.ticks == (tick(1),)
     assert answer.span == Span(0, tick(2))
-    host.ask(f"[{answer.span.end},{tick(9)})", now=3)
-    assert host.told()[0].ticks == (tick(2),)
+    assert answer.more
+    host.ask(f"[{answer.span.end},{tick(3)}) [{tick(3)},{tick(9)})", now=3)
+    second, third = host.told()
+    assert (second.ticks, second.more) == ((tick(2),), False)
+    assert (third.ticks, third.more) == ((tick(3),), False)
+
+
+def test_publications_wait_within_a_bound_of_bytes() -> None:
+    host = Host(publish_pending_bytes_max=1_000, batch_bytes_max=1_000)
+    host.publish("x" * 900, request=1)
+    host.publish("x" * 200, request=2)
+    assert [(request, retry) for request, _, retry in host.refusals()] == [(2, True)]
+    host.sync(1)
+    host.publish("x" * 2_000, request=3)
+    host.sync(2)
+    assert len(host.receipts()) == 2, "whatever comes alone is taken"
+
+
+def test_a_write_is_bounded_in_bytes() -> None:
+    host = Host(batch_bytes_max=1_000)
+    for request in range(5):
+        host.publish("x" * 400, request=request)
+    host.sync_all(1)
+    assert [len(each.ticks) for each in host.told()] == [1, 2, 2]
 
 
 def test_acknowledged_events_are_released_together_and_final_from_then_on() -> None:

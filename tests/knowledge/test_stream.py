@@ -18,7 +18,7 @@ pieces = st.tuples(st.integers(0, LIMIT - 1), st.integers(1, LIMIT)).map(
     lambda pair: Span(min(pair[0], pair[1] - 1), max(pair[0] + 1, pair[1]))
 )
 verbs = st.sampled_from(["learn", "learn", "learn", "forget_below", "keep_newest", "keep_oldest"])
-scripts = st.lists(st.tuples(verbs, pieces, st.integers(0, 4)), max_size=25)
+scripts = st.lists(st.tuples(verbs, pieces, st.integers(1, 4)), max_size=25)
 
 
 @dataclass
@@ -45,14 +45,21 @@ class Dumb:
         self.base = max(self.base, tick)
         self.known = {t: each for t, each in self.known.items() if t >= self.base}
 
-    def keep_newest(self, count: int) -> None:
-        if len(self.events()) > count:
-            self.forget_below(self.events()[-count - 1] + 1)
+    def keep_newest(self, count: int, size: int) -> None:
+        kept = within(self.events()[::-1], count, size)
+        if gone := self.events()[: len(self.events()) - len(kept)]:
+            self.forget_below(gone[-1] + 1)
 
-    def keep_oldest(self, count: int) -> None:
-        if len(self.events()) > count:
-            end = self.events()[count]
-            self.known = {t: each for t, each in self.known.items() if t < end}
+    def keep_oldest(self, count: int, size: int) -> None:
+        if gone := self.events()[len(within(self.events(), count, size)) :]:
+            self.known = {t: each for t, each in self.known.items() if t < gone[0]}
+
+
+def within(ticks: list[int], count: int, size: int) -> list[int]:
+    """As many of these events as fit; the first always does."""
+    while len(ticks) > 1 and (len(ticks) > count or sum(len(event(t)) for t in ticks) > size):
+        ticks = ticks[:-1]
+    return ticks
 
 
 def learn(stream: KnowledgeStream, span: Span, data: set[int]) -> list[Span]:
@@ -69,6 +76,7 @@ def compare(stream: KnowledgeStream, dumb: Dumb) -> None:
         [event(tick) for tick in dumb.events()],
     )
     assert stream.event_count == len(dumb.events())
+    assert stream.size == sum(len(event(tick)) for tick in dumb.events())
     assert stream.end == max(dumb.known, default=dumb.base - 1) + 1
 
 
@@ -88,11 +96,13 @@ def test_any_operations_leave_what_a_dict_of_ticks_holds(
                 stream.forget_below(span.start)
                 dumb.forget_below(span.start)
             case "keep_newest":
-                assert stream.keep_newest(count) == (len(dumb.events()) > count)
-                dumb.keep_newest(count)
+                before = len(dumb.events())
+                dumb.keep_newest(count, span.end)
+                assert stream.keep_newest(count, span.end) == (len(dumb.events()) < before)
             case _:
-                assert stream.keep_oldest(count) == (len(dumb.events()) > count)
-                dumb.keep_oldest(count)
+                before = len(dumb.events())
+                dumb.keep_oldest(count, span.end)
+                assert stream.keep_oldest(count, span.end) == (len(dumb.events()) < before)
         compare(stream, dumb)
 
 

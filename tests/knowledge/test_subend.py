@@ -237,3 +237,18 @@ def test_it_starts_where_it_is_told() -> None:
     tell(machine, "[5,12) D6 D11")
     assert take(machine) == [11]
     assert list(machine.stream.known) == spans("")
+
+
+def test_when_there_is_more_the_next_question_follows_at_once() -> None:
+    machine = make_subend()
+    tell(machine, "[10,11)")
+    assert fire(machine, PATIENCE) == ["nack [0,10)"]
+    assert tell(machine, "[0,4) asked more", PATIENCE + 1) == ["nack [4,10)"]
+    assert tell(machine, "[4,10) asked", PATIENCE + 2) == []
+
+
+def test_what_waits_is_bounded_in_bytes() -> None:
+    machine = make_subend(waiting_bytes_max=5)
+    tell(machine, "[2,9) D3 D5 D7")
+    assert machine.stream.size == 4
+    assert machine.stream.end == 7, "the newest was let go of, with all after it"

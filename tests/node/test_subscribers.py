@@ -101,7 +101,7 @@ def test_a_slow_client_loses_what_would_add_to_its_queue_and_others_do_not() -> 
     assert isinstance(ended, Send)
     assert isinstance(ended.message, Ended)
     assert (ended.to, ended.message.subscription) == (ANN, 1)
-    assert "2 events" in ended.message.problem
+    assert "not consumed in time" in ended.message.problem
     assert shown([kept]) == [("bob", ["red"], ((1,),))]
     assert machine.ended_slow == 1
     machine.consumed(ANN, 2)
@@ -147,3 +147,26 @@ def test_a_connection_that_ends_takes_its_subscriptions_along() -> None:
     assert [to for to, _, _ in shown(deliver(machine, "red"))] == ["bob"]
     machine.disconnect(BOB)
     assert machine.matchers == {}
+
+
+def test_what_a_client_has_not_consumed_is_bounded_in_bytes_too() -> None:
+    machine = subscribers((ANN, 1, ANY), client_queue_bytes_max=60)
+    deliver(machine, "red")
+    outstanding = machine.clients[ANN].outstanding_bytes
+    assert 0 < outstanding <= 60
+    deliver(machine, "red")
+    machine.consumed(ANN, 2)
+    assert machine.clients[ANN].outstanding_bytes == 0
+    deliver(machine, *["red"] * 20)
+    [ended] = deliver(machine, "red")
+    assert isinstance(ended, Send)
+    assert isinstance(ended.message, Ended)
+
+
+def test_many_deliveries_go_out_in_several_messages_that_cover_all() -> None:
+    machine = subscribers((ANN, 1, ANY), batch_events_max=2)
+    sent = [effect for effect in deliver(machine, "red", "blue", "red") if isinstance(effect, Send)]
+    messages = [each.message for each in sent if isinstance(each.message, Deliveries)]
+    assert [len(message.ticks) for message in messages] == [2, 1]
+    assert messages[0].through == messages[1].ticks[0], "settled up to the next one"
+    assert messages[1].through > messages[1].ticks[-1]

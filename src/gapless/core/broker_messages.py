@@ -33,7 +33,8 @@ class Knowledge(Message, frozen=True):
 
     Ticks below `final_below` are final: nobody behind the receiver needs them any more, so that
     they may be taken for silence. Ticks from there to `lost_below` were released early: lost.
-    `requested` marks an answer to a nack: it is passed on only to those who asked.
+    `requested` marks an answer to a nack: it is passed on only to those who asked. `more`: what
+    was asked for does not fit one answer, ask on for the rest.
     """
 
     pubend: PubendName
@@ -43,6 +44,7 @@ class Knowledge(Message, frozen=True):
     final_below: int = 0
     lost_below: int = 0
     requested: bool = False
+    more: bool = False
     digest: int = 0  # stands for the message vector; 0: no propagation
     vector: Vector | None = None  # with the first message of a new digest on a link
 

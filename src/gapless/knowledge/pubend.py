@@ -36,6 +36,8 @@ from gapless.core.ticks import INSTANT_MAX, PUBEND_BITS, Span, tick_at
 from gapless.knowledge.receipts import STEP, Publisher
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gapless.core.identity import ClientName
     from gapless.core.store import Store
     from gapless.knowledge.timing import Timing
@@ -85,6 +87,7 @@ class Pubend:
         self.waiting: deque[Request] = deque()
         self.writing: list[Request] = []
         self.pending_count = 0  # events in both
+        self.pending_size = 0  # and their bytes
         self._accepted: dict[PublisherName, int] = {}  # next number, counting what waits
         self._write_number = 0
         self._promising = 0  # a promise being persisted
@@ -113,15 +116,24 @@ class Pubend:
             if self._is_one_too_many(name):
                 return [refuse(client, message, "too many named publishers", retry=False)]
             fresh = fresh[following - message.sequence :]
-        room = self.timing.publish_pending_max
-        full = self.pending_count + len(fresh) > room and self.pending_count > 0
-        if full or len(self.waiting) >= room:
+        if self._is_full(fresh):
             return [refuse(client, message, "the pubend has more to write than it can take")]
         if name is not None:
             self._accepted[name] = following + len(fresh)
         self.pending_count += len(fresh)
+        self.pending_size += size_of(fresh)
         self.waiting.append(Request(client, message, fresh))
         return self._write(now)
+
+    def _is_full(self, fresh: tuple[bytes, ...]) -> bool:
+        """Would these be more than may wait? Whatever comes alone may."""
+        timing = self.timing
+        if len(self.waiting) >= timing.publish_pending_max:
+            return True
+        return self.pending_count > 0 and (
+            self.pending_count + len(fresh) > timing.publish_pending_max
+            or self.pending_size + size_of(fresh) > timing.publish_pending_bytes_max
+        )
 
     def _is_one_too_many(self, name: PublisherName) -> bool:
         """Would this new name be one more than we remember, counting those that wait?"""
@@ -140,11 +152,15 @@ class Pubend:
         if self.writing or not self.waiting:
             return []
         tick = self._next_tick(now)
-        first, records = tick, list[bytes]()
+        first, records, size = tick, list[bytes](), 0
         touched: dict[PublisherName, Publisher] = {}
         while self.waiting:
             request = self.waiting[0]
-            if records and len(records) + len(request.events) > self.timing.batch_events_max:
+            size += size_of(request.events)
+            if records and (
+                len(records) + len(request.events) > self.timing.batch_events_max
+                or size > self.timing.batch_bytes_max
+            ):
                 break
             self.writing.append(self.waiting.popleft())
             request.first_tick = tick
@@ -182,6 +198,7 @@ class Pubend:
             return [], []
         requests, self.writing = self.writing, []
         self.pending_count -= sum(len(request.events) for request in requests)
+        self.pending_size -= sum(size_of(request.events) for request in requests)
         if not message.ok:
             return self._refuse_all(requests), []
         ticks: list[int] = []
@@ -220,7 +237,7 @@ class Pubend:
         """No room: nothing was written, so everything that waits is refused, in order."""
         refused = [*requests, *self.waiting]
         self.waiting.clear()
-        self.pending_count = 0
+        self.pending_count = self.pending_size = 0
         self._accepted.clear()
         return [
             refuse(request.client, request.message, "the broker's disk is full")
@@ -246,6 +263,7 @@ class Pubend:
             return [Persist((fact,), (Tell(done),), (Tell(failed),))], []
         knowledge = Knowledge(self.name, Span(self.end, end))
         self.end = end
+        self._wanted_end = 0
         self._silence_due = Instant(now + self.timing.idle_silence)
         return [], [knowledge]
 
@@ -261,16 +279,20 @@ class Pubend:
     def receive_nack(self, nack: Nack, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
         """Answer from the log: what is final, what is an event, and that all else is silent."""
         answers: list[Knowledge] = []
+        room = self.timing.answer_bytes_max
         for span in nack.spans:
-            answers += self._answer(span)
             self._wanted_end = max(self._wanted_end, span.end)
+            answers += self._answer(span, room)
+            room -= sum(size_of(answer.events.events) for answer in answers[-1:])
+            if answers and answers[-1].more:
+                break
         self._expect_after = self.timing.ack_expected
         effects, knowledge = list[Effect](), list[Knowledge]()
         if self._wanted_end > self.end:
             effects, knowledge = self._promise_silence(now)
         return effects, answers + knowledge
 
-    def _answer(self, span: Span) -> list[Knowledge]:
+    def _answer(self, span: Span, room: int) -> list[Knowledge]:
         end = min(span.end, self.end)
         if span.start >= end:
             return []
@@ -280,12 +302,17 @@ class Pubend:
             done = Span(span.start, min(start, end))
             answers = [Knowledge(self.name, done, final_below=done.end, requested=True)]
         if start < end:
-            ticks, events = self.store.scan(self.stream, start, end)
-            following = self.store.scan(self.stream, ticks[-1] + 1, end)[0] if ticks else []
-            end = following[0] if following else end  # more than fits is asked for again
-            batch = EventBatch.join(events)
+            ticks, events = self.store.scan(self.stream, start, end, bytes_max=max(room, 1))
+            rest = self.store.scan(self.stream, ticks[-1] + 1, end, bytes_max=1)[0] if ticks else []
             answers.append(
-                Knowledge(self.name, Span(start, end), tuple(ticks), batch, requested=True)
+                Knowledge(
+                    self.name,
+                    Span(start, rest[0] if rest else end),
+                    tuple(ticks),
+                    EventBatch.join(events),
+                    requested=True,
+                    more=bool(rest),
+                )
             )
         return answers
 
@@ -307,8 +334,6 @@ class Pubend:
     def _release(self) -> list[Effect]:
         """Give the space of acknowledged events back."""
         self._release_due = None
-        if self.acked <= self.released:
-            return []
         self.released = self.acked
         return [Persist((Chop(self.stream, self.released),))]
 
@@ -335,7 +360,14 @@ class Pubend:
         longest = max(counts, default=0)
         assert self.pending_count <= max(self.timing.publish_pending_max, longest), "I3"
         assert len(self.waiting) <= self.timing.publish_pending_max, "I3"
+        assert self.pending_size == sum(
+            size_of(request.events) for request in (*self.waiting, *self.writing)
+        )
         assert not self.waiting or self.writing, "what waits, waits for a write"
+
+
+def size_of(events: Iterable[bytes]) -> int:
+    return sum(map(len, events))
 
 
 def refuse(client: ClientName, message: Publish, problem: str, *, retry: bool = True) -> Send:

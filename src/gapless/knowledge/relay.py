@@ -16,7 +16,8 @@ Theory of operation
 Invariants (checked by `check`)
     I1  what a cell has been told and what is silence for it are disjoint
     I2  the acknowledged tick never moves back, and no cell below needs a tick before it
-    I3  the cache holds at most `cache_events_max` events
+    I3  the cache holds at most `cache_events_max` events and `cache_bytes_max` bytes; of each
+        neighbour at most `nack_spans_max` questions are remembered
 
 Source: DSN 2002, sec. 2.1.1 and 2.4; PROTOCOLS A5, A8.
 """
@@ -33,6 +34,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import PUBEND_BITS, Span
+from gapless.knowledge.batch import cut
 from gapless.knowledge.outgoing import LOCAL, Edge, Outgoing, ToBroker, ToCell
 from gapless.knowledge.stream import KnowledgeStream
 
@@ -106,7 +108,7 @@ class Relay:
                 for run in fresh:
                     out += self._offer(cell, run, now)
         self._acknowledge(now)
-        self.stream.keep_newest(self.timing.cache_events_max)
+        self.stream.keep_newest(self.timing.cache_events_max, self.timing.cache_bytes_max)
         return out
 
     def _pass_on_settled(self, knowledge: Knowledge) -> list[Outgoing]:
@@ -126,18 +128,22 @@ class Relay:
                     )
                     out.append(self._to_asker(asker, message))
                 wanted.remove(settled)
+                self._limit(wanted)
         return out
 
     def _answer_asking(self, span: Span, knowledge: Knowledge) -> list[Outgoing]:
         """Answer from the message itself: what was asked may lie before all that we cache."""
         out: list[Outgoing] = []
+        if knowledge.more:  # the rest of the question is not being answered: it may be put again
+            self._asked = deque(each for each in self._asked if each[1].end <= span.end)
         for asker, (cell, wanted) in sorted(self.asking.items()):
             for part in list(wanted.within(span)):
                 low = bisect_left(knowledge.ticks, part.start)
                 high = bisect_left(knowledge.ticks, part.end)
                 ticks, events = knowledge.ticks[low:high], knowledge.events.events[low:high]
-                out += self._answer(asker, cell, part, ticks, events)
+                out += self._answer(asker, cell, part, ticks, events, more=knowledge.more)
             wanted.remove(span)
+            self._limit(wanted)
         self.asking = {asker: entry for asker, entry in self.asking.items() if entry[1]}
         return out
 
@@ -148,6 +154,8 @@ class Relay:
         span: Span,
         ticks: Sequence[int],
         events: Sequence[bytes],
+        *,
+        more: bool = False,
     ) -> list[Outgoing]:
         """Everything known about `span`, for one that asked."""
         if cell is not None:
@@ -155,7 +163,7 @@ class Relay:
             outlet.quiet.remove(span)
             outlet.told.add(span)
         ticks, events = self._passing(cell, ticks, events)
-        messages = self._messages(span, ticks, events, requested=True)
+        messages = self._messages(span, ticks, events, requested=True, more=more)
         return [self._to_asker(asker, message) for message in messages]
 
     def _to_asker(self, asker: str, message: Knowledge) -> Outgoing:
@@ -196,13 +204,18 @@ class Relay:
         return [ticks[i] for i in chosen], [events[i] for i in chosen]
 
     def _messages(
-        self, span: Span, ticks: Sequence[int], events: Sequence[bytes], *, requested: bool
+        self,
+        span: Span,
+        ticks: Sequence[int],
+        events: Sequence[bytes],
+        *,
+        requested: bool,
+        more: bool = False,
     ) -> list[Knowledge]:
-        """One message for the span, or several of at most `batch_events_max` events."""
-        size = self.timing.batch_events_max
+        """One message for the span, or several within the limits of a batch."""
         messages, start = [], span.start
-        for low in range(0, max(len(ticks), 1), size):
-            high = low + size
+        limits = self.timing.batch_events_max, self.timing.batch_bytes_max
+        for low, high in cut(events, *limits):
             end = span.end if high >= len(ticks) else ticks[high]
             messages.append(
                 Knowledge(
@@ -211,6 +224,7 @@ class Relay:
                     tuple(ticks[low:high]),
                     EventBatch.join(events[low:high]),
                     requested=requested,
+                    more=more and high >= len(ticks),
                 )
             )
             start = end
@@ -234,7 +248,8 @@ class Relay:
         out: list[Outgoing] = []
         unknown = SpanSet()
         final = self.acked if cell is None else self.outlets[cell].settled
-        for span in nack.spans:
+        room = self.timing.answer_bytes_max
+        for span in nack.spans[: self.timing.nack_spans_max]:
             if span.start < final:
                 done = Span(span.start, min(span.end, final))
                 message = Knowledge(self.pubend, done, final_below=done.end, requested=True)
@@ -243,15 +258,27 @@ class Relay:
                     continue
                 span = Span(done.end, span.end)
             for known in list(self.stream.known.within(span)):
-                out += self._answer(asker, cell, known, *self.stream.events_in(known))
+                ticks, events = self.stream.events_in(known)
+                low, high = cut(events, len(events), room)[0]
+                if high < len(events):  # the rest is to be asked for anew
+                    part = Span(known.start, ticks[high])
+                    return out + self._answer(
+                        asker, cell, part, ticks[low:high], events[low:high], more=True
+                    )
+                room -= sum(map(len, events))
+                out += self._answer(asker, cell, known, ticks, events)
             unknown.update(self.stream.known.missing(span))
         if unknown:
             wanted = self.asking.setdefault(asker, (cell, SpanSet()))[1]
             wanted.update(unknown)
-            if cell is not None:
-                self.outlets[cell].told.difference_update(unknown)
+            self._limit(wanted)
             out += self._ask_upstream(unknown, now)
         return out
+
+    def _limit(self, wanted: SpanSet) -> None:
+        """Remember only the lowest questions of a neighbour; it repeats the others."""
+        for forgotten in list(wanted)[self.timing.nack_spans_max :]:
+            wanted.remove(forgotten)
 
     def _ask_upstream(self, unknown: SpanSet, now: Instant) -> list[Outgoing]:
         while self._asked and self._asked[0][0] <= now:
@@ -329,3 +356,4 @@ class Relay:
             assert not any(outlet.told.overlaps(span) for span in outlet.quiet), "I1"
             assert outlet.settled >= self.acked or self.acked < 0, "I2"
         assert self.stream.event_count <= self.timing.cache_events_max, "I3"
+        assert all(len(w) <= self.timing.nack_spans_max for _, w in self.asking.values()), "I3"

@@ -27,23 +27,25 @@ from gapless.core.ticks import TICK_MAX, Span
 from gapless.knowledge.lattice import Shadow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 class KnowledgeStream:
     """Known ticks and the events among them. See the module docstring."""
 
-    __slots__ = ("_events", "_shadow", "_ticks", "base", "known")
+    __slots__ = ("_events", "_shadow", "_ticks", "base", "known", "size")
 
     def __init__(self, base: int = 0, *, shadow: bool = False) -> None:
         self.base = base
         self.known = SpanSet()
+        self.size = 0  # of all events, in bytes
         self._ticks: list[int] = []
         self._events: list[bytes] = []
         self._shadow = Shadow() if shadow else None
 
     def learn(self, span: Span, ticks: Sequence[int], events: Sequence[bytes]) -> list[Span]:
-        """Join what is said of `span`; return the parts that were unknown or silent before.
+        """Join what is said of `span`; return the parts that are new: unknown before, or
+        thought silent where there is an event.
 
         An event that differs from the one known at its tick is a `ProtocolError`; then nothing
         has changed.
@@ -60,13 +62,14 @@ class KnowledgeStream:
         if fresh == [span] and not (self._ticks and ticks and ticks[0] <= self._ticks[-1]):
             self._ticks += ticks
             self._events += events
+            self.size += sum(map(len, events))
         elif ticks:
             fresh = self._insert(fresh, ticks, events)
         self.known.add(span)
         return fresh
 
     def settle(self, span: Span) -> None:
-        """Take `span` for known and eventless, whatever it was: it is not needed any more."""
+        """Take what is unknown of `span` for silence: it is not needed any more."""
         if span.end > self.base:
             self.known.add(Span(max(span.start, self.base), span.end))
 
@@ -89,6 +92,7 @@ class KnowledgeStream:
             if place == len(self._ticks) or self._ticks[place] != tick:
                 self._ticks.insert(place, tick)
                 self._events.insert(place, event)
+                self.size += len(event)
                 widened.add(Span(tick, tick + 1))
         return list(widened)
 
@@ -112,28 +116,46 @@ class KnowledgeStream:
             self.base = tick
             self.known.remove_below(tick)
             cut = bisect_left(self._ticks, tick)
-            del self._ticks[:cut]
-            del self._events[:cut]
+            self._drop(slice(None, cut))
 
-    def keep_newest(self, count: int) -> bool:
-        """Forget the oldest events beyond `count`, with all before them."""
-        if len(self._ticks) <= count:
-            return False
-        self.forget_below(self._ticks[len(self._ticks) - count - 1] + 1)
-        return True
+    def keep_newest(self, count: int, size: int) -> bool:
+        """Forget the oldest events beyond `count` or `size` bytes, with all before them."""
+        kept = self._fitting(reversed(self._events), count, size)
+        if kept < len(self._ticks):
+            self.forget_below(self._ticks[len(self._ticks) - kept - 1] + 1)
+            return True
+        return False
 
-    def keep_oldest(self, count: int) -> bool:
-        """Forget the newest events beyond `count`, with all after them."""
-        if len(self._ticks) <= count:
-            return False
-        self.known.remove(Span(self._ticks[count], TICK_MAX + 1))
-        del self._ticks[count:]
-        del self._events[count:]
-        return True
+    def keep_oldest(self, count: int, size: int) -> bool:
+        """Forget the newest events beyond `count` or `size` bytes, with all after them."""
+        kept = self._fitting(self._events, count, size)
+        if kept < len(self._ticks):
+            self.known.remove(Span(self._ticks[kept], TICK_MAX + 1))
+            self._drop(slice(kept, None))
+            return True
+        return False
+
+    def _fitting(self, events: Iterable[bytes], count: int, size: int) -> int:
+        """How many of the events, from the first on, are within the limits; one always is."""
+        if len(self._events) <= count and self.size <= size:
+            return len(self._events)
+        kept = 0
+        for event in events:
+            size -= len(event)
+            if kept and (kept == count or size < 0):
+                break
+            kept += 1
+        return kept
+
+    def _drop(self, part: slice) -> None:
+        self.size -= sum(map(len, self._events[part]))
+        del self._ticks[part]
+        del self._events[part]
 
     def check(self) -> None:
         self.known.check()
         assert len(self._ticks) == len(self._events)
+        assert self.size == sum(map(len, self._events))
         assert all(a < b for a, b in pairwise(self._ticks)), "I1"
         assert all(tick in self.known for tick in self._ticks), "I1"
         assert not self.known or self.known.start >= self.base, "I2"

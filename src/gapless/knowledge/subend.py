@@ -6,14 +6,15 @@ Theory of operation
     outlasts `gap_patience` is asked for, and again after `nack_repeat`, doubling while nothing
     comes. Whoever uses a subend takes what is settled when it suits him (`take`); what waits is
     bounded: beyond `waiting_events_max` the newest is let go of, and asked for when there is room.
+    An answer that says there is more is followed by the next question at once.
 
 Invariants (checked by `check`)
     I1  taken <= horizon <= seen; none of them moves back
-    I2  at most `waiting_events_max` events wait
+    I2  at most `waiting_events_max` events wait, and `waiting_bytes_max` bytes
     I3  while something seen is unknown, there is a deadline
 
 Source: DSN 2002, sec. 2.3 (subends, doubt horizon); PROTOCOLS A6.
-Deviation: `horizon` is exclusive, the first tick still in doubt.
+As in the paper, the horizon is exclusive: the first tick still in doubt.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ class Subend:
             due.append(self._repeat_due)
         return min(due, default=None)
 
+    @property
+    def _room(self) -> tuple[int, int]:
+        return self.timing.waiting_events_max, self.timing.waiting_bytes_max
+
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Nack]:
         """Learn; the horizon moves as far as nothing is in doubt."""
         span = knowledge.span
@@ -82,9 +87,11 @@ class Subend:
             gap = Span(self.seen, span.start)
             self._young.append((Instant(now + self.timing.gap_patience), gap))
         self.seen = max(self.seen, span.end)
-        if self.stream.keep_oldest(self.timing.waiting_events_max):
+        if self.stream.keep_oldest(*self._room):
             self._asked.add(Span(self.stream.end, self.seen))
         before, self.horizon = self.horizon, self.stream.known.first_missing(self.horizon)
+        if knowledge.more:
+            return self._ask([], now)
         return self._ask_on(now, moved=self.horizon > before)
 
     def take(self, through: int, now: Instant) -> Settled:
@@ -153,7 +160,8 @@ class Subend:
             self._repeat_after = self.timing.nack_repeat
             return []
         self._repeat_due = Instant(now + self._repeat_after)
-        full = self.stream.event_count >= self.timing.waiting_events_max
+        count_max, bytes_max = self._room
+        full = self.stream.event_count >= count_max or self.stream.size >= bytes_max
         end = self.stream.end if full else self.seen
         chosen = [span for span in self._asked if span.start < end]
         chosen = chosen[: self.timing.nack_spans_max]
@@ -163,6 +171,8 @@ class Subend:
     def check(self) -> None:
         self.stream.check()
         assert self.taken <= self.horizon <= self.seen, "I1"
-        assert self.stream.event_count <= self.timing.waiting_events_max, "I2"
+        count_max, bytes_max = self._room
+        assert self.stream.event_count <= count_max, "I2"
+        assert self.stream.size <= bytes_max or self.stream.event_count == 1, "I2"
         doubt = self.horizon < self.seen and any(self._doubts(self.seen))
         assert not doubt or self.deadline is not None, "I3"

@@ -15,6 +15,7 @@ from gapless.core.errors import UsageError
 
 MILLISECOND = 1_000
 SECOND = 1_000_000
+MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Config:
     """How long a broker gathers acknowledgements before it sends one upstream."""
 
     ack_expected: int = 3 * SECOND
-    """How long a pubend waits for the acknowledgement of its oldest event before it asks for it;
+    """How long a pubend waits for all its events of a moment to be acknowledged before it asks;
     doubles while nothing is heard, up to `ack_expected_longest`."""
 
     ack_expected_longest: int = 48 * SECOND
@@ -69,6 +70,9 @@ class Config:
     """Events a broker caches per pubend for retransmission; beyond it the oldest are forgotten
     and a nack for them goes further up."""
 
+    cache_bytes_max: int = 64 * MEBIBYTE
+    """The same in bytes; one event always fits, here and below."""
+
     release_delay: int = 500 * MILLISECOND
     """How long a pubend gathers acknowledged events before it gives their space back."""
 
@@ -79,12 +83,26 @@ class Config:
     """Events that wait behind a gap, per pubend; beyond it newer ones are not taken in, and are
     asked for again when the gap has closed."""
 
+    waiting_bytes_max: int = 64 * MEBIBYTE
+    """The same in bytes."""
+
     publish_pending_max: int = 10_000
     """Events accepted by a pubend and not yet durable; beyond it a publication is refused and may
     be tried again."""
 
+    publish_pending_bytes_max: int = 64 * MEBIBYTE
+    """The same in bytes."""
+
     batch_events_max: int = 1_000
-    """Events in one message or one write; more go into several."""
+    """Events in one message to a broker or a client, or in one write; more go into several. A
+    single publication is never split over two writes."""
+
+    batch_bytes_max: int = 1 * MEBIBYTE
+    """The same in bytes. A message must fit a frame, so an event must too."""
+
+    answer_bytes_max: int = 4 * MEBIBYTE
+    """Events sent in answer to one nack, in bytes; the rest is to be asked for anew, so that who
+    asks sets the pace."""
 
     publishers_max: int = 10_000
     """Named publishers a pubend remembers; beyond it a new name is refused."""
@@ -97,11 +115,15 @@ class Config:
     """Events sent to a client that it has not yet consumed; beyond it the subscription that
     cannot keep up is ended with an error."""
 
+    client_queue_bytes_max: int = 64 * MEBIBYTE
+    """The same in bytes."""
+
     subscriptions_max: int = 100_000
     """Subscriptions at one broker; beyond it a new one is refused."""
 
     nack_spans_max: int = 100
-    """Spans in one nack; the rest is asked for when these have come."""
+    """Spans in one nack; the rest is asked for when these have come. More than that of one
+    neighbour's questions are not remembered either: it asks again."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

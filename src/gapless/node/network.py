@@ -220,6 +220,8 @@ def parse_network(text: str) -> Network:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"the network file is not TOML: {error}", "Correct it there.") from None
     try:
+        _only(read, "the file", "network", "cell", "topic")
+        _only(read.get("network", {}), "[network]", "name")
         return Network(
             cells=tuple(map(_cell, read.get("cell", []))),
             topics=tuple(map(_topic, read.get("topic", []))),
@@ -236,12 +238,22 @@ def _field(read: dict[str, Any], name: str, kind: type[FieldT], default: object 
     return value
 
 
+def _only(read: dict[str, Any], what: str, *names: str) -> dict[str, Any]:
+    """Refuse what we would otherwise silently ignore."""
+    if not isinstance(read, dict):
+        raise TypeError(f"{what} is {read!r}, which is no table")
+    if unknown := sorted(set(read) - set(names)):
+        raise refuse(f"{what} has no field {', '.join(map(repr, unknown))}; it has {names}")
+    return read
+
+
 def _cell(read: dict[str, Any]) -> Cell:
+    _only(read, "a cell", "name", "links", "subscribers", "brokers")
     return Cell(
         name=CellName(_field(read, "name", str)),
         brokers=tuple(
             Broker(BrokerName(_field(b, "name", str)), _field(b, "listen", str, DEFAULT_LISTEN))
-            for b in read["brokers"]
+            for b in (_only(each, "a broker", "name", "listen") for each in read["brokers"])
         ),
         links=tuple(map(CellName, read.get("links", []))),
         subscribers=_field(read, "subscribers", bool, default=False),
@@ -249,6 +261,7 @@ def _cell(read: dict[str, Any]) -> Cell:
 
 
 def _topic(read: dict[str, Any]) -> Topic:
+    _only(read, "a topic", "name", "pubends", "service")
     return Topic(
         name=TopicName(_field(read, "name", str)),
         hosts=tuple(map(BrokerName, read["pubends"])),

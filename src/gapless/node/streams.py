@@ -128,8 +128,6 @@ class Streams:
             case Ack(pubend=name):
                 self.pubends[name].acknowledge(message.delivered, now)
                 return [], []
-            case StartQuery(pubend=name):
-                return self.receive_start_query(message, now), []
             case _:
                 raise AssertionError(f"{message} is nothing for a pubend")
 

@@ -15,6 +15,7 @@ Invariants (checked by `check`)
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from gapless.core.client_messages import Deliveries, Ended, Lost
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.filters.matcher import Matcher
+from gapless.knowledge.batch import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,11 +40,25 @@ Key = tuple["ClientName", int]
 
 @dataclass(slots=True)
 class Client:
-    """One connection: its subscriptions by number, and how many events it has not consumed."""
+    """One connection: its subscriptions by number, and what it has not consumed yet."""
 
     subscriptions: dict[int, tuple[TopicName, Order]] = field(default_factory=dict)
-    outstanding: int = 0
+    sizes: deque[int] = field(default_factory=deque)  # of each event sent and not consumed
+    outstanding_bytes: int = 0
     through: dict[tuple[TopicName, PubendName | None], int] = field(default_factory=dict)
+
+    @property
+    def outstanding(self) -> int:
+        return len(self.sizes)
+
+    def send(self, events: EventBatch) -> None:
+        sizes = list(map(len, events))
+        self.sizes += sizes
+        self.outstanding_bytes += sum(sizes)
+
+    def consume(self, count: int) -> None:
+        for _ in range(min(count, len(self.sizes))):
+            self.outstanding_bytes -= self.sizes.popleft()
 
 
 class Subscribers:
@@ -93,8 +109,7 @@ class Subscribers:
         return (topic, order) in self.matchers
 
     def consumed(self, name: ClientName, count: int) -> None:
-        client = self.clients[name]
-        client.outstanding = max(0, client.outstanding - count)
+        self.clients[name].consume(count)
 
     def deliver(
         self, topic: TopicName, pubend: PubendName | None, settled: Settled, through: int
@@ -112,21 +127,36 @@ class Subscribers:
         for index, (name, number) in matcher.match_batch(self.attributes_of(batch)):
             takers.setdefault(name, {}).setdefault(index, []).append(number)
         for name, wanted in sorted(takers.items()):
-            client = self.clients[name]
-            if client.outstanding and (
-                client.outstanding + len(wanted) > self.config.client_queue_max
-            ):
+            indices = sorted(wanted)
+            events = batch.pick(indices)
+            if self._is_too_slow(self.clients[name], events):
                 effects += self._end_slow(name, sorted(set().union(*wanted.values())))
                 continue
-            indices = sorted(wanted)
-            client.outstanding += len(indices)
             self.delivered += len(indices)
-            client.through[topic, pubend] = through
+            self.clients[name].send(events)
+            self.clients[name].through[topic, pubend] = through
             ticks = tuple(settled.ticks[i] for i in indices)
             numbers = tuple(tuple(sorted(wanted[i])) for i in indices)
-            message = Deliveries(topic, through, pubend, ticks, batch.pick(indices), numbers)
-            effects.append(Send(name, message))
+            for low, high in cut(
+                events.events, self.config.batch_events_max, self.config.batch_bytes_max
+            ):
+                message = Deliveries(
+                    topic,
+                    through if high == len(ticks) else ticks[high],
+                    pubend,
+                    ticks[low:high],
+                    EventBatch(events.events[low:high]),
+                    numbers[low:high],
+                )
+                effects.append(Send(name, message))
         return effects
+
+    def _is_too_slow(self, client: Client, events: EventBatch) -> bool:
+        """Would these be more than may pile up? One that has consumed everything never is."""
+        count = client.outstanding + len(events)
+        size = client.outstanding_bytes + sum(map(len, events))
+        limits = self.config.client_queue_max, self.config.client_queue_bytes_max
+        return client.outstanding > 0 and (count > limits[0] or size > limits[1])
 
     def tell_position(
         self, topic: TopicName, pubend: PubendName | None, through: int
@@ -166,7 +196,7 @@ class Subscribers:
         for number in numbers:
             self.remove(name, number)
             self.ended_slow += 1
-            problem = f"more than {self.config.client_queue_max} events were not consumed in time"
+            problem = "too many events were sent and not consumed in time"
             remedy = "Consume faster, or narrow the condition; then subscribe again."
             effects.append(Send(name, Ended(number, problem, remedy)))
         return effects

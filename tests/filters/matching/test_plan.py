@@ -46,7 +46,7 @@ def test_a_pattern_that_goes_on_after_its_prefix_is_tested_too() -> None:
     assert [name for name, _ in found.tests] == ["a"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(conditions(simple=True), values())
 def test_a_check_says_what_its_constraint_says(condition: object, value: object) -> None:
     for conjunction in Filter(condition).conjunctions:  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def test_a_check_says_what_its_constraint_says(condition: object, value: object)
             assert check_of(constraint)(None) is admits(constraint, None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(conditions(), attribute_maps())
 def test_keys_tests_and_residuals_together_are_the_filter(
     condition: object, event: dict[str, object]

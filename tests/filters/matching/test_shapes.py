@@ -38,13 +38,19 @@ def parsed(text: str) -> object:
     return Filter.parse(text).conjunctions
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.sampled_from(FORMS), st.lists(st.sampled_from(LITERALS), min_size=6, max_size=6))
 def test_texts_of_one_form_read_like_parsed(form: str, literals: list[str]) -> None:
     shapes = Shapes()
     for start in range(5):
         text = form.format(*literals[start:], *literals)
         assert outcome(shapes.read, text) == outcome(parsed, text), text
+
+
+def test_a_sign_is_not_lost_where_it_once_made_no_difference() -> None:
+    shapes = Shapes()
+    for text in ("a > -0", "a > -1", "a > - 0.0", "a > - 2.0"):
+        assert shapes.read(text) == parsed(text)
 
 
 @settings(max_examples=100, deadline=None)

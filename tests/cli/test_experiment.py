@@ -1,0 +1,86 @@
+"""`gapless experiment`: figures, table and data of a quick run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from gapless.cli.experiment import experiment, prepare, show
+from gapless.core.errors import UsageError
+from gapless.sim.experiments.claims import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+app = typer.Typer()
+app.command()(experiment)
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """One quick run for all tests: where the figures are, and what was printed."""
+    folder = tmp_path_factory.mktemp("figures") / "new"
+    options = ["exactly-once", "--quick", "--json", "--seed", "7", "--out", str(folder)]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 0, result.output
+    return folder, result.stdout
+
+
+@pytest.mark.parametrize("name", ["link-stall", "crashes", "overhead"])
+def test_each_figure_is_an_image_with_something_on_it(
+    quick_run: tuple[Path, str], name: str
+) -> None:
+    from matplotlib.image import imread
+
+    image = imread(quick_run[0] / f"{name}.png")
+    assert min(image.shape[:2]) > 300
+    colours = {tuple(pixel) for row in image[::3, ::3].tolist() for pixel in row}
+    assert len(colours) > 50  # more than paper and one colour of ink
+
+
+def test_data_is_json_and_has_every_experiment(quick_run: tuple[Path, str]) -> None:
+    data = json.loads(quick_run[1])
+    assert data["seed"] == 7
+    assert len(data["faults"]) == 4
+    assert len(data["faults"]["relay crash"]["worst_latency_s"]) == 10
+    assert [each["subscriptions"] for each in data["overhead"]] == [10, 10, 40, 40]
+
+
+def test_the_table_shows_each_claim_with_its_verdict(
+    quick_run: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdicts = [Verdict(**each) for each in json.loads(quick_run[1])["claims"]]
+    assert len(verdicts) == 15
+    verdicts[3] = verdicts[3]._replace(holds=False)
+    show(verdicts)
+    output = capsys.readouterr().out
+    for words in ("only subscribers behind", "upstream nacks", "its return", "nothing lost"):
+        assert words in output
+    last = [line.split("│")[-2].strip() for line in output.splitlines() if "│" in line]
+    assert last.count("no") == sum(not each.holds for each in verdicts) > 0
+    assert f"{last.count('yes')} of 15 claims hold." in output
+
+
+def test_an_unknown_experiment_is_refused_by_name() -> None:
+    result = CliRunner().invoke(app, ["at-most-once"])
+    assert result.exit_code == 2
+    assert "exactly-once" in result.output
+
+
+def test_without_matplotlib_the_error_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # what Python does for a missing module
+    with pytest.raises(UsageError, match="'plots'"):
+        prepare(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot make the folder"):
+        prepare(tmp_path / "file" / "below")
