@@ -33,8 +33,8 @@ QUICK = (
 FULL = (
     *(("stock", 1_000), ("stock", 100_000), ("stock", 1_000_000)),
     *(("ranges", 1_000), ("ranges", 10_000), ("ranges", 100_000)),
-    *(("topics", 1_000), ("topics", 100_000), ("mixed", 1_000), ("mixed", 100_000)),
-    *(("eq", 1_000), ("eq", 100_000), ("eq", 1_000_000), ("all", 1_000), ("all", 100_000)),
+    *(("topics", 1_000), ("topics", 100_000), ("mixed", 1_000), ("mixed", 10_000)),
+    *(("eq", 1_000), ("eq", 100_000), ("all", 1_000)),
 )
 KINDS = {"level": pa.float64(), "latency": pa.float64()}
 
@@ -173,7 +173,7 @@ def against_peer(quick: bool) -> Report:
     return report
 
 
-def growth(quick: bool) -> tuple[Report, float]:
+def growth(quick: bool) -> Report:
     small, large = 1_000, (100_000 if quick else 1_000_000)
     report = Report(
         "matcher-growth",
@@ -190,7 +190,7 @@ def growth(quick: bool) -> tuple[Report, float]:
         report.add(f"{size:,}", f"{matches:.2f}", f"{single * 1e6:.2f}", f"{arrow * 1e6:.3f}")
     ratios = [after / before for before, after in zip(*found, strict=True)]
     report.add("ratio", "", f"{ratios[0]:.2f}×", f"{ratios[1]:.2f}×")
-    return report, ratios[0]
+    return report
 
 
 def run(quick: bool) -> list[Report]:
@@ -216,8 +216,13 @@ def run(quick: bool) -> list[Report]:
             "index B/filter",
             "process B/filter",
         ),
+        notes=[
+            "The first row also loads the kernels. Process bytes: what the process grew by, keys "
+            "and all; it reuses what earlier rows freed, so only the 1,000,000 row says something."
+        ],
     )
     for shape, size in QUICK if quick else FULL:
+        print(f"{shape} {size:,} …", flush=True)
         f = measure(shape, size)
         cells = [f"{shape}", f"{size:,}", f"{f.matches:,.1f}", rate(1 / f.linear)]
         for spent in (f.single, f.dicts, f.arrow):
@@ -232,4 +237,4 @@ def run(quick: bool) -> list[Report]:
             f"{f.index_bytes:.0f}",
             f"{f.resident_bytes:.0f}",
         )
-    return [speed, changes, growth(quick)[0], against_peer(quick)]
+    return [speed, changes, growth(quick), against_peer(quick)]

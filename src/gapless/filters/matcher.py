@@ -22,6 +22,7 @@ Not safe for use by several threads at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
@@ -66,7 +67,7 @@ class Matcher(Generic[KeyT]):
         self._shapes = Shapes()
         self._free: list[int] = []  # handles to use again, the last first
         self._index: PythonIndex | CompiledIndex = PythonIndex()
-        self._compiled_from = SMALL_MAX if engine == "auto" else float("inf")
+        self._compiled_from = SMALL_MAX if engine == "auto" else inf  # handles, not filters
         if engine == "compiled":
             self._require_compiled()
         for key, condition in filters.items() if isinstance(filters, Mapping) else filters:
@@ -76,9 +77,10 @@ class Matcher(Generic[KeyT]):
         """Add a filter. A key that is there already is refused: remove it first."""
         if key in self._handles:
             raise ValueError(f"there is a filter under {key!r} already. Remove it first.")
-        text = isinstance(condition, str)
-        conjunctions = self._shapes.read(condition) if text else condition.conjunctions  # type: ignore[union-attr, arg-type]
-        clauses = plan_all(conjunctions)
+        if isinstance(condition, str):
+            clauses = plan_all(self._shapes.read(condition))
+        else:
+            clauses = plan_all(condition.conjunctions)
         handle = self._free[-1] if self._free else len(self._keys)
         self._index.add(handle, clauses)
         if self._free:
@@ -86,7 +88,7 @@ class Matcher(Generic[KeyT]):
         self._set_key(handle, key)
         self._handles[key] = handle
         if handle > self._compiled_from:
-            self._try_compiled()
+            self.accelerate()
 
     def remove(self, key: KeyT) -> None:
         """Remove a filter; KeyError if there is none under this key."""
@@ -132,7 +134,8 @@ class Matcher(Generic[KeyT]):
         from gapless.filters.matching.matches import Matches
         from gapless.filters.matching.record_batch import BatchRows
 
-        self._try_compiled()
+        if self._compiled_from != inf:
+            self.accelerate()
         index = self._index
         if isinstance(index, PythonIndex):
             rows = BatchRows(batch)
@@ -225,23 +228,33 @@ class Matcher(Generic[KeyT]):
     def _make_key_array(self) -> None:
         import numpy as np
 
-        size = len(self._keys)
+        size, old = len(self._keys), self._key_array
         self._key_array = np.empty(size + size // 2 + 64, object)
-        for handle, key in enumerate(self._keys):  # a tuple must stay one key
+        if old is not None:
+            self._key_array[: len(old)] = old
+            return
+        for handle, key in enumerate(self._keys):  # one by one, for a tuple must stay one key
             self._key_array[handle] = key
 
-    def _try_compiled(self) -> None:
-        """Take over the compiled engine, if that may be and nothing must be compiled for it."""
-        if self._engine != "auto" or not isinstance(self._index, PythonIndex):
-            return
-        self._compiled_from = float("inf")
+    def accelerate(self) -> bool:
+        """Take over the compiled engine if its kernels are ready. Is it at work now?
+
+        Nothing is compiled. `auto` does this by itself, once, when it is worth it; call it again
+        where kernels may have become ready since, as in a broker that warms them beside itself.
+        """
+        if not isinstance(self._index, PythonIndex):
+            return True
+        self._compiled_from = inf
+        if self._engine == "python":
+            return False
         try:
             from gapless.filters.matching import kernels
         except ImportError:
-            return
+            return False
         if kernels.are_ready():
-            kernels.prepare()
-            self._become_compiled()
+            self._require_compiled()
+            return True
+        return False
 
     def _require_compiled(self) -> None:
         """Take over the compiled engine, compiling what is missing."""

@@ -17,6 +17,7 @@ Cost
 
 from __future__ import annotations
 
+from sys import getsizeof
 from typing import TYPE_CHECKING
 
 from gapless.filters.matching.checks import clause_check
@@ -96,7 +97,12 @@ class PythonIndex:
             self.add(handle, some)
 
     def statistics(self) -> dict[str, int | str]:
-        return {"rows": sum(map(len, self._rows.values())), "engine": self.name}
+        buckets = [bucket for table in self._tables.values() for bucket in table.values()]
+        return {
+            "rows": sum(map(len, buckets)),
+            "bytes": sum(map(getsizeof, (*self._tables.values(), *buckets))),  # but not the checks
+            "engine": self.name,
+        }
 
 
 def _places(clause: Clause) -> Iterator[tuple[Access, object]]:

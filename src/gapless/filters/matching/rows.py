@@ -37,6 +37,7 @@ from gapless.filters.matching.arena import (
     EDGE,
     EDGES_COUNT,
     HANDLES,
+    HANDLES_CAP,
     HOLE,
     LOW_HALF,
     NEXT,
@@ -161,7 +162,9 @@ def insert(words: Words) -> int:
 
 @compiled
 def remove(words: Words, handle: int) -> None:
-    """Remove all rows of a filter."""
+    """Remove all rows of a filter; it may have none."""
+    if handle >= words[HANDLES_CAP]:
+        return
     floats = words.view(np.float64)
     number = words[words[HANDLES] + handle]
     words[words[HANDLES] + handle] = 0

@@ -60,7 +60,7 @@ class Shapes:
         shape = (*pieces[::2], *map(type, literals))
         recipe = self._recipes.get(shape, self)
         if recipe is self:
-            return self._learn(text, shape, literals)
+            return self._learn(text, shape, pieces, literals)
         if recipe is None:
             return Filter.parse(text).conjunctions
         constraints = []
@@ -71,11 +71,15 @@ class Shapes:
             constraints.append((name, constraint))
         return (Conjunction(tuple(constraints)),)
 
-    def _learn(self, text: str, shape: object, literals: Literals) -> tuple[Conjunction, ...]:
+    def _learn(
+        self, text: str, shape: object, pieces: list[str], literals: Literals
+    ) -> tuple[Conjunction, ...]:
         parsed = Filter.parse(text)
         if len(self._recipes) >= SHAPES_MAX:
             self._recipes.clear()
-        self._recipes[shape] = _recipe(parsed.condition, literals)
+        # A sign before a literal is part of it, and -0 would look as if it were not.
+        signed = any(piece.rstrip().endswith("-") for piece in pieces[:-1:2])
+        self._recipes[shape] = None if signed else _recipe(parsed.condition, literals)
         return parsed.conjunctions
 
 
