@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Protocol
 
+from gapless.core.effects import Append
 from gapless.storage.disk import DiskVolume
 from gapless.storage.memory import MemoryVolume
 from gapless.storage.segment import Sync
@@ -96,3 +97,16 @@ class DiskLab:
     def close(self) -> None:
         self.volume.check()
         self.volume.close()
+
+
+def small(path: Path, limits: Limits | None = None) -> DiskVolume:
+    """A volume of small segments that does not sync."""
+    return DiskVolume(path, limits=limits, segment_bytes=SMALL_SEGMENT_BYTES, sync=NO_SYNC)
+
+
+def append(*indices: int, size: int = 100) -> Append:
+    return Append("a", indices, tuple(b"%d," % index * (size // 4) for index in indices))
+
+
+def indices(volume: DiskVolume, stream: str = "a") -> list[int]:
+    return volume.scan(stream, 0, 1 << 60, bytes_max=1 << 30).indices
