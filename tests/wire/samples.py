@@ -6,12 +6,48 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from gapless.core.broker_messages import (
+    Ack,
+    AckExpected,
+    DigestNack,
+    HandOver,
+    Knowledge,
+    Nack,
+    ReleaseEcho,
+    ReleaseHold,
+    Sideways,
+    StartQuery,
+    StartReply,
+    SubscriptionChange,
+    SubscriptionNack,
+    SubscriptionState,
+)
+from gapless.core.client_messages import (
+    Consumed,
+    Deliveries,
+    Ended,
+    Lost,
+    Publish,
+    Receipt,
+    Refused,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
 from gapless.core.events import EventBatch
-from gapless.core.identity import BrokerName, PublisherName
+from gapless.core.identity import (
+    BrokerName,
+    CellName,
+    PubendName,
+    PublisherName,
+    SubscriptionName,
+    TopicName,
+)
 from gapless.core.messages import Goodbye, Hello, Message, Ping, Pong
-from gapless.core.ticks import Span
+from gapless.core.ticks import Span, Tick
 from gapless.wire.codec import Codec
 from gapless.wire.events import INTEGER_MAX, INTEGER_MIN, encode_event
+from gapless.wire.kinds import KINDS
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
@@ -53,11 +89,44 @@ LINK_MESSAGES: dict[str, Message] = {
     "pong": Pong(1 << 40),
 }
 
-MESSAGES: dict[str, Message] = LINK_MESSAGES | {
+PUBEND, CELL, TOPIC = PubendName("trades/0"), CellName("east"), TopicName("trades")
+BATCH = EventBatch.join([PLAIN, TRADE])
+
+PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
+    "knowledge": Knowledge(PUBEND, Span(10, 20), (12, 19), BATCH, digest=3, vector={"s1": 2}),
+    "knowledge asked for": Knowledge(
+        PUBEND, Span(5, 20), final_below=7, lost_below=9, requested=True, more=True
+    ),
+    "nack": Nack(PUBEND, (Span(1, 2), Span(5, 9)), {"s1": 4}),
+    "ack": Ack(PUBEND, CELL, 20, 10, BrokerName("b1"), 1, 7),
+    "ack expected": AckExpected(PUBEND, 20),
+    "start query": StartQuery(PUBEND, CELL, 1),
+    "start reply": StartReply(PUBEND, CELL, 1, 20, 3, {"s1": 2}),
+    "sideways": Sideways(CELL, AckExpected(PUBEND, 20)),
+    "subscription change": SubscriptionChange(CELL, {"s1": 2}, {"s1": 1}, ("a > 1",), ("b = 2",)),
+    "subscription state": SubscriptionState(CELL, {"s1": 2}, ("a > 1",)),
+    "subscription nack": SubscriptionNack(CELL, {"s1": 2}),
+    "digest nack": DigestNack(PUBEND, 3),
+    "release hold": ReleaseHold(PUBEND, CELL, Tick(20), 1),
+    "release echo": ReleaseEcho(PUBEND, CELL, 1),
+    "hand over": HandOver(SubscriptionName("desk-7")),
+    "publish": Publish(TOPIC, 1, BATCH, PublisherName("feed-1"), 7),
+    "receipt": Receipt(1, PUBEND, (12, 19)),
+    "refused": Refused(1, "the disk is full", "Try again.", retry=True),
+    "subscribe": Subscribe(TOPIC, 2, 1, "price > 90", "total"),
+    "subscribed": Subscribed(2, 1, {"trades/0": 20}),
+    "unsubscribe": Unsubscribe(1),
+    "ended": Ended(1, "too slow", "Consume faster."),
+    "deliveries": Deliveries(TOPIC, 20, PUBEND, (12, 19), BATCH, ((1,), (1, 2))),
+    "lost": Lost((1, 2), PUBEND, Span(5, 9)),
+    "consumed": Consumed(2),
+}
+
+MESSAGES: dict[str, Message] = PROTOCOL_MESSAGES | {
     "cargo": Cargo(Span(10, 20), EventBatch.join([PLAIN, TRADE]), (10, 19), {"b": 2}, urgent=True),
 }
 
-CODEC = Codec(Hello, Goodbye, Ping, Pong, Cargo)
+CODEC = Codec(*KINDS, Cargo)
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 values = (

@@ -1,0 +1,80 @@
+"""Every kind of message that crosses a link. What is not in this list cannot come from a peer."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from gapless.core.broker_messages import (
+    Ack,
+    AckExpected,
+    DigestNack,
+    HandOver,
+    Knowledge,
+    Nack,
+    ReleaseEcho,
+    ReleaseHold,
+    Sideways,
+    StartQuery,
+    StartReply,
+    SubscriptionChange,
+    SubscriptionNack,
+    SubscriptionState,
+)
+from gapless.core.client_messages import (
+    Consumed,
+    Deliveries,
+    Ended,
+    Lost,
+    Publish,
+    Receipt,
+    Refused,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
+from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.wire.codec import Codec
+
+if TYPE_CHECKING:
+    from gapless.core.messages import Message
+
+LINK: tuple[type[Message], ...] = (Hello, Goodbye, Ping, Pong)
+
+BROKERS: tuple[type[Message], ...] = (
+    Knowledge,
+    Nack,
+    Ack,
+    AckExpected,
+    StartQuery,
+    StartReply,
+    Sideways,
+    SubscriptionChange,
+    SubscriptionState,
+    SubscriptionNack,
+    DigestNack,
+    ReleaseHold,
+    ReleaseEcho,
+    HandOver,
+)
+
+CLIENTS: tuple[type[Message], ...] = (
+    Publish,
+    Receipt,
+    Refused,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+    Ended,
+    Deliveries,
+    Lost,
+    Consumed,
+)
+
+KINDS = (*LINK, *BROKERS, *CLIENTS)
+
+
+@cache
+def codec() -> Codec:
+    """The codec of all kinds, made once a process."""
+    return Codec(*KINDS)

@@ -1,0 +1,30 @@
+"""Every message has its place in the list of kinds, and its bytes are kept."""
+
+from __future__ import annotations
+
+import inspect
+
+from gapless.core import broker_messages, client_messages, messages
+from gapless.core.messages import Message
+from gapless.wire.kinds import KINDS, codec
+from tests.wire.samples import PROTOCOL_MESSAGES
+
+
+def test_every_message_of_the_core_is_in_the_list_once() -> None:
+    found = {
+        each
+        for module in (messages, broker_messages, client_messages)
+        for _, each in inspect.getmembers(module, inspect.isclass)
+        if issubclass(each, Message) and each is not Message and each.__module__ == module.__name__
+    }
+    assert found == set(KINDS)
+    assert len(found) == len(KINDS)
+
+
+def test_every_kind_has_a_sample_whose_bytes_are_kept() -> None:
+    assert {type(message) for message in PROTOCOL_MESSAGES.values()} == set(KINDS)
+
+
+def test_every_sample_survives_the_wire() -> None:
+    for name, message in PROTOCOL_MESSAGES.items():
+        assert codec().decode(codec().encode(message)) == message, name
