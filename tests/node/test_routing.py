@@ -124,3 +124,37 @@ def test_a_broker_with_no_neighbour_needs_no_deadline() -> None:
     machine = Routing(BrokerName("x"), alone, CONFIG, Instant(0))
     assert machine.deadline is None
     assert machine.fire(Instant(9)) == []
+
+
+def test_what_was_sent_to_one_that_died_may_be_lost_and_what_went_to_others_is_not() -> None:
+    machine = routing("s")
+    mine = next(key for key in KEYS if pick(machine, key) == M1)
+    other = next(key for key in KEYS if pick(machine, key) == M2)
+    machine.fire(Instant(0))
+    machine.lose(M1, Instant(0))
+    before, after = machine.look(Instant(0))
+    assert (sorted(before), sorted(after)) == ([M1, M2], [M2])
+    assert machine.has_lost(MIDDLE, mine, before, after)
+    assert not machine.has_lost(MIDDLE, other, before, after)
+    machine.receive_pong(M1, Instant(1))
+    assert machine.deadline == 1, "that someone is back is worth a look at once"
+    assert not machine.has_lost(MIDDLE, mine, *machine.look(Instant(1))), "the other one has it"
+
+
+def test_once_there_is_a_way_again_what_was_sent_before_may_be_lost() -> None:
+    machine = routing("s")
+    for member in (M1, M2):
+        machine.lose(member, Instant(0))
+    machine.look(Instant(0))
+    machine.receive_pong(M2, Instant(1))
+    assert machine.has_lost(MIDDLE, NEWS, *machine.look(Instant(1)))
+
+
+def test_a_death_is_noticed_when_it_is_due_and_not_at_the_next_ping() -> None:
+    machine = routing("s")
+    for now in (0, HEARTBEAT, 2 * HEARTBEAT):
+        machine.fire(Instant(now))
+    machine.receive_pong(M1, Instant(5))
+    machine.receive_pong(M2, Instant(2 * HEARTBEAT))
+    machine.fire(Instant(3 * HEARTBEAT))
+    assert machine.deadline == 5 + DEAD

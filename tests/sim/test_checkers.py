@@ -289,6 +289,8 @@ def test_a_queue_beyond_its_limit_is_found(facts: Facts) -> None:
     batch = EventBatch.join([b"", b""])
     sent = Deliveries(TOPIC, at(7), ZERO, (at(2), at(4)), batch, ((1,), (1,)))
     facts.watch.sent(facts.host, CLIENT, sent)
+    facts.watch.sent(facts.host, CLIENT, sent)  # of one batch, which found the queue empty
+    facts.host.now = Instant(facts.host.now + 1)
     with pytest.raises(Violation, match="bounded memory"):
         facts.watch.sent(facts.host, CLIENT, sent)
 

@@ -7,26 +7,26 @@ import pytest
 from gapless.sim.planted import PLANTED
 from gapless.sim.run import simulate
 
-STRICT = "AssertionError: data at silent tick"
+STRICT = ("AssertionError: data at silent tick", "AssertionError: silence at")
 """What the strict lattice says that shadows every stream."""
 
 UNSENT = "nobody here breaks the protocol"
 """A pubend that went back in time gets acknowledgements from its own future."""
 
 FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
-    "delivers-past-gap": ("no gap", (13, 24)),
-    "forgets-to-nack": ("everything arrives", (30, 18)),
-    "delivers-twice": ("exactly once", (31, 32)),
-    "acknowledges-too-early": ("no gap", (24, 14)),
-    "silences-events": ("no gap", (3, 31)),
-    "asks-for-each-child": ("one nack for one loss", (29, 39)),
-    "reuses-promised-tick": (STRICT, (2, 3)),
-    "forgets-promise": (("no gap", STRICT, UNSENT), (30, 34)),
-    "acknowledges-before-durable": ("durable before acknowledged", (0, 3)),
-    "publishes-repeats": ("once published", (3, 21)),
-    "forgets-publishers": ("everything arrives", (37, 3)),
-    "goes-on-without-room": ("durable before acknowledged", (13, 4)),
-    "ignores-laggards": (STRICT, (7, 16)),
+    "delivers-past-gap": ("no gap", (29, 18)),
+    "forgets-to-nack": ("everything arrives", (31, 18)),
+    "delivers-twice": ("exactly once", (32, 30)),
+    "acknowledges-too-early": ("no gap", (29, 18)),
+    "silences-events": ("no gap", (32, 29)),
+    "asks-for-each-child": ("one nack for one loss", (7, 29)),
+    "reuses-promised-tick": (STRICT, (32, 30)),
+    "forgets-promise": (("no gap", *STRICT, UNSENT), (13, 7)),
+    "acknowledges-before-durable": ("durable before acknowledged", (32, 3)),
+    "publishes-repeats": ("once published", (9, 16)),
+    "forgets-publishers": ("everything arrives", (18, 16)),
+    "goes-on-without-room": ("durable before acknowledged", (3, 31)),
+    "ignores-laggards": (STRICT, (15,)),
 }
 """By fault: what is found, and the seeds that are tried first because they are quick."""
 
@@ -45,5 +45,5 @@ def test_a_planted_fault_is_found(name: str) -> None:
 
 
 def test_the_same_seeds_find_nothing_without_the_fault() -> None:
-    for seed in (13, 24, 3):
+    for seed in (29, 18, 32):
         assert simulate(seed).violation == ""

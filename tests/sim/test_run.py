@@ -12,7 +12,7 @@ import pytest
 from gapless.core.errors import UsageError
 from gapless.node.network import parse_network
 from gapless.sim.planted import parts_with
-from gapless.sim.run import simulate, whole_codec
+from gapless.sim.run import simulate
 
 SMOKE = range(1_000, 1_060)
 CHUNK = 6
@@ -88,7 +88,3 @@ def test_a_violation_comes_with_its_options_and_last_lines() -> None:
 def test_an_unknown_fault_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="delivers-twice"):
         parts_with("sings")
-
-
-def test_the_codec_knows_every_message() -> None:
-    assert whole_codec() is whole_codec()

@@ -47,7 +47,7 @@ def stalls(results: Results) -> Figure:
 
 def crashes(results: Results) -> Figure:
     """Relay crash and pubend host crash: latency and nacks by time."""
-    title = "Crash: a relay is passed by after seconds, the pubends' host is waited for"
+    title = "Crash: red should fall long before a relay is back, and when a pubend host is"
     figure = make_figure(title, 11)
     axes = figure.subplots(2, 2, gridspec_kw={"height_ratios": (3, 2)})
     for column, name in enumerate(("relay crash", "pubend host crash")):
@@ -56,7 +56,7 @@ def crashes(results: Results) -> Figure:
 
 
 def make_figure(title: str, width: float, height: float = 6.5) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=100, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=75, layout="constrained")
     figure.suptitle(title, fontweight="bold")
     return figure
 

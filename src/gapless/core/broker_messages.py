@@ -15,7 +15,7 @@ from __future__ import annotations
 import msgspec
 
 from gapless.core.events import EventBatch
-from gapless.core.identity import BrokerName, CellName, PubendName, SubscriptionName
+from gapless.core.identity import BrokerName, CellName, PubendName, SubscriptionName, TopicName
 from gapless.core.messages import Message
 from gapless.core.ticks import Span, Tick
 
@@ -47,6 +47,7 @@ class Knowledge(Message, frozen=True):
     more: bool = False
     digest: int = 0  # stands for the message vector; 0: no propagation
     vector: Vector | None = None  # with the first message of a new digest on a link
+    base: int = 0  # `vector` has only what differs from that of this digest; 0: it has all
 
     def __post_init__(self) -> None:
         ticks, span = self.ticks, self.span
@@ -131,6 +132,7 @@ class SubscriptionChange(Message, frozen=True):
     constraint: Vector
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    topic: TopicName = TopicName("")
 
 
 class SubscriptionState(Message, frozen=True):
@@ -139,6 +141,7 @@ class SubscriptionState(Message, frozen=True):
     cell: CellName
     vector: Vector
     conditions: tuple[str, ...] = ()
+    topic: TopicName = TopicName("")
 
 
 class SubscriptionNack(Message, frozen=True):
@@ -146,6 +149,7 @@ class SubscriptionNack(Message, frozen=True):
 
     cell: CellName
     wanted: Vector = msgspec.field(default_factory=dict)
+    topic: TopicName = TopicName("")
 
 
 class DigestNack(Message, frozen=True):

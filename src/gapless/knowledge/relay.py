@@ -135,7 +135,11 @@ class Relay:
         """Answer from the message itself: what was asked may lie before all that we cache."""
         out: list[Outgoing] = []
         if knowledge.more:  # the rest of the question is not being answered: it may be put again
-            self._asked = deque(each for each in self._asked if each[1].end <= span.end)
+            self._asked = deque(
+                (forget, Span(asked.start, min(asked.end, span.end)))
+                for forget, asked in self._asked
+                if asked.start < span.end
+            )
         for asker, (cell, wanted) in sorted(self.asking.items()):
             for part in list(wanted.within(span)):
                 low = bisect_left(knowledge.ticks, part.start)
@@ -247,33 +251,42 @@ class Relay:
         """Answer what is known, ask upstream for the rest. `cell` is None for a sibling."""
         out: list[Outgoing] = []
         unknown = SpanSet()
-        final = self.acked if cell is None else self.outlets[cell].settled
         room = self.timing.answer_bytes_max
         for span in nack.spans[: self.timing.nack_spans_max]:
-            if span.start < final:
-                done = Span(span.start, min(span.end, final))
-                message = Knowledge(self.pubend, done, final_below=done.end, requested=True)
-                out.append(self._to_asker(asker, message))
-                if done.end == span.end:
-                    continue
-                span = Span(done.end, span.end)
-            for known in list(self.stream.known.within(span)):
-                ticks, events = self.stream.events_in(known)
-                low, high = cut(events, len(events), room)[0]
-                if high < len(events):  # the rest is to be asked for anew
-                    part = Span(known.start, ticks[high])
-                    return out + self._answer(
-                        asker, cell, part, ticks[low:high], events[low:high], more=True
-                    )
-                room -= sum(map(len, events))
-                out += self._answer(asker, cell, known, ticks, events)
-            unknown.update(self.stream.known.missing(span))
+            rest = self._answer_final(asker, cell, span, out)
+            if rest is None:
+                continue
+            ticks, events = self.stream.events_in(rest)
+            _, fitting = cut(events, len(events), room)[0]
+            room -= sum(map(len, events[:fitting]))
+            more = fitting < len(events)
+            if more:  # whatever is left is to be asked for anew
+                rest = Span(rest.start, ticks[fitting])
+            runs = list(self.stream.known.within(rest))
+            for known in runs:
+                last = more and known is runs[-1]
+                out += self._answer(asker, cell, known, *self.stream.events_in(known), more=last)
+            unknown.update(self.stream.known.missing(rest))
+            if more:
+                break
         if unknown:
             wanted = self.asking.setdefault(asker, (cell, SpanSet()))[1]
             wanted.update(unknown)
             self._limit(wanted)
             out += self._ask_upstream(unknown, now)
         return out
+
+    def _answer_final(
+        self, asker: str, cell: CellName | None, span: Span, out: list[Outgoing]
+    ) -> Span | None:
+        """Say of what the asker needs no more that it is final; return the rest of the span."""
+        final = self.acked if cell is None else self.outlets[cell].settled
+        if span.start >= final:
+            return span
+        done = Span(span.start, min(span.end, final))
+        message = Knowledge(self.pubend, done, final_below=done.end, requested=True)
+        out.append(self._to_asker(asker, message))
+        return Span(done.end, span.end) if done.end < span.end else None
 
     def _limit(self, wanted: SpanSet) -> None:
         """Remember only the lowest questions of a neighbour; it repeats the others."""
@@ -291,6 +304,11 @@ class Relay:
         self._asked.extend((forget, span) for span in spans)
         self.nacks_sent += 1
         return [ToCell(self.upstream, Nack(self.pubend, spans))]
+
+    def ask_again(self, now: Instant) -> list[Outgoing]:
+        """Whoever was asked may be gone: put all open questions again."""
+        self._asked.clear()
+        return self._ask_upstream(SpanSet(s for _, some in self.asking.values() for s in some), now)
 
     def receive_ack(self, ack: Ack, now: Instant) -> list[Outgoing]:
         """A cell below needs nothing before `delivered` any more."""

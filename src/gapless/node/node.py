@@ -76,6 +76,8 @@ class Node:
         parts = parts or Parts()
         self._last = now  # the driver's clock, last time
         self._ahead = 0  # how far our time is ahead of it: the sum of its jumps back
+        self._due: Instant | None = None  # the earliest deadline of all, on our time
+        self._is_due_known = False
         edge = FilterEdge(filters, attributes_of) if filters else Edge()
         self.routing = Routing(name, network, self.config, now)
         self.subscribers = parts.subscribers(self.config, attributes_of)
@@ -103,8 +105,11 @@ class Node:
     @property
     def deadline(self) -> Instant | None:
         """When to call `fire`, on the driver's clock."""
-        due = [each for each in (self.routing.deadline, self.streams.deadline) if each is not None]
-        return Instant(min(due) - self._ahead) if due else None
+        if not self._is_due_known:
+            some = [self.routing.deadline, self.streams.deadline]
+            self._due = min((each for each in some if each is not None), default=None)
+            self._is_due_known = True
+        return None if self._due is None else Instant(self._due - self._ahead)
 
     def fire(self, now: Instant) -> list[Effect]:
         instant = self._time(now)
@@ -128,6 +133,10 @@ class Node:
 
     def receive(self, sender: PeerName, message: Message, now: Instant) -> list[Effect]:
         """Take a message in. `ProtocolError`: drop the sender's link; nothing has changed."""
+        if isinstance(message, Consumed) and sender in self.subscribers.clients:
+            # The most frequent message moves no stream, so that no deadline changes.
+            self.subscribers.consumed(ClientName(sender), message.count)
+            return []
         instant = self._time(now)
         if sender == self.name:
             assert isinstance(message, Persisted)
@@ -223,9 +232,6 @@ class Node:
                 return self.clients.subscribe(sender, message, now)
             case Unsubscribe(subscription=number):
                 return self.clients.unsubscribe(sender, number)
-            case Consumed(count=count):
-                self.subscribers.consumed(sender, count)
-                return []
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not for clients")
 
@@ -235,6 +241,7 @@ class Node:
         """Our own time, which never goes back, for the driver's clock, which may."""
         self._ahead += max(0, self._last - now)
         self._last = now
+        self._is_due_known = False
         return Instant(now + self._ahead)
 
     def check(self) -> None:

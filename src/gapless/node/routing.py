@@ -6,6 +6,7 @@ Theory of operation
     Members of a cell back each other up without agreement: for each pubend, a sender picks a live
     member by rendezvous hashing, so that pubends spread over the members and move only when the
     live set changes. With no live link to a cell, a sibling is asked to pass the message on, once.
+    When the one that was chosen has died, open questions are put again, to another.
     A nack is different: it goes to the sibling itself, which answers the one that asked.
     A wrong choice costs a gap, never an event: gaps are repaired from below.
 
@@ -40,21 +41,54 @@ class Routing:
         self.siblings = tuple(each for each in network.members(self.cell) if each != name)
         beyond = [m for cell in network.neighbours(self.cell) for m in network.members(cell)]
         self.peers = tuple(sorted({*self.siblings, *beyond}))
-        self.deadline: Instant | None = now if self.peers else None
         self.failovers = 0
         self.sideways = 0
+        self.changes = 0  # how often the set of live neighbours changed
         self._answered = dict.fromkeys(self.peers, now)  # when each last proved alive
+        self._live = frozenset(self.peers)
+        self._looked = now
+        self._ping_due = now
         self._ping_number = 0
+
+    @property
+    def deadline(self) -> Instant | None:
+        """The next ping, or the moment when someone who does not answer counts as dead."""
+        due = [self._ping_due] if self.peers else []
+        for peer, answered in self._answered.items():
+            if peer in self._live:
+                due.append(Instant(answered + self.config.dead_after))
+            elif answered > self._looked:  # heard again
+                due.append(answered)
+        return min(due, default=None)
 
     def is_live(self, peer: BrokerName, now: Instant) -> bool:
         return now < self._answered[peer] + self.config.dead_after
 
     def fire(self, now: Instant) -> list[Effect]:
-        if self.deadline is None or now < self.deadline:
+        if now < self._ping_due:
             return []
-        self.deadline = Instant(now + self.config.heartbeat)
+        self._ping_due = Instant(now + self.config.heartbeat)
         self._ping_number += 1
         return [Send(peer, Ping(self._ping_number)) for peer in self.peers]
+
+    def look(self, now: Instant) -> tuple[frozenset[BrokerName], frozenset[BrokerName]]:
+        """Who was alive when we last looked, and who is now."""
+        before = self._live
+        self._live = frozenset(peer for peer in self.peers if self.is_live(peer, now))
+        self._looked = now
+        self.changes += before != self._live
+        return before, self._live
+
+    def has_lost(
+        self, cell: CellName, key: str, before: frozenset[BrokerName], after: frozenset[BrokerName]
+    ) -> bool:
+        """Is the one that got what was sent to the cell gone, so that it may be lost?"""
+        ranked = self._ranked(self.network.members(cell), key)
+        old = next((member for member in ranked if member in before), None)
+        if old is not None:
+            return old not in after
+        siblings = before & set(self.siblings)  # it went sideways, if at all
+        return any(member in after for member in ranked) or not siblings <= after
 
     def receive_pong(self, peer: PeerName, now: Instant) -> None:
         if peer in self._answered:
@@ -83,12 +117,14 @@ class Routing:
         return [] if member is None else [Send(member, message)]
 
     def _pick(self, members: tuple[BrokerName, ...], key: str, now: Instant) -> BrokerName | None:
-        ranked = sorted(members, key=lambda member: (crc32(f"{key}|{member}".encode()), member))
-        for rank, member in enumerate(ranked):
+        for rank, member in enumerate(self._ranked(members, key)):
             if self.is_live(member, now):
                 self.failovers += rank > 0
                 return member
         return None
+
+    def _ranked(self, members: tuple[BrokerName, ...], key: str) -> list[BrokerName]:
+        return sorted(members, key=lambda member: (crc32(f"{key}|{member}".encode()), member))
 
     def share(self, message: Routed) -> list[Effect]:
         """Tell the siblings a fact that any of them may need."""

@@ -40,6 +40,7 @@ def statistics(routing: Routing, clients: Clients) -> dict[str, object]:
         "ended_slow": subscribers.ended_slow,
         "failovers": routing.failovers,
         "sideways": routing.sideways,
+        "neighbour_changes": routing.changes,
         "merges": len(streams.merges),
         "pubends": pubends,
     }

@@ -265,6 +265,9 @@ class Streams:
 
     def fire(self, now: Instant) -> list[Effect]:
         effects: list[Effect] = []
+        before, after = self.routing.look(now)
+        if before != after:
+            effects += self._ask_elsewhere(before, after, now)
         if self._start_due is not None and self._start_due <= now:
             effects += self._ask_starts(now)
         for pubend in self.pubends.values():
@@ -282,6 +285,18 @@ class Streams:
         if self._tell_due <= now:
             self._tell_due = Instant(now + self.config.silence_flush)
             effects += self._tell_positions()
+        return effects
+
+    def _ask_elsewhere(
+        self, before: frozenset[BrokerName], after: frozenset[BrokerName], now: Instant
+    ) -> list[Effect]:
+        """Neighbours died or returned: put open questions where they would go now."""
+        effects: list[Effect] = []
+        for name, relay in self.relays.items():
+            if relay.upstream != SOURCE and self.routing.has_lost(
+                relay.upstream, name, before, after
+            ):
+                effects += self.carry(relay.ask_again(now), now)
         return effects
 
     def _tell_positions(self) -> list[Effect]:

@@ -161,6 +161,8 @@ class Publisher:
             self.cut_off()
 
     def cut_off(self) -> None:
+        if self._connection is None or self._connection.is_open:
+            return  # we hung up before we noticed
         self._connection = None
         if not self.plan.is_named:
             if self._outstanding:
@@ -283,6 +285,8 @@ class Subscriber:
             self.cut_off()
 
     def cut_off(self) -> None:
+        if self._connection is None or self._connection.is_open:
+            return  # we hung up before we noticed
         self._connection = None
         self._queue = 0
         self._asked.clear()

@@ -47,6 +47,11 @@ TINY_LIMITS: dict[str, int] = {
     "receipts_max": 2,
     "publish_pending_max": 6,
     "client_queue_max": 8,
+    "cache_bytes_max": 200,
+    "waiting_bytes_max": 200,
+    "batch_bytes_max": 100,
+    "answer_bytes_max": 100,
+    "publish_pending_bytes_max": 300,
 }
 
 

@@ -9,16 +9,12 @@ Theory of operation
 
 from __future__ import annotations
 
-import inspect
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
-from gapless.core import broker_messages, client_messages, messages
 from gapless.core.identity import Instant
-from gapless.core.messages import Message
 from gapless.node.node import Node
 from gapless.sim.checkers.bounded_memory import BoundedMemory
 from gapless.sim.checkers.durable import DurableBeforeAcknowledged
@@ -40,8 +36,8 @@ from gapless.sim.situations import Situations
 from gapless.sim.trace import Trace
 from gapless.sim.watch import Watch
 from gapless.sim.world import World
-from gapless.wire.codec import Codec
-from gapless.wire.events import decode_attributes
+from gapless.wire.events import check_events, decode_attributes
+from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,6 +144,7 @@ def node_maker(
             now,
             config=options.config,
             attributes_of=decode_attributes,
+            check_events=check_events,
             filters=filters[network.cell_of[name].name],
             parts=parts,
             shadow=True,
@@ -174,24 +171,11 @@ def make_world(
         Watch(record, checkers),
         links=options.links,
         offsets=options.offsets,
-        codec=whole_codec() if options.is_encoded else None,
+        codec=codec() if options.is_encoded else None,
         check_every=options.check_every,
     )
     world.reached = reached
     return world
-
-
-@cache
-def whole_codec() -> Codec:
-    """A codec of every message there is."""
-    modules = (messages, broker_messages, client_messages)
-    found = [
-        each
-        for module in modules
-        for _, each in inspect.getmembers(module, inspect.isclass)
-        if issubclass(each, Message) and each is not Message and each.__module__ == module.__name__
-    ]
-    return Codec(*found)
 
 
 def play(world: World, options: Options) -> None:
@@ -255,7 +239,11 @@ def _settle(world: World, options: Options) -> None:
     while True:
         _sample(world)
         kept = [name for name, log in logs.items() if log.ticks and log.chopped <= log.ticks[-1]]
-        asking = [name for name, process in world.processes.items() if _is_asking(process)]
+        # A total order never rests while clocks differ: who lags is asked, again and again.
+        merged = any(each.order == "total" for each in world.watch.record.live())
+        asking = [
+            name for name, process in world.processes.items() if not merged and _is_asking(process)
+        ]
         if not kept and not asking:
             return
         if world.now > end:

@@ -72,9 +72,10 @@ def _data(ticks: Iterable[int]) -> str:
 
 
 def _knowledge(message: between.Knowledge) -> str:
+    final = f" final<{show_tick(message.final_below)}" if message.final_below else ""
     lost = f" lost<{show_tick(message.lost_below)}" if message.lost_below else ""
-    asked = " requested" if message.requested else ""
-    return f"{message.pubend} {show_span(message.span)}{_data(message.ticks)}{lost}{asked}"
+    asked = " requested" * message.requested + " more" * message.more
+    return f"{message.pubend} {show_span(message.span)}{_data(message.ticks)}{final}{lost}{asked}"
 
 
 def _ack(message: between.Ack) -> str:

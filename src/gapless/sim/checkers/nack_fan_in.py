@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import Knowledge, Nack, Sideways
 from gapless.core.spans import SpanSet
+from gapless.core.ticks import TICK_MAX, Span
 from gapless.sim.checkers.checker import Checker
 from gapless.sim.trace import show_span
 
 if TYPE_CHECKING:
     from gapless.core.identity import Instant, PeerName, PubendName
     from gapless.core.messages import Message
-    from gapless.core.ticks import Span
     from gapless.node.config import Config
     from gapless.sim.checkers.checker import Broker
     from gapless.sim.record import Record
 
-Question = tuple[str, int, int, str, str]
-"""Broker, incarnation, jumps of its clock so far, to whom, pubend."""
+Question = tuple[str, int, int, object, str, str]
+"""Broker, incarnation, jumps of its clock and changes of its neighbours so far, to whom, pubend.
+
+When a neighbour dies or returns, questions may be put again: they may have been lost with it."""
 
 
 class NackFanIn(Checker):
@@ -42,7 +44,8 @@ class NackFanIn(Checker):
             message = message.message
         if not isinstance(message, Nack):
             return
-        key = (broker.name, broker.incarnation, broker.clock_jumps, to, message.pubend)
+        changes = broker.statistics().get("neighbour_changes")
+        key = (broker.name, broker.incarnation, broker.clock_jumps, changes, to, message.pubend)
         now, out = broker.now, self._out.setdefault(key, deque())
         while out and out[0][0] <= now:
             out.popleft()
@@ -61,10 +64,13 @@ class NackFanIn(Checker):
             message = message.message
         if isinstance(message, Knowledge):
             self._answered(broker, message.pubend, message.span)
+            if message.more:  # the rest is not being answered: to ask for it is right
+                rest = Span(message.span.end, TICK_MAX + 1)
+                self._answered(broker, message.pubend, rest)
 
     def _answered(self, broker: Broker, pubend: PubendName, span: Span) -> None:
         for key, out in self._out.items():
-            if key[0] == broker.name and key[4] == pubend and out:
+            if key[0] == broker.name and key[5] == pubend and out:
                 left = deque[tuple["Instant", "Span"]]()
                 for until, asked in out:
                     rest = SpanSet([asked])

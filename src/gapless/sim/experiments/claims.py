@@ -72,7 +72,7 @@ def delay_is_local(course: Course) -> Verdict:
     return Verdict(
         course.fault,
         "only subscribers behind the link see delay",
-        f"{len(delayed)} of {len(worst)} streams delayed, {len(course.behind)} are behind it; "
+        f"delayed streams: {len(delayed)} of {len(worst)}, behind the link: {len(course.behind)}; "
         f"at most {show_s(max(behind, default=0.0))}, the others {show_s(max(others))}",
         set(delayed) <= set(course.behind),
     )
@@ -201,7 +201,8 @@ def constant(results: Results, what: str, of: Callable[[Load], float], shown: st
         "overhead",
         f"{what} beyond best effort, per event, roughly constant",
         f"+{listed([shown.format(each) for each in more])} for {listed(counts)} subscriptions "
-        f"({ours[0] / theirs[0]:.1f} to {ours[-1] / theirs[-1]:.1f} times best effort)",
+        f"(largest / smallest {max(more) / min(more):.2f}); in all "
+        f"{ours[0] / theirs[0]:.2f} to {ours[-1] / theirs[-1]:.2f} times best effort",
         0 < max(more) <= GROWTH_MAX * min(more),
     )
 

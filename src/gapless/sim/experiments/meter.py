@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gapless.core.broker_messages import Knowledge, Nack, Sideways
 from gapless.sim.checkers.checker import Checker
 from gapless.sim.clock import START
-from gapless.sim.run import whole_codec
+from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
     from gapless.core.identity import PeerName
@@ -33,7 +33,7 @@ class Meter(Checker):
 
     def __init__(self, record: Record, config: Config, *, counts_bytes: bool = False) -> None:
         super().__init__(record, config)
-        self._codec = whole_codec() if counts_bytes else None
+        self._codec = codec() if counts_bytes else None
         self.messages: Counter[tuple[Link, str]] = Counter()
         """By link and kind: how many messages."""
         self.bytes: Counter[tuple[Link, str]] = Counter()

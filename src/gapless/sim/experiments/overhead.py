@@ -33,11 +33,11 @@ from gapless.sim.experiments.layout import (
 )
 from gapless.sim.experiments.meter import SECOND, Meter
 from gapless.sim.record import Record
-from gapless.sim.run import whole_codec
 from gapless.sim.trace import Trace
 from gapless.sim.watch import Watch
 from gapless.sim.world import World
 from gapless.wire.events import decode_attributes
+from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,7 +84,7 @@ class Clocked:
         self._name = name
         self._machine = machine
         self._clock = clock
-        self._codec = whole_codec()
+        self._codec = codec()
         self.cpu_s = 0.0
 
     @property
