@@ -19,35 +19,15 @@ from tests.knowledge.notation import (
     knowledge,
     make_relay,
     ms,
-    nack,
     show_out,
     spans,
 )
+from tests.knowledge.relay_steps import acked, ask, tell
 
 if TYPE_CHECKING:
     from gapless.knowledge.relay import Relay
 
 FLUSH, FORGET, ACK_DELAY = CONFIG.silence_flush, CONFIG.nack_forget, CONFIG.ack_delay
-
-
-def tell(machine: Relay, text: str, now: int = 0) -> list[str]:
-    out = machine.receive_knowledge(knowledge(text), Instant(now))
-    machine.check()
-    return show_out(out)
-
-
-def ask(machine: Relay, cell: str | None, text: str, now: int = 0, asker: str = "") -> list[str]:
-    name = CellName(cell) if cell else None
-    out = machine.receive_nack(asker or f"{cell}1", name, nack(text), Instant(now))
-    machine.check()
-    return show_out(out)
-
-
-def acked(machine: Relay, cell: str, delivered: int, now: int = 0) -> list[str]:
-    """Take an acknowledgement in; what the relay sends once it has gathered them."""
-    machine.receive_ack(ack(cell, delivered), Instant(now))
-    machine.check()
-    return show_out(machine.fire(Instant(now + ACK_DELAY)))
 
 
 # --- knowledge ------------------------------------------------------------------------------------
@@ -111,67 +91,6 @@ def test_the_cache_is_bounded_and_an_older_question_goes_further_up() -> None:
     tell(machine, "[0,5) D1 D2 D3")
     assert machine.stream.event_count == 2
     assert ask(machine, "all", "[0,3)") == ["*all1: [2,3) D2 asked", "above: nack [0,2)"]
-
-
-def test_the_cache_and_the_messages_are_bounded_in_bytes_too() -> None:
-    machine = make_relay("all", cache_bytes_max=10, batch_bytes_max=8)
-    assert tell(machine, "[0,5) D1:12345 D2:12345 D3:1") == [
-        "all: [0,2) D1:12345",
-        "all: [2,5) D2:12345 D3:1",
-    ]
-    assert machine.stream.size == 6
-
-
-def test_a_long_answer_ends_with_word_that_there_is_more() -> None:
-    machine = make_relay("all", answer_bytes_max=4)
-    tell(machine, "[0,9) D1 D2 D3 D6")
-    assert ask(machine, "all", "[0,4) [5,8)") == ["*all1: [0,3) D1 D2 asked more"]
-    assert ask(machine, "all", "[3,4) [5,8)") == [
-        "*all1: [3,4) D3 asked",
-        "*all1: [5,8) D6 asked",
-    ]
-
-
-def test_after_word_that_there_is_more_the_rest_may_be_asked_for_at_once() -> None:
-    machine = make_relay("all")
-    assert ask(machine, "all", "[0,9)") == ["above: nack [0,9)"]
-    assert ask(machine, "all", "[0,9)") == [], "held back: the question is out"
-    assert tell(machine, "[0,3) D1 asked more") == ["*all1: [0,3) D1 asked more"]
-    assert ask(machine, "all", "[3,9)") == ["above: nack [3,9)"]
-
-
-def test_a_long_answer_does_not_keep_what_lies_before_it_from_being_asked_for() -> None:
-    """Found by seed 1118: the part below a cut answer was neither answered nor asked for."""
-    machine = make_relay("all", answer_bytes_max=4)
-    tell(machine, "[5,9) D5 D6 D7")
-    assert ask(machine, "all", "[0,9)") == [
-        "*all1: [5,7) D5 D6 asked more",
-        "above: nack [0,5)",
-    ]
-    assert ask(machine, "all", "[0,5) [7,9)") == ["*all1: [7,9) D7 asked"], "[0,5) is being asked"
-
-
-def test_word_that_there_is_more_leaves_the_questions_before_it_out() -> None:
-    machine = make_relay("all")
-    ask(machine, "all", "[0,9)")
-    tell(machine, "[5,7) D5 asked more")
-    assert ask(machine, "all", "[0,5) [7,9)") == ["above: nack [7,9)"]
-
-
-def test_open_questions_can_be_put_again_at_once() -> None:
-    machine = make_relay("all", "red")
-    ask(machine, "all", "[0,5)")
-    ask(machine, "red", "[3,9)")
-    assert show_out(machine.ask_again(Instant(1))) == ["above: nack [0,9)"]
-    tell(machine, "[0,9) asked")
-    assert machine.ask_again(Instant(2)) == []
-
-
-def test_only_so_many_questions_of_a_neighbour_are_remembered() -> None:
-    machine = make_relay("all", nack_spans_max=2)
-    ask(machine, "all", "[0,1) [2,3) [4,5)")
-    ask(machine, "all", "[6,7)")
-    assert tell(machine, "[0,9) asked") == ["*all1: [0,1) asked", "*all1: [2,3) asked"]
 
 
 def test_an_answer_from_before_the_cache_passes_through() -> None:

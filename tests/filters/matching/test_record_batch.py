@@ -112,6 +112,14 @@ def test_nulls_among_numbers_are_no_numbers(engine: Engine) -> None:
 
 
 @BOTH
+def test_nulls_among_strings_are_no_strings(engine: Engine) -> None:
+    matcher = Matcher({1: "x = ''", 2: "x <> 'a'", 3: "x = 'a'"}, engine=engine)
+    for kind in (pa.string(), pa.large_string(), pa.string_view()):
+        batch = pa.record_batch({"x": pa.array([None, "", None, "a", "b"], kind)})
+        assert list(matcher.match_batch(batch)) == [(1, 1), (1, 2), (3, 3), (4, 2)]
+
+
+@BOTH
 def test_two_columns_of_one_name_are_refused(engine: Engine) -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
     with pytest.raises(TypeError, match="2 columns 'x'"):

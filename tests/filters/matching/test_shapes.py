@@ -17,6 +17,11 @@ FORMS = [
     *("a = {} OR a = {}", "a > {} AND a < {}", "a IN ({}, {})", "a > -{}", "a+{} > {}"),
     *("NOT a = {}", "a <= {} AND b <> {} AND c BETWEEN {} AND {}"),
     *("a = {} /* {} */", '"a {}" = {}', "a{} = {}", "a = {}{}", "a LIKE {} ESCAPE {}", "x.{} = {}"),
+    *("a NOT IN ({}, {})", "a IN ({}) AND b IN ({}, {}, TRUE)", "NOT (a < {} OR b = FALSE)"),
+    *("NOT (a < {} OR NOT b = {}) AND c = {}", "NOT (a < {} AND b = {})", "a = TRUE AND b <> {}"),
+    *("a * b > {} AND c = {}", "{} <= a - b", "a * b = {} AND a + b < {}", "a * {} > {}"),
+    *("EXISTS a AND b IN ({}, {})", "NOT a BETWEEN {} AND {}", "NOT a IN ({}, {}) AND a > {}"),
+    *("-a < {} AND b NOT IN ({}, {})", "a * b > {} AND c BETWEEN {} AND {}"),
     *("a NOT LIKE {}", "a = {}AND b={}", "a>={}", "b = {} AND a LIKE {}", "a IS NULL AND b = {}"),
 ]
 LITERALS = [

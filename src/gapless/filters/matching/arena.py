@@ -26,7 +26,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +74,24 @@ def compiled(function: FunctionT) -> FunctionT:
     """Part of an entry point; not kept on disk by itself, see `kernels`."""
     made: Any = njit(nogil=True, error_model="numpy")(function)
     return made  # type: ignore[no-any-return]
+
+
+def _prefetch(_context, array, index):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        items = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        address = builder.bitcast(builder.gep(items.data, [arguments[1]]), byte)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
+        to_read, keep, data = number(0), number(3), number(1)
+        builder.call(ask, [address, to_read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+prefetch: Any = intrinsic(_prefetch)
+"""prefetch(array, index) asks the memory for an element without waiting; numba has no such call."""
 
 
 @compiled

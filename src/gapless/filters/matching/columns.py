@@ -12,6 +12,8 @@ Theory of operation
               strings, sets of numbers. Judged once per distinct string, as long as the memo
               remembers. At most `TRUTHS_MAX`; further odd constraints are checked on survivors.
 
+    computed  the value of an expression, see `computed`
+
     Exactness: a bound beyond 2^53 has no exact place on the number column. Such a constraint gets
     the nearest slot, which admits too much, and is checked on survivors. Below 2^53 every bound
     is exact, and an event's integer beyond 2^53 may be rounded without passing any bound.
@@ -29,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings
 from gapless.filters.matching.checks import check_of
+from gapless.filters.matching.computed import COMPUTED_MAX, Computed, read_comparison
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from gapless.filters.constraint import Constraint
     from gapless.filters.matching.checks import Check
     from gapless.filters.matching.plan import Point
+    from gapless.filters.matching.text_codes import TextCodes
+    from gapless.filters.syntax import Condition, Expression
 
 EXACT_MAX = 1 << 53
 TRUTHS_MAX = 128
@@ -90,6 +95,7 @@ class AttributeColumns:
         self.presence: int | None = None
         self.truths: dict[Constraint, Truth] = {}
         self.codes: dict[Point, float] = {}
+        self.texts: TextCodes | None = None  # the same for record batches, once there was one
         self.edges: dict[str, int] = {}  # literal prefix -> the edge key it stands for
         self.lengths: dict[int, int] = {}  # length of such prefixes -> how many there are
 
@@ -104,6 +110,7 @@ class Columns:
 
     def __init__(self) -> None:
         self.attributes: dict[str, AttributeColumns] = {}
+        self.computed: dict[Expression, Computed] = {}
         self.width = 0  # columns in use are below this
         self.version = 0  # grows when an encoder made before is out of date
         self.sets: dict[tuple[str, ...], int] = {}  # names -> number of the set
@@ -221,31 +228,10 @@ class Columns:
                 raise AssertionError(constraint)
 
     def _number_slots(self, name: str, constraint: Numbers) -> tuple[Sequence[Slot], bool]:
-        values, excluded = constraint.values, constraint.excluded
-        low, high = constraint.low, constraint.high
-        if values is not None:
-            if len(values) > 1 and self.truth_count < TRUTHS_MAX:
-                return [self._truth_slot(name, constraint)], True
-            low, high = values[0], values[-1]
-        exact = (
-            (-EXACT_MAX < low < EXACT_MAX or isinf(low))
-            and (-EXACT_MAX < high < EXACT_MAX or isinf(high))
-            and (not excluded or max(map(abs, excluded)) < EXACT_MAX)
-        )
-        column = self.number_column(name)
-        if not exact:
-            return [Slot(column, _rounded(low), _rounded(high))], False
-        first = nextafter(low, inf) if constraint.low_open else float(low)
-        last = nextafter(high, -inf) if constraint.high_open else float(high)
-        if first > last:
-            return [Slot(column, nan, nan)], True  # between two neighbouring floats: nothing
-        slots = [Slot(column, first, last)]
-        slots += [
-            Slot(column, nextafter(point, inf), nextafter(point, -inf))
-            for point in excluded[:EXCLUDED_MAX]
-        ]
-        several = values is not None and len(values) > 1
-        return slots, not several and len(excluded) <= EXCLUDED_MAX
+        values = constraint.values
+        if values is not None and len(values) > 1 and self.truth_count < TRUTHS_MAX:
+            return [self._truth_slot(name, constraint)], True
+        return _interval_slots(self.number_column(name), constraint)
 
     def _string_slots(self, name: str, constraint: Strings) -> tuple[Sequence[Slot], bool]:
         values = constraint.values
@@ -270,6 +256,19 @@ class Columns:
             truth = truths[constraint] = Truth(constraint, self._new_column())
             self.truth_count += 1
         return Slot(truth.column, 1.0, 1.0)
+
+    def comparison_slots(self, condition: Condition) -> tuple[Sequence[Slot], bool]:
+        """The slots of a comparison of an expression, and whether they say all of it."""
+        found = read_comparison(condition)
+        if found is None:
+            return (), False
+        expression, constraint = found
+        computed = self.computed.get(expression)
+        if computed is None:
+            if len(self.computed) >= COMPUTED_MAX:
+                return (), False
+            computed = self.computed[expression] = Computed(expression, self._new_column())
+        return _interval_slots(computed.column, constraint)
 
     # -- letting go ----------------------------------------------------------------------------
 
@@ -297,6 +296,10 @@ class Columns:
                     self.truth_count -= 1
             if not attribute.columns() and not attribute.edges:
                 del self.attributes[name]
+        for expression, computed in list(self.computed.items()):
+            if not uses_column(computed.column):
+                del self.computed[expression]
+                self._free_columns.append(computed.column)
         self.version += 1
 
     def _sweep_sets(self, uses_set: Callable[[int], bool]) -> None:
@@ -307,6 +310,7 @@ class Columns:
                     self._free_sets.append(number)
 
     def _sweep_codes(self, attribute: AttributeColumns, uses_code: Callable[[int], bool]) -> None:
+        attribute.texts = None
         for point, code in list(attribute.codes.items()):
             if not uses_code(abs(int(code))):
                 del attribute.codes[point]
@@ -318,6 +322,30 @@ class Columns:
                 attribute.lengths[len(prefix)] -= 1
                 if not attribute.lengths[len(prefix)]:
                     del attribute.lengths[len(prefix)]
+
+
+def _interval_slots(column: int, constraint: Numbers) -> tuple[Sequence[Slot], bool]:
+    """A set of numbers as slots of a column of numbers, and whether they say all of it."""
+    values, excluded = constraint.values, constraint.excluded
+    low, high = (values[0], values[-1]) if values else (constraint.low, constraint.high)
+    exact = (
+        (-EXACT_MAX < low < EXACT_MAX or isinf(low))
+        and (-EXACT_MAX < high < EXACT_MAX or isinf(high))
+        and (not excluded or max(map(abs, excluded)) < EXACT_MAX)
+    )
+    if not exact:
+        return [Slot(column, _rounded(low), _rounded(high))], False
+    first = nextafter(low, inf) if constraint.low_open else float(low)
+    last = nextafter(high, -inf) if constraint.high_open else float(high)
+    if first > last:
+        return [Slot(column, nan, nan)], True  # between two neighbouring floats: nothing
+    slots = [Slot(column, first, last)]
+    slots += [
+        Slot(column, nextafter(point, inf), nextafter(point, -inf))
+        for point in excluded[:EXCLUDED_MAX]
+    ]
+    several = values is not None and len(values) > 1
+    return slots, not several and len(excluded) <= EXCLUDED_MAX
 
 
 def _rounded(bound: float) -> float:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.filters.constraint import Constraint
     from gapless.filters.matching.plan import Clause, Key
+    from gapless.filters.syntax import Condition
 
 UNVERIFIED = 1 << 31
 SETS_PROBED_MAX = 64
@@ -93,10 +94,10 @@ class CompiledIndex:
     def add(self, handle: int, clauses: tuple[Clause, ...]) -> None:
         for clause in clauses:
             names, keys, tests = self._access(clause)
-            slots, loose = self._slots(tests)
+            slots, loose, residuals = self._slots(tests, clause.residuals)
             identity = handle
-            if loose or clause.residuals:
-                check = Check(handle, tuple(loose), clause.residuals)
+            if loose or residuals:
+                check = Check(handle, tuple(loose), tuple(residuals))
                 identity = UNVERIFIED | self._new_check(check)
             if clause.prefix is not None:
                 edge = self._columns.prefix_edge(*clause.prefix)
@@ -127,20 +128,26 @@ class CompiledIndex:
         return (names[best],), list(keys), (*others, *clause.tests)
 
     def _slots(
-        self, tests: Sequence[tuple[str, Constraint]]
-    ) -> tuple[list[Slot], list[tuple[str, Constraint]]]:
-        """The slots of all tests, and the tests that they do not say in full."""
+        self, tests: Sequence[tuple[str, Constraint]], residuals: Sequence[Condition]
+    ) -> tuple[list[Slot], list[tuple[str, Constraint]], list[Condition]]:
+        """The slots of all that is to be tested, and what they do not say in full."""
+        columns, slots_max = self._columns, arena.SLOTS_MAX - 5
         slots: list[Slot] = []
         loose: list[tuple[str, Constraint]] = []
-        for name, constraint in tests:
-            if len(slots) >= arena.SLOTS_MAX - 5 or not self._columns.has_room():
-                loose.append((name, constraint))
-                continue
-            found, exact = self._columns.slots(name, constraint)
+        left: list[Condition] = []
+        for test in tests:
+            fits = len(slots) < slots_max and columns.has_room()
+            found, exact = columns.slots(*test) if fits else ((), False)
             slots += found
             if not exact:
-                loose.append((name, constraint))
-        return slots, loose
+                loose.append(test)
+        for residual in residuals:
+            fits = len(slots) < slots_max and columns.has_room()
+            found, exact = columns.comparison_slots(residual) if fits else ((), False)
+            slots += found
+            if not exact:
+                left.append(residual)
+        return slots, loose, left
 
     def _new_check(self, check: Check) -> int:
         number = self._free_checks.pop() if self._free_checks else len(self._checks)
@@ -275,7 +282,8 @@ class CompiledIndex:
         self, batch: pa.RecordBatch
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """As `match_events`, for the rows of a record batch."""
-        from gapless.filters.matching.record_batch import BatchRows, Encoding
+        from gapless.filters.matching.batch_encoder import Encoding
+        from gapless.filters.matching.record_batch import BatchRows
 
         if self._encoder_version != self._columns.version:
             self._prepare()

@@ -81,16 +81,16 @@ def make_encoder(columns: Columns) -> Encode:
         for truth in attribute.truths.values():
             judge = truth.of_string if truth.of_strings else truth.of_number
             scope[f"judge{truth.column}"] = judge
-    if len(attributes) <= INLINE_MAX:
-        source = _inline_source(attributes, columns.width)
-    else:
-        source = _table_source(attributes, columns.width)
+    computed = [one.column for one in columns.computed.values()]
+    scope |= {f"compute{one.column}": one.of for one in columns.computed.values()}
+    make_source = _inline_source if len(attributes) <= INLINE_MAX else _table_source
+    source = make_source(attributes, computed, columns.width)
     exec("\n".join(source), scope)
     encode: Encode = scope["encode"]
     return encode
 
 
-def _inline_source(attributes: list[AttributeColumns], width: int) -> Lines:
+def _inline_source(attributes: list[AttributeColumns], computed: list[int], width: int) -> Lines:
     lines = ["def encode(attributes, buffer, offset):", " get = attributes.get", " extra = []"]
     row = ["nan"] * width
     for index, attribute in enumerate(attributes):
@@ -99,12 +99,14 @@ def _inline_source(attributes: list[AttributeColumns], width: int) -> Lines:
         lines.append(f" value = get({attribute.name!r})")
         lines += _branches(attribute, index, "c{}".format)
         lines.append(" else: return encode(plain_attributes(attributes), buffer, offset)")
+    for column in computed:
+        row[column] = f"compute{column}(attributes)"
     lines.append(f" pack_into(buffer, offset, {', '.join(row)})")
     lines.append(" return extra")
     return lines
 
 
-def _table_source(attributes: list[AttributeColumns], width: int) -> Lines:
+def _table_source(attributes: list[AttributeColumns], computed: list[int], width: int) -> Lines:
     blank = ["nan"] * width
     lines: Lines = []
     for index, attribute in enumerate(attributes):
@@ -123,6 +125,7 @@ def _table_source(attributes: list[AttributeColumns], width: int) -> Lines:
         " for name, value in attributes.items():",
         "  found = fill(name)",
         "  if found is not None: found(value, row, extra)",
+        *(f" row[{column}] = compute{column}(attributes)" for column in computed),
         " pack_into(buffer, offset, *row)",
         " return extra",
     ]

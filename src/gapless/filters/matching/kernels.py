@@ -1,4 +1,4 @@
-"""Kernels: the five entry points of the compiled index, and whether they are compiled already.
+"""Kernels: the entry points of the compiled index, and whether they are compiled already.
 
 Theory of operation
     numba keeps the machine code of a function on disk, keyed by the processor, the function's
@@ -7,7 +7,7 @@ Theory of operation
     Where: beside this file if that can be written to, else in the user's cache folder; the
     environment variable NUMBA_CACHE_DIR overrides both.
 
-Cost: compiling all takes some 20 s of CPU, once a machine; loading them 0.7 s, once a process.
+Cost: compiling all takes some 25 s of CPU, once a machine; loading them 0.7 s, once a process.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from numba import float64, int64, njit, uint8, uint32
+from numba import float64, int64, njit, types, uint8, uint32
 
-from gapless.filters.matching import arena, bucket, rows, search
+from gapless.filters.matching import arena, bucket, rows, search, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def _source_stamp() -> int:
     stamp = 0
-    for module in (arena, bucket, rows, search):
+    for module in (arena, bucket, rows, search, text_table):
         stamp = zlib.crc32(Path(str(module.__file__)).read_bytes(), stamp)
     return stamp
 
@@ -78,20 +78,31 @@ def _entries(stamp: int) -> tuple[Any, ...]:
             return search_rows(words, events, width, extra, extra_ends, out, ends, first)
         return 0
 
-    return tuple(_keep(one) for one in (insert, remove, transfer, match_one, match_rows))
+    def learn_texts(table, heap, offsets, codes):  # type: ignore[no-untyped-def]
+        return texts_learn(table, heap, offsets, codes) if stamp else 0
+
+    def look_up_texts(table, heap, data, offsets, codes):  # type: ignore[no-untyped-def]
+        return texts_look_up(table, heap, data, offsets, codes) if stamp else 0
+
+    entries = (insert, remove, transfer, match_one, match_rows, learn_texts, look_up_texts)
+    return tuple(_keep(one) for one in entries)
 
 
 rows_insert, rows_remove, rows_transfer = rows.insert, rows.remove, rows.transfer
 search_one, search_rows = search.match_one, search.match_rows
-insert, remove, transfer, match_one, match_rows = _entries(STAMP)
+texts_learn, texts_look_up = text_table.learn, text_table.look_up
+(insert, remove, transfer, match_one, match_rows, learn_texts, look_up_texts) = _entries(STAMP)
 
 WORDS, BYTES = int64[::1], uint8[::1]
+FIXED_BYTES = types.Array(uint8, 1, "C", readonly=True)
 ENTRIES = (
     Entry(insert, (WORDS,)),
     Entry(remove, (WORDS, int64)),
     Entry(transfer, (WORDS, WORDS, BYTES, BYTES, BYTES)),
     Entry(match_one, (WORDS,)),
     Entry(match_rows, (WORDS, float64[::1], int64, WORDS, WORDS, uint32[::1], WORDS, int64)),
+    Entry(learn_texts, (WORDS, FIXED_BYTES, WORDS, WORDS)),
+    Entry(look_up_texts, (WORDS, FIXED_BYTES, FIXED_BYTES, WORDS, float64[::1])),
 )
 
 

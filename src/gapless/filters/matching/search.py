@@ -4,6 +4,8 @@ Theory of operation
     An event is a row of floats (`events[base:]`) and some edge keys of its own (its prefixes).
     It visits the bucket of the empty key, those of its edge keys, and for each set the bucket at
     the end of the path of its codes, if there is one. Each bucket appends what matches.
+    In a large index nearly all of that is far from the processor. So the events of a batch first
+    ask the memory for what they will need, some dozens at a time, and then find it near.
 
 Invariants
     I1  the matches of one event are strictly ascending: sorted, each once
@@ -28,6 +30,8 @@ from gapless.filters.matching.arena import (
     BUCKETS,
     CAP,
     CODE_FIRST,
+    EDGES,
+    EDGES_CAP,
     EVENT,
     EXTRA,
     LOW_HALF,
@@ -41,8 +45,12 @@ from gapless.filters.matching.arena import (
     SETS_COUNT,
     SETS_MAX,
     SHAPE,
+    TOP,
+    USED,
     compiled,
     find_edge,
+    mix,
+    prefetch,
 )
 from gapless.filters.matching.bucket import (
     CELLS,
@@ -63,6 +71,14 @@ if TYPE_CHECKING:
     from gapless.filters.matching.bucket import Floats
 
     Identities = NDArray[np.uint32]
+
+AHEAD = 32
+"""How many events of a batch announce what they will need, before they need it."""
+
+CACHED_WORDS = 1 << 17
+"""An arena up to this size stays near the processor: nothing needs to be announced."""
+
+LINE_WORDS, LINES_MAX = 8, 16
 
 
 @compiled
@@ -240,6 +256,33 @@ def match_one(words: Words) -> int:
 
 
 @compiled
+def announce(words: Words, events: Floats, width: int, first: int, last: int) -> None:
+    """Ask the memory for the edges, then the buckets, then the rows that some events will need.
+
+    One event waits for each in turn; many events together wait about as long as one.
+    """
+    sets, edges, mask = words[SETS], words[EDGES], words[EDGES_CAP] - 1
+    for index in range(words[SETS_COUNT]):
+        at = sets + SET_WORDS * index
+        if words[at] == 0:
+            continue
+        for event in range(first, last):
+            code = abs(events[event * width + words[at + 1]])
+            if code >= CODE_FIRST:
+                prefetch(words, edges + 2 * (mix(index << 32 | int(code)) & mask))
+        for event in range(first, last):
+            bucket = follow(words, index, at, events, event * width)
+            prefetch(words, words[BUCKETS] + BUCKET_WORDS * bucket)
+        for event in range(first, last):
+            bucket = follow(words, index, at, events, event * width)
+            if bucket:
+                head = words[BUCKETS] + BUCKET_WORDS * bucket
+                size = words[head + USED] * stride_of(words[head + SHAPE] & LOW_HALF)
+                for line in range(0, min(size + 1, LINES_MAX * LINE_WORDS), LINE_WORDS):
+                    prefetch(words, words[head + REGION] + line)
+
+
+@compiled
 def match_rows(
     words: Words,
     events: Floats,
@@ -256,6 +299,8 @@ def match_rows(
     for event in range(first, len(ends)):
         if len(out) - count < words[ROWS_ALIVE]:
             return event
+        if (event - first) % AHEAD == 0 and words[TOP] > CACHED_WORDS:
+            announce(words, events, width, event, min(event + AHEAD, len(ends)))
         begin = extra_ends[event - 1] if event else 0
         count = match_event(
             words, floats, events, event * width, extra, begin, extra_ends[event], out, count

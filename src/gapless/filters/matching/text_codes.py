@@ -1,0 +1,80 @@
+"""Text codes: the codes of one attribute's strings for record batches. See `text_table`.
+
+A copy of `AttributeColumns.codes`, made when a batch first needs it and extended by what was
+added since. It is thrown away when codes are freed, and not saved.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.types as kinds
+
+from gapless.filters.matching import kernels
+from gapless.filters.matching.text_table import ENTRY_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from gapless.filters.matching.plan import Point
+
+ENTRIES_FIRST = 64
+
+
+class TextCodes:
+    """The codes of strings, by their bytes."""
+
+    def __init__(self) -> None:
+        self._seen = 0  # codes looked at, those of numbers included
+        self._count = 0
+        self._table = np.zeros(ENTRIES_FIRST * ENTRY_WORDS, np.int64)
+        self._heap = _read_only(np.zeros(0, np.uint8))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return TextCodes, ()
+
+    def learn(self, codes: dict[Point, float]) -> None:
+        """Take over the codes that were added since the last time; none was removed."""
+        fresh = _texts(islice(reversed(codes.items()), len(codes) - self._seen))
+        self._seen = len(codes)
+        if 2 * (self._count + len(fresh)) * ENTRY_WORDS > len(self._table):
+            fresh = _texts(codes.items())
+            entries = 1 << (4 * len(fresh)).bit_length()
+            self._table = np.zeros(entries * ENTRY_WORDS, np.int64)
+            self._heap, self._count = self._heap[:0], 0
+        if not fresh:
+            return
+        self._count += len(fresh)
+        # No string of Arrow's holds a lone surrogate, so one of ours that does equals none.
+        pieces = [text.encode("utf-8", "surrogatepass") for text in fresh]
+        offsets = np.cumsum([len(self._heap), *map(len, pieces)])
+        added = np.frombuffer(b"".join(pieces), np.uint8)
+        self._heap = _read_only(np.concatenate([self._heap, added]))
+        kernels.learn_texts(self._table, self._heap, offsets, np.array([*fresh.values()], np.int64))
+
+    def look_up(self, column: pa.Array) -> NDArray[np.float64]:
+        """The codes of a column of strings; of what is null, any."""
+        _, offsets, data = column.buffers()
+        kind = np.int64 if kinds.is_large_string(column.type) else np.int32
+        first, last = column.offset, column.offset + len(column) + 1
+        codes = np.empty(len(column))
+        if len(column):
+            places = np.frombuffer(offsets, kind)[first:last].astype(np.int64)
+            texts = np.frombuffer(data or b"", np.uint8)
+            kernels.look_up_texts(self._table, self._heap, _read_only(texts), places, codes)
+        return codes
+
+
+def _texts(codes: Iterable[tuple[Point, float]]) -> dict[str, float]:
+    return {point: code for point, code in codes if isinstance(point, str)}
+
+
+def _read_only(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """As the kernels are compiled for, because Arrow's buffers are."""
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,113 @@
+"""Text table: which code a string has, looked up by its bytes, many strings at a time.
+
+Theory of operation
+    An open-addressing table of entries (hash, code, where its bytes begin, how many) over one
+    heap of bytes. A hash that agrees is never trusted: the bytes are compared. Strings come as
+    Arrow keeps them, bytes and offsets, and never become Python objects. All hashes of a batch
+    are made first, and their entries asked of the memory, so that it answers while others are
+    being made.
+
+Invariants
+    I1  the table is at most half full, and an entry without a code (0) is free
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gapless.filters.matching.arena import compiled, mix, prefetch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gapless.filters.matching.arena import Words
+    from gapless.filters.matching.bucket import Floats
+
+    Heap = NDArray[np.uint8]
+
+ENTRY_WORDS = 4
+HASH, CODE, BEGIN, LENGTH = 0, 1, 2, 3  # of an entry
+UNKNOWN_TEXT = 2.0
+
+
+@compiled
+def eight_bytes(data: Heap, begin: int) -> int:
+    """As one word. (An unsigned index cannot mean "from the end"; so this is one instruction.)"""
+    place, word = np.uint64(begin), np.int64(0)
+    for index in range(8):
+        word |= np.int64(data[place + np.uint64(index)]) << (8 * index)
+    return word  # type: ignore[return-value]
+
+
+@compiled
+def hash_text(data: Heap, begin: int, end: int) -> int:
+    """Eight bytes at a time, the last eight even if they overlap."""
+    found = (end - begin) * 0x1E3779B97F4A7C15
+    if end - begin < 8:
+        for place in range(begin, end):
+            found = found << 8 ^ (found >> 56) ^ data[place]
+        return mix(found)
+    while begin + 8 < end:
+        found = mix(found ^ eight_bytes(data, begin))
+        begin += 8
+    return mix(found ^ eight_bytes(data, end - 8))
+
+
+@compiled
+def are_equal(heap: Heap, own: int, data: Heap, begin: int, length: int) -> bool:
+    if length < 8:
+        index = 0
+        while index < length and heap[own + index] == data[begin + index]:
+            index += 1
+        return index == length
+    for index in range(0, length - 8, 8):
+        if eight_bytes(heap, own + index) != eight_bytes(data, begin + index):
+            return False
+    return eight_bytes(heap, own + length - 8) == eight_bytes(data, begin + length - 8)
+
+
+@compiled
+def find_text(table: Words, heap: Heap, found: int, data: Heap, begin: int, end: int) -> int:
+    """The entry of a string, or the free one where it would stand."""
+    mask, length = len(table) // ENTRY_WORDS - 1, end - begin
+    place = found & mask
+    while True:
+        entry = place * ENTRY_WORDS
+        if table[entry + CODE] == 0:
+            return entry
+        if (
+            table[entry + HASH] == found
+            and table[entry + LENGTH] == length
+            and are_equal(heap, table[entry + BEGIN], data, begin, length)
+        ):
+            return entry
+        place = (place + 1) & mask
+
+
+@compiled
+def learn(table: Words, heap: Heap, offsets: Words, codes: Words) -> int:
+    """Enter strings that stand in the heap already; there is room for them."""
+    for index in range(len(codes)):
+        begin, end = offsets[index], offsets[index + 1]
+        found = hash_text(heap, begin, end)
+        entry = find_text(table, heap, found, heap, begin, end)
+        table[entry + HASH], table[entry + CODE] = found, codes[index]
+        table[entry + BEGIN], table[entry + LENGTH] = begin, end - begin
+    return len(codes)
+
+
+@compiled
+def look_up(table: Words, heap: Heap, data: Heap, offsets: Words, codes: Floats) -> int:
+    """The codes of strings; `UNKNOWN_TEXT` for those that have none."""
+    hashes = np.empty(len(codes), np.int64)
+    mask = len(table) // ENTRY_WORDS - 1
+    for index in range(len(codes)):
+        hashes[index] = hash_text(data, offsets[index], offsets[index + 1])
+        prefetch(table, (hashes[index] & mask) * ENTRY_WORDS)
+    for index in range(len(codes)):
+        entry = find_text(table, heap, hashes[index], data, offsets[index], offsets[index + 1])
+        code = table[entry + CODE]
+        codes[index] = code or UNKNOWN_TEXT
+    return len(codes)
