@@ -46,6 +46,7 @@ fuzz: setup  ## fuzz the filter language and the wire format, a minute each
 	  $(BIN)/python $$target -max_total_time=60 -verbosity=0 fuzz/corpus/$$(basename $$target .py) || exit 1; done
 
 docs: setup  ## build the documentation into site/
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "open site/index.html"
 
 clean:  ## remove everything that was made, but not data

