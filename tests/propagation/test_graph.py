@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapless.filters.normal import Conjunction
-from gapless.propagation import cover_index
 from gapless.propagation.graph import ConjunctionGraph, RootChange
 from tests.propagation.strategies import conjunction, conjunctions
 
@@ -35,19 +33,11 @@ def play(steps: Steps) -> tuple[ConjunctionGraph, list[Conjunction]]:
 
 
 @given(STEPS)
-@pytest.mark.parametrize("scanned_max", [0, 256])
-def test_the_roots_are_those_that_nothing_covers(
-    scanned_max: int, steps: Steps, monkeypatch: pytest.MonkeyPatch | None = None
-) -> None:
-    old = cover_index.SCANNED_MAX
-    cover_index.SCANNED_MAX = scanned_max  # 0: always by array operations
-    try:
-        graph, held = play(steps)
-        graph.check_all()
-        assert set(graph.roots()) == roots_by_definition(held)
-        assert graph.root_count == len(graph.roots())
-    finally:
-        cover_index.SCANNED_MAX = old
+def test_the_roots_are_those_that_nothing_covers(steps: Steps) -> None:
+    graph, held = play(steps)
+    graph.check_all()
+    assert set(graph.roots()) == roots_by_definition(held)
+    assert graph.root_count == len(graph.roots())
 
 
 @given(st.lists(conjunctions(), max_size=12), st.randoms(use_true_random=False))
@@ -107,7 +97,7 @@ def test_start_times_do_not_grow_on_the_way_down(some: list[Conjunction]) -> Non
         graph.add(one, time)
     for wide in some:
         for narrow in graph.covered(wide):
-            assert graph.start_of(narrow) <= graph.start_of(wide)
+            assert narrow.start <= graph.start_of(wide)
 
 
 def test_an_uncovered_conjunction_becomes_a_root_and_keeps_its_start_time() -> None:

@@ -1,0 +1,161 @@
+"""Boxes: a wide net over very many conjunctions, cast with array operations.
+
+Theory of operation
+    Each constraint lies within an interval of floats, so a conjunction lies within a box, and one
+    conjunction can cover another only if its box holds the other's and it constrains no more
+    attributes. Both are compared for all rows at once. What is caught is tested exactly by
+    whoever asked. Rounding is harmless: the mapping keeps order, so nothing ever slips through.
+
+Invariants
+    I1  if a covers b, then `covering(b)` catches a and `covered(a)` catches b
+
+Cost: about 8 bytes and 0.3 ns for each row and bound. At most `COLUMNS_MAX` attributes have
+columns; those beyond are not compared here. numpy is imported with this module and not before.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from gapless.filters.constraint import Constraint
+    from gapless.filters.normal import Conjunction
+
+COLUMNS_MAX = 32
+BITS_MAX = 63
+ROWS_MIN = 1024
+FREE = np.uint64(1) << np.uint64(63)
+"""The mark of a row that is not in use; no conjunction has it."""
+
+
+class Boxes:
+    """Numbered rows, each the box of one conjunction."""
+
+    def __init__(self) -> None:
+        self._marks: NDArray[np.uint64] = np.full(ROWS_MIN, FREE)
+        self._is_root: NDArray[np.bool_] = np.zeros(ROWS_MIN, np.bool_)
+        self._columns: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        self._bits: dict[object, np.uint64] = {}
+        self._end = 0  # no row at or beyond it is in use
+
+    def put(self, row: int, conjunction: Conjunction, is_root: bool) -> None:
+        if row >= len(self._marks):
+            self._grow(max(row + 1, len(self._marks) * 2))
+        self._end = max(self._end, row + 1)
+        for name, constraint in conjunction.constraints:
+            column = self._column(name)
+            if column is not None:
+                column[0][row], column[1][row] = bounds_of(constraint)
+        self._marks[row] = self._mark(conjunction)
+        self._is_root[row] = is_root
+
+    def drop(self, row: int, conjunction: Conjunction) -> None:
+        self._marks[row] = FREE
+        self._is_root[row] = False
+        for name, _ in conjunction.constraints:
+            if name in self._columns:
+                low, high = self._columns[name]
+                low[row], high[row] = -inf, inf
+
+    def set_root(self, row: int, is_root: bool) -> None:
+        self._is_root[row] = is_root
+
+    def covering(self, conjunction: Conjunction, *, roots: bool) -> Iterator[int]:
+        """The rows that may cover the conjunction."""
+        others = ~self._mark(conjunction)
+        caught = (self._marks[: self._end] & others) == 0
+        if roots:
+            caught &= self._is_root[: self._end]
+        for low, high, bounds in self._compared(conjunction):
+            caught &= low[: self._end] <= bounds[0]
+            caught &= high[: self._end] >= bounds[1]
+        return _numbers(caught)
+
+    def covered(self, conjunction: Conjunction, *, roots: bool) -> Iterator[int]:
+        """The rows that the conjunction may cover."""
+        mark = self._mark(conjunction)
+        marks = self._marks[: self._end]
+        caught = (marks & (mark | FREE)) == mark
+        if roots:
+            caught &= self._is_root[: self._end]
+        for low, high, bounds in self._compared(conjunction):
+            caught &= low[: self._end] >= bounds[0]
+            caught &= high[: self._end] <= bounds[1]
+        return _numbers(caught)
+
+    def _compared(
+        self, conjunction: Conjunction
+    ) -> Iterable[tuple[NDArray[np.float64], NDArray[np.float64], tuple[float, float]]]:
+        for name, constraint in conjunction.constraints:
+            if name in self._columns:
+                yield *self._columns[name], bounds_of(constraint)
+
+    def _mark(self, conjunction: Conjunction) -> np.uint64:
+        """One bit for each attribute and residual; with very many, some share one."""
+        mark = np.uint64(0)
+        for part in (*(name for name, _ in conjunction.constraints), *conjunction.residuals):
+            bit = self._bits.get(part)
+            if bit is None:
+                place = len(self._bits) if len(self._bits) < BITS_MAX else hash(part) % BITS_MAX
+                bit = np.uint64(1) << np.uint64(place)
+                if len(self._bits) < BITS_MAX:
+                    self._bits[part] = bit
+            mark |= bit
+        return mark
+
+    def _column(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        if name not in self._columns:
+            if len(self._columns) >= COLUMNS_MAX:
+                return None
+            size = len(self._marks)
+            self._columns[name] = (np.full(size, -inf), np.full(size, inf))
+        return self._columns[name]
+
+    def _grow(self, size: int) -> None:
+        more = size - len(self._marks)
+        self._marks = np.concatenate([self._marks, np.full(more, FREE)])
+        self._is_root = np.concatenate([self._is_root, np.zeros(more, np.bool_)])
+        for name, (low, high) in self._columns.items():
+            self._columns[name] = (
+                np.concatenate([low, np.full(more, -inf)]),
+                np.concatenate([high, np.full(more, inf)]),
+            )
+
+
+def _numbers(caught: NDArray[np.bool_]) -> Iterator[int]:
+    """The rows, a piece at a time: mostly the first few are all that is looked at."""
+    rows = np.flatnonzero(caught)
+    for start in range(0, len(rows), 256):
+        yield from rows[start : start + 256].tolist()
+
+
+def bounds_of(constraint: Constraint) -> tuple[float, float]:
+    """An interval that holds all its values; if one constraint includes another, so do these."""
+    match constraint:
+        case Numbers(low, high, values=values):
+            return (float(values[0]), float(values[-1])) if values else (float(low), float(high))
+        case Strings(low, high, values=words):
+            if words:
+                return _rank(words[0]), _rank(words[-1])
+            return _rank(low), inf if high is None else _rank(high)
+        case Booleans(flags):
+            return float(flags[0]), float(flags[-1])
+        case Missing():
+            return 0.0, 0.0
+        case Present():
+            return -inf, inf
+
+
+def _rank(text: str) -> float:
+    """Where a string stands among all, by its first characters; exact in 53 bits."""
+    first, second, third = (ord(character) for character in (text[:3] + "\0\0\0")[:3])
+    return float(first << 32 | second << 11 | third >> 10)

@@ -1,0 +1,264 @@
+"""Branch: what one broker knows of the subscriptions below it, and tells the cell above.
+
+Theory of operation
+    The broker's vector says, for each leaf below, how much of its subscriptions is in the sets of
+    the child cells. A change applies only on top of exactly the vector that it was made for: then
+    the sets are a function of the vector, and every broker with the same vector has the same.
+    What the change does to the roots of all children together goes up as a change of our own. One
+    that only added, all of which came through, may be applied wherever the incoming one may;
+    any other was made for our old vector and applies only to that.
+    The broker to which a cell below sent its change sends ours up, and passes the incoming one to
+    its siblings, which apply it and keep quiet. They need not agree: a broker that missed
+    something lags, has a smaller vector, and is found out by whoever trusts vectors.
+    A broker that lags (the change builds on more than it knows, or a message's vector knows more)
+    or that was overtaken (the change builds on less) asks the cell below for its whole state.
+    The first on the way down that knows enough answers, at last the leaf. Two states that cannot
+    be compared are united: that matches too much, never too little, and is told to nobody.
+
+Invariants (checked by `check`)
+    I1  the graph counts each condition once for each child that has it
+    I2  the vector never moves back, and has elements of leaves below only
+    I3  at most `changes_pending_max` changes wait (beyond it the oldest goes; a state repairs it)
+    I4  while a child is not exact, its state is asked for, and nothing is told about us
+
+Source: Middleware 2004, sec. 3.4, 4. Deviations: the constraint is equality (the paper says
+"satisfied"; with "at least" a condition can be lost: tests/papers/test_middleware2004.py); an
+overtaken change is not only dropped, a state is asked for; a lagging broker waits a moment first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gapless.core.broker_messages import SubscriptionChange, SubscriptionNack, SubscriptionState
+from gapless.core.errors import ProtocolError
+from gapless.propagation.child import Child
+from gapless.propagation.condition import ConditionReader, show_conjunction
+from gapless.propagation.graph import ConjunctionGraph
+from gapless.propagation.outgoing import Outgoing, ToBroker, ToCell, ToSiblings
+from gapless.propagation.vector import agrees, is_at_least, join, restrict, without_zeros
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gapless.core.broker_messages import Vector
+    from gapless.core.events import Value
+    from gapless.core.identity import BrokerName, CellName, Instant
+    from gapless.filters.normal import Conjunction
+    from gapless.propagation.timing import Timing
+
+
+class Pending(NamedTuple):
+    """A change that waits for what it builds on, its conditions read."""
+
+    change: SubscriptionChange
+    added: list[Conjunction]
+    removed: list[Conjunction]
+    is_ours: bool  # to send up: it did not come from a sibling
+
+
+class Branch:
+    """One broker, seen from one cell above it (or as a root). Sans-IO: see the docstring."""
+
+    def __init__(
+        self,
+        cell: CellName,
+        upstream: CellName | None,
+        below: Mapping[CellName, Iterable[str]],
+        timing: Timing,
+        *,
+        covering: bool = True,
+    ) -> None:
+        self.cell = cell
+        self.upstream = upstream
+        self.timing = timing
+        self.graph = ConjunctionGraph(covering=covering)
+        self.children = {
+            cell: Child(cell, leaves, self.graph, timing) for cell, leaves in sorted(below.items())
+        }
+        self.leaves = frozenset(leaf for child in self.children.values() for leaf in child.leaves)
+        self.vector: Vector = {}
+        self.pending: list[Pending] = []
+        self._asking: dict[BrokerName, Vector] = {}  # brokers above, by what they want
+        self._owes_state = False  # something was not told while a child was not exact
+        self._reader = ConditionReader()
+
+    @property
+    def deadline(self) -> Instant | None:
+        due = (child.deadline for child in self.children.values() if child.deadline is not None)
+        return min(due, default=None)
+
+    @property
+    def is_exact(self) -> bool:
+        return all(child.is_exact for child in self.children.values())
+
+    def matches(self, cell: CellName, attributes: Mapping[str, Value]) -> bool:
+        """Does, as far as we know, anybody behind this cell want the event?"""
+        return self.children[cell].matches(attributes)
+
+    # --- from below -----------------------------------------------------------------------------
+
+    def receive_change(
+        self, change: SubscriptionChange, now: Instant, *, from_sibling: bool = False
+    ) -> list[Outgoing]:
+        child = self._child(change.cell, change.vector, change.constraint)
+        if is_at_least(self.vector, change.vector):
+            return []
+        added = list(map(self._reader.read, change.added))
+        removed = list(map(self._reader.read, change.removed))
+        pending = Pending(change, added, removed, not from_sibling)
+        out: list[Outgoing] = [] if from_sibling else [ToSiblings(change)]
+        if not self.applies(change):
+            self._wait_for(child, pending, now)
+            return out
+        out += self._apply(child, pending)
+        return out + self._advanced(now)
+
+    def applies(self, change: SubscriptionChange) -> bool:
+        return agrees(self.vector, change.constraint)
+
+    def _apply(self, child: Child, pending: Pending) -> list[Outgoing]:
+        change, old = pending.change, self.vector
+        child.change(pending.added, pending.removed)
+        self.vector = join(self.vector, change.vector)
+        roots = self.graph.take_change()
+        if not pending.is_ours or self.upstream is None:
+            return []
+        if not self.is_exact:
+            self._owes_state = True
+            return []
+        added = tuple(sorted(map(show_conjunction, roots.added)))
+        removed = tuple(sorted(map(show_conjunction, roots.removed)))
+        passed = not (removed or change.removed) and set(added) == set(change.added)
+        constraint = change.constraint if passed else restrict(old, self.leaves)
+        ours = SubscriptionChange(self.cell, change.vector, constraint, added, removed)
+        return [ToCell(self.upstream, ours)]
+
+    def _wait_for(self, child: Child, pending: Pending, now: Instant) -> None:
+        """Keep what may apply later; ask for the state behind it in any case."""
+        constraint, vector = pending.change.constraint, pending.change.vector
+        if not any(self.vector.get(leaf, 0) > time for leaf, time in constraint.items()):
+            self.pending.append(pending)
+            del self.pending[: -self.timing.changes_pending_max]
+        child.want(join(restrict(self.vector, child.leaves), constraint, vector), now)
+
+    def _advanced(self, now: Instant) -> list[Outgoing]:
+        """Our vector has grown: try what waits, want what is overtaken, answer who asked."""
+        out: list[Outgoing] = []
+        progress = True
+        while progress:
+            progress = False
+            waiting, self.pending = self.pending, []
+            for each in waiting:
+                child = self.children[each.change.cell]
+                if is_at_least(self.vector, each.change.vector):
+                    continue
+                if self.applies(each.change):
+                    out += self._apply(child, each)
+                    progress = True
+                else:
+                    self._wait_for(child, each, now)
+        for child in self.children.values():
+            child.settle(self.vector)
+        if self.is_exact:
+            out += self._tell_state()
+        return out
+
+    def _tell_state(self) -> list[Outgoing]:
+        """Tell our state to those who asked for it and to whom we owe it."""
+        out: list[Outgoing] = []
+        if self._owes_state and self.upstream is not None:
+            out.append(ToCell(self.upstream, self._state()))
+        self._owes_state = False
+        for asker, wanted in sorted(self._asking.items()):
+            if is_at_least(self.vector, wanted):
+                out.append(ToBroker(asker, self._state()))
+                del self._asking[asker]
+        return out
+
+    def receive_state(
+        self, state: SubscriptionState, now: Instant, *, from_sibling: bool = False
+    ) -> list[Outgoing]:
+        child = self._child(state.cell, state.vector)
+        known = restrict(self.vector, child.leaves)
+        if is_at_least(known, state.vector) and not is_at_least(state.vector, known):
+            return []  # older than what we have
+        conditions = list(map(self._reader.read, state.conditions))
+        out: list[Outgoing] = [] if from_sibling else [ToSiblings(state)]
+        is_news = not is_at_least(known, state.vector)
+        old, before = self.vector, self.is_exact
+        if is_at_least(state.vector, known):
+            child.replace(conditions)
+        else:
+            child.unite(conditions)
+            child.want(join(known, state.vector), now)
+        self.vector = join(self.vector, state.vector)
+        out += self._tell_difference(state.vector, old, is_news and before, from_sibling)
+        return out + self._advanced(now)
+
+    def _tell_difference(
+        self, vector: Vector, old: Vector, is_step: bool, from_sibling: bool
+    ) -> list[Outgoing]:
+        """After a state: what it changed if it was a step ahead, else (it was repeated from
+        below because something above did not come) everything."""
+        roots = self.graph.take_change()
+        if from_sibling or self.upstream is None:
+            return []
+        if not (self.is_exact and is_step):
+            self._owes_state = True
+            return []
+        ours = SubscriptionChange(
+            self.cell,
+            vector,
+            restrict(old, self.leaves),
+            tuple(sorted(map(show_conjunction, roots.added))),
+            tuple(sorted(map(show_conjunction, roots.removed))),
+        )
+        return [ToCell(self.upstream, ours)]
+
+    def _state(self) -> SubscriptionState:
+        roots = tuple(sorted(map(show_conjunction, self.graph.roots())))
+        return SubscriptionState(self.cell, without_zeros(self.vector), roots)
+
+    def _child(self, cell: CellName, *vectors: Vector) -> Child:
+        child = self.children.get(cell)
+        if child is None:
+            raise ProtocolError(f"subscriptions of {cell!r}, which is not below {self.cell!r}")
+        for vector in vectors:
+            if not vector.keys() <= child.leaves:
+                raise ProtocolError(f"{cell!r} speaks of leaves that are not below it: {vector}")
+        return child
+
+    # --- from above -----------------------------------------------------------------------------
+
+    def receive_nack(
+        self, asker: BrokerName, nack: SubscriptionNack, now: Instant
+    ) -> list[Outgoing]:
+        """A broker above lags: answer, or find out below what it lacks, and then answer."""
+        wanted = restrict(nack.wanted, self.leaves & nack.wanted.keys())
+        if self.is_exact and is_at_least(self.vector, wanted):
+            return [ToBroker(asker, self._state())]
+        self._asking[asker] = join(self._asking.get(asker, {}), wanted)
+        self.notice(wanted, now)
+        return []
+
+    def notice(self, vector: Mapping[str, int], now: Instant) -> None:
+        """A message with this vector came: want what it counts on and we do not know."""
+        for child in self.children.values():
+            theirs = restrict(vector, child.leaves & vector.keys())
+            if not is_at_least(self.vector, theirs):
+                child.want(theirs, now)
+
+    # --- time, invariants -----------------------------------------------------------------------
+
+    def fire(self, now: Instant) -> list[Outgoing]:
+        return [each for child in self.children.values() for each in child.fire(now)]
+
+    def check(self) -> None:
+        self.graph.check()
+        for child in self.children.values():
+            child.check(self.vector)
+            assert all(one in self.graph for one in child.conditions), "I1"
+            assert child.is_exact or child.deadline is not None, "I4"
+        assert self.vector.keys() <= self.leaves, "I2"
+        assert len(self.pending) <= self.timing.changes_pending_max, "I3"

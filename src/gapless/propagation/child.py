@@ -1,0 +1,129 @@
+"""Child: what a broker knows of the subscriptions behind one cell below it.
+
+Theory of operation
+    The conditions are those that the child's subtree has told, less those that others of them
+    cover: exactly the roots of all subscriptions there as of the child's part of the broker's
+    vector. Only when two states that cannot be compared were united do they match more than
+    that; then the child is not `exact`, and matching is still right but nothing must be told
+    to others on the strength of it.
+    A child of which more is known to exist is *wanted*: its state is asked for after a moment,
+    and again, until it has come.
+
+Invariants (checked by `check`)
+    I1  no condition of the child covers another one
+    I2  while the child is wanted, there is a deadline
+
+Source: Middleware 2004, sec. 3.4, 4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.broker_messages import SubscriptionNack
+from gapless.core.identity import Instant
+from gapless.filters.matcher import Matcher
+from gapless.propagation.condition import show_conjunction
+from gapless.propagation.graph import Nearby
+from gapless.propagation.outgoing import Outgoing, ToCell
+from gapless.propagation.vector import is_at_least, join, restrict, without_zeros
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gapless.core.broker_messages import Vector
+    from gapless.core.events import Value
+    from gapless.core.identity import CellName
+    from gapless.filters.normal import Conjunction
+    from gapless.propagation.graph import ConjunctionGraph
+    from gapless.propagation.timing import Timing
+
+
+class Child:
+    """One cell below. `graph` is the broker's own, over all of its children."""
+
+    def __init__(
+        self, cell: CellName, leaves: Iterable[str], graph: ConjunctionGraph, timing: Timing
+    ) -> None:
+        self.cell = cell
+        self.leaves = frozenset(leaves)
+        self.graph = graph
+        self.timing = timing
+        self.conditions: dict[Conjunction, str] = {}
+        self.matcher: Matcher[str] = Matcher()
+        self.is_exact = True
+        self.wanted: Vector = {}
+        self.deadline: Instant | None = None
+
+    def matches(self, attributes: Mapping[str, Value]) -> bool:
+        return bool(self.matcher.match(attributes))
+
+    # --- conditions -----------------------------------------------------------------------------
+
+    def change(self, added: Iterable[Conjunction], removed: Iterable[Conjunction]) -> None:
+        for one in removed:
+            if one in self.conditions:
+                self._remove(one)
+        for one in added:
+            self._add(one)
+
+    def replace(self, conditions: Iterable[Conjunction]) -> None:
+        kept = set(conditions)
+        self.change(
+            [one for one in kept if one not in self.conditions],
+            [one for one in self.conditions if one not in kept],
+        )
+        self.is_exact = True
+
+    def unite(self, conditions: Iterable[Conjunction]) -> None:
+        self.change(conditions, ())
+        self.is_exact = False
+
+    def _add(self, one: Conjunction) -> None:
+        mine = self.conditions
+        if one in mine:
+            return
+        nearby = Nearby([], [])
+        for node in self.graph.coverers(one):
+            if node.conjunction in mine:
+                return
+            nearby.coverers.append(node)
+        nearby.covered.extend(self.graph.covered(one))
+        text = mine[one] = show_conjunction(one)
+        self.matcher.add(text, text)
+        self.graph.add(one, nearby=nearby)
+        for node in nearby.covered:
+            if node.conjunction in mine:
+                self._remove(node.conjunction)
+
+    def _remove(self, one: Conjunction) -> None:
+        self.matcher.remove(self.conditions.pop(one))
+        self.graph.remove(one)
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def want(self, wanted: Mapping[str, int], now: Instant) -> None:
+        """There is more behind this cell than we know."""
+        self.wanted = join(self.wanted, restrict(wanted, self.leaves & wanted.keys()))
+        if self.deadline is None:
+            self.deadline = Instant(now + self.timing.lag_patience)
+
+    def settle(self, vector: Mapping[str, int]) -> None:
+        """Want no more, if what was wanted has come."""
+        if self.is_exact and is_at_least(vector, self.wanted):
+            self.wanted = {}
+            self.deadline = None
+
+    def fire(self, now: Instant) -> list[Outgoing]:
+        if self.deadline is None or now < self.deadline:
+            return []
+        self.deadline = Instant(now + self.timing.lag_repeat)
+        return [ToCell(self.cell, SubscriptionNack(self.cell, without_zeros(self.wanted)))]
+
+    def check(self, vector: Mapping[str, int]) -> None:
+        if self.graph.covering:
+            for one in self.conditions:
+                above = (node.conjunction for node in self.graph.coverers(one))
+                assert not any(other in self.conditions for other in above), "I1"
+        satisfied = self.is_exact and is_at_least(vector, self.wanted)
+        assert satisfied or self.deadline is not None, "I2"

@@ -1,0 +1,192 @@
+"""Conditions of single conjunctions: their text on the wire, and back.
+
+Theory of operation
+    What travels between brokers is one condition for each conjunction. Its text is made from the
+    constraints alone, so equal conjunctions have equal text, whoever wrote them and however.
+    Bounds that no literal can name are written as what gives them: an infinity as a product that
+    overflows, the first string after a prefix (which may be no text at all: `\\ud800`) by `LIKE`.
+
+    A condition that a neighbour cannot read would cost the link, again and again. So a leaf tries
+    each one out; one that does not survive (too long when written out) is propagated as the
+    condition that matches everything: too much is safe.
+
+Invariants
+    I1  read(show_conjunction(c)) == c, for every c that `propagated` gives
+"""
+
+from __future__ import annotations
+
+from math import isinf
+from typing import TYPE_CHECKING
+
+from gapless.core.errors import FilterError, ProtocolError
+from gapless.filters.constraint import (
+    Booleans,
+    Missing,
+    Numbers,
+    Present,
+    Strings,
+    prefix_end,
+    within,
+)
+from gapless.filters.matching.shapes import Shapes
+from gapless.filters.normal import Conjunction
+from gapless.filters.show import show, show_name, show_value
+from gapless.filters.syntax import Compare, Literal
+
+if TYPE_CHECKING:
+    from gapless.filters.constraint import Constraint, Number, Pattern
+    from gapless.filters.syntax import Condition
+
+ESCAPE = "!"
+EVERYTHING = "TRUE"
+ALL = Conjunction(())
+
+
+class ConditionReader:
+    """Reads conditions of one conjunction each; those that look alike are read faster."""
+
+    def __init__(self) -> None:
+        self._shapes = Shapes()
+
+    def propagated(self, conjunction: Conjunction) -> Conjunction | None:
+        """What stands for it on the wire: itself, or all; None if it can match nothing."""
+        if any(map(_is_never_true, conjunction.residuals)):
+            return None
+        try:
+            return conjunction if self.read(show_conjunction(conjunction)) == conjunction else ALL
+        except ProtocolError:
+            return ALL
+
+    def read(self, text: str) -> Conjunction:
+        """The conjunction that `text` writes; ProtocolError if it is not exactly one."""
+        try:
+            conjunctions = self._shapes.read(text)
+        except FilterError as error:
+            raise ProtocolError(f"a neighbour propagates what is no condition: {error}") from error
+        if len(conjunctions) != 1:
+            raise ProtocolError(f"{text!r} is {len(conjunctions)} conjunctions and not one")
+        return conjunctions[0]
+
+
+def _is_never_true(residual: Condition) -> bool:
+    """Booleans have no order: `a + b <= FALSE` is UNKNOWN, and cannot even be written."""
+    if not isinstance(residual, Compare) or residual.sign in ("=", "<>"):
+        return False
+    sides = (residual.left, residual.right)
+    return any(isinstance(side, Literal) and isinstance(side.value, bool) for side in sides)
+
+
+def show_conjunction(conjunction: Conjunction) -> str:
+    """The condition that this conjunction alone is."""
+    tests = [
+        test for name, constraint in conjunction.constraints for test in _tests(name, constraint)
+    ]
+    tests += map(show, conjunction.residuals)
+    return " AND ".join(tests) or EVERYTHING
+
+
+def _tests(attribute: str, constraint: Constraint) -> list[str]:
+    name = show_name(attribute)
+    match constraint:
+        case Missing():
+            return [f"{name} IS NULL"]
+        case Present():
+            return [f"{name} IS NOT NULL"]
+        case Booleans(values):
+            return [_one_of(name, list(map(show_value, values)))]
+        case Numbers():
+            return _number_tests(name, constraint)
+        case Strings():
+            return _string_tests(name, constraint)
+
+
+def _one_of(name: str, listed: list[str]) -> str:
+    return f"{name} = {listed[0]}" if len(listed) == 1 else f"{name} IN ({', '.join(listed)})"
+
+
+def _number_tests(name: str, numbers: Numbers) -> list[str]:
+    if numbers.values is not None:
+        if not any(map(isinf, numbers.values)):
+            return [_one_of(name, list(map(show_value, numbers.values)))]
+        alternatives = " OR ".join(f"{name} = {_number(value)}" for value in numbers.values)
+        return [f"({alternatives})" if len(numbers.values) > 1 else alternatives]
+    low, high = numbers.low, numbers.high
+    if not (numbers.low_open or numbers.high_open or isinf(low) or isinf(high)):
+        tests = [f"{name} BETWEEN {_number(low)} AND {_number(high)}"]
+        return tests + [f"{name} <> {_number(hole)}" for hole in numbers.excluded]
+    tests = []
+    if not isinf(low) or numbers.low_open:
+        tests.append(f"{name} {'>' if numbers.low_open else '>='} {_number(low)}")
+    if not isinf(high) or numbers.high_open:
+        tests.append(f"{name} {'<' if numbers.high_open else '<='} {_number(high)}")
+    tests += [f"{name} <> {_number(hole)}" for hole in numbers.excluded]
+    return tests or [f"{name} >= {_number(low)}"]
+
+
+def _number(number: Number) -> str:
+    if isinf(number):
+        return "1e308 * 10" if number > 0 else "-1e308 * 10"
+    return show_value(number)
+
+
+def _string_tests(name: str, strings: Strings) -> list[str]:
+    if strings.values is not None:
+        return [_one_of(name, list(map(show_value, strings.values)))]
+    prefix = within(strings.low, strings.high).prefix
+    is_prefix = strings.high is not None and prefix_end(prefix) == strings.high
+    tests = [f"{name} {_like(prefix)}"] if is_prefix else []
+    if strings.low != (prefix if is_prefix else ""):
+        tests += _low_tests(name, strings.low)
+    if strings.high is not None and not is_prefix:
+        tests.append(_high_test(name, strings.high))
+    tests += [f"{name} <> {show_value(hole)}" for hole in strings.excluded]
+    tests += [f"{name} {_pattern(pattern)}" for pattern in strings.like]
+    tests += [f"{name} NOT {_pattern(pattern)}" for pattern in strings.unlike]
+    return tests or [f"{name} >= ''"]
+
+
+def _low_tests(name: str, low: str) -> list[str]:
+    if not _is_surrogate(low[-1]):
+        return [f"{name} >= {show_value(low)}"]
+    before = _before(low)
+    return [f"{name} >= {show_value(before)}", f"{name} NOT {_like(before)}"]
+
+
+def _high_test(name: str, high: str) -> str:
+    if not _is_surrogate(high[-1]):
+        return f"{name} < {show_value(high)}"
+    before = _before(high)
+    return f"({name} < {show_value(before)} OR {name} {_like(before)})"
+
+
+def _is_surrogate(character: str) -> bool:
+    """Is it half a character: beyond a prefix, but no text that could be sent?"""
+    return "\ud800" <= character <= "\udfff"
+
+
+def _before(end: str) -> str:
+    """The prefix whose end this is."""
+    return end[:-1] + chr(ord(end[-1]) - 1)
+
+
+def _like(prefix: str) -> str:
+    return _show_like([prefix, None])
+
+
+def _pattern(pattern: Pattern) -> str:
+    return _show_like(pattern.parts)
+
+
+def _show_like(parts: list[str | None] | tuple[str | None, ...]) -> str:
+    pieces = []
+    for part in parts:
+        literal = part or ""
+        for special in (ESCAPE, "%", "_"):
+            literal = literal.replace(special, ESCAPE + special)
+        pieces.append("%" if part is None else literal or "_")
+    text = "".join(pieces)
+    plain = all(character not in (part or "") for part in parts for character in ("%", "_"))
+    if plain:
+        return f"LIKE {show_value(text.replace(ESCAPE * 2, ESCAPE))}"
+    return f"LIKE {show_value(text)} ESCAPE {show_value(ESCAPE)}"

@@ -1,0 +1,97 @@
+"""Expectation: by when a change should have come back to its leaf, in the vectors of messages.
+
+Theory of operation
+    A change that has gone up changes the vectors of messages once it has reached the publishers'
+    brokers. How long that takes is learnt as a round trip is: a smoothed mean and deviation. A
+    message that comes later than the mean and four deviations and still has an older vector means
+    that the change was lost on the way. A change that was sent again teaches nothing, because one
+    cannot tell which of the two came back; instead the wait doubles. A source that turns up later
+    is given the same time to catch up with what all others have.
+
+Invariants
+    I1  the changes waited for ascend
+    I2  at most `WAITING_MAX` are waited for, and one for sources that came late; beyond it the
+        older of the two newest is let go
+
+Source: Middleware 2004, sec. 4, leaf broker driven liveness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapless.core.identity import Instant
+
+if TYPE_CHECKING:
+    from gapless.propagation.timing import Timing
+
+WAITING_MAX = 64
+
+
+@dataclass(slots=True)
+class Sent:
+    """A change on its way, and by when its time should be in the messages."""
+
+    time: int
+    at: Instant
+    due: Instant
+    is_repeated: bool = False
+
+
+class Expectation:
+    """What one leaf waits for. `sources` are the publishers' brokers, by any name."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.timing = timing
+        self.wait = timing.change_wait
+        self.waiting: list[Sent] = []
+        self._mean: int | None = None
+        self._deviation = 0
+        self._seen: dict[str, int] = {}
+        self._settled = 0  # every source that we knew has had it
+
+    def sent(self, time: int, now: Instant) -> None:
+        if len(self.waiting) >= WAITING_MAX:
+            del self.waiting[-1]
+        self.waiting.append(Sent(time, now, Instant(now + self.wait)))
+
+    def see(self, source: str, time: int, now: Instant) -> bool:
+        """A message of this source has our element at `time`. Is a change overdue?"""
+        if source not in self._seen and time < self._settled:
+            late = Sent(self._settled, now, Instant(now + self.wait), is_repeated=True)
+            self.waiting.insert(0, late)
+        before = self._seen.get(source, 0)
+        self._seen[source] = time = max(before, time)
+        for each in self.waiting:
+            if before < each.time <= time and not each.is_repeated:
+                self._learn(now - each.at)
+        everywhere = min(self._seen.values())
+        while self.waiting and self.waiting[0].time <= everywhere:
+            self._settled = self.waiting.pop(0).time
+        overdue = any(each.time > time and each.due <= now for each in self.waiting)
+        if overdue:
+            self.wait = min(self.wait * 2, self.timing.change_wait_longest)
+            for each in self.waiting:
+                each.is_repeated = True
+                each.due = Instant(now + self.wait)
+        return overdue
+
+    def forget(self, source: str) -> None:
+        """There will be no more messages of this source."""
+        self._seen.pop(source, None)
+
+    def _learn(self, took: int) -> None:
+        if self._mean is None:
+            self._mean, self._deviation = took, took // 2
+        else:
+            self._deviation += (abs(took - self._mean) - self._deviation) // 4
+            self._mean += (took - self._mean) // 8
+        wait = self._mean + 4 * self._deviation
+        shortest, longest = self.timing.change_wait_shortest, self.timing.change_wait_longest
+        self.wait = min(max(wait, shortest), longest)
+
+    def check(self) -> None:
+        for one, two in zip(self.waiting, self.waiting[1:], strict=False):
+            assert one.time < two.time, "I1"
+        assert len(self.waiting) <= WAITING_MAX + 1, "I2"

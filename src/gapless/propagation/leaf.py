@@ -1,0 +1,193 @@
+"""Leaf: the subscriptions of one broker, their virtual times, and how they go up the tree.
+
+Theory of operation
+    Requests come in batches. A batch that changes the roots of the conjunction graph is one step
+    of the virtual clock: the change goes up under the clock's time, and the clock moves on. A
+    conjunction that is covered when it comes starts with what covers it, any other starts now,
+    and a subscription when the last of its conjunctions does. It may be delivered to from the
+    first message on whose vector has come that far.
+    The clock must never show a time twice, so a bound on it is persisted ahead of need, and
+    nothing leaves under a time beyond the durable bound. A restart goes on after the bound,
+    sends the state of the subscriptions that survived, and moves on.
+    Where a change got lost, messages keep coming with an older vector; then the state is sent.
+
+Invariants (checked by `check`)
+    I1  the clock never shows a time that it showed before, crashes or not
+    I2  nothing has left under a time beyond the durable bound
+    I3  every conjunction starts before the clock's time
+    I4  a subscription starts with the last of its conjunctions
+
+Source: Middleware 2004, sec. 3.3, 3.4, 4. Within a batch, subscriptions come before
+unsubscriptions, so that what is exchanged for something that it covers starts early.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.broker_messages import SubscriptionChange, SubscriptionState
+from gapless.core.effects import Persist, Put, Tell
+from gapless.core.identity import Instant
+from gapless.core.messages import Message
+from gapless.propagation.condition import ConditionReader, show_conjunction
+from gapless.propagation.expectation import Expectation
+from gapless.propagation.graph import ConjunctionGraph
+from gapless.propagation.outgoing import Action, Outgoing, ToBroker, ToCell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gapless.core.identity import BrokerName, CellName
+    from gapless.core.store import Store
+    from gapless.filters.filter import Filter
+    from gapless.filters.normal import Conjunction
+    from gapless.propagation.timing import Timing
+
+VIRTUAL_TIMES = "virtual-times"
+
+
+class ClockPersisted(Message, frozen=True):
+    """To the leaf itself: its clock may go up to `bound` (or, not `ok`, had no room)."""
+
+    leaf: str
+    bound: int
+    ok: bool = True
+
+
+class Leaf:
+    """The subscriptions of one broker. Sans-IO: see the module docstring."""
+
+    def __init__(
+        self,
+        name: BrokerName,
+        cell: CellName,
+        upstream: tuple[CellName, ...],
+        store: Store,
+        timing: Timing,
+        *,
+        covering: bool = True,
+    ) -> None:
+        self.name = name
+        self.cell = cell
+        self.upstream = upstream
+        self.timing = timing
+        self.bound = int.from_bytes(store.get(VIRTUAL_TIMES, name) or b"", "little")
+        self.clock = self.bound + 1
+        self.graph = ConjunctionGraph(covering=covering)
+        self.starts: dict[str, int] = {}
+        self.expectation = Expectation(timing)
+        self.deadline: Instant | None = None  # when to try again to persist the bound
+        self._first = self.clock
+        self._held: list[tuple[int, Outgoing]] = []  # by the time that must be durable first
+        self._writing = 0
+        self._reader = ConditionReader()
+        self._conjunctions: dict[str, tuple[Conjunction, ...]] = {}
+
+    def begin(self, survivors: Mapping[str, Filter], now: Instant) -> list[Action]:
+        """Start, with the subscriptions that are there from before a crash."""
+        for key, condition in sorted(survivors.items()):
+            self._subscribe(key, condition)
+        self.graph.take_change()
+        if self.bound or survivors:
+            self.clock += 1
+            self._announce([ToCell(cell, self._state()) for cell in self.upstream], now)
+        return self._flush(now)
+
+    # --- subscriptions --------------------------------------------------------------------------
+
+    def update(
+        self, subscribe: Mapping[str, Filter], unsubscribe: Iterable[str], now: Instant
+    ) -> list[Action]:
+        """One batch: at most one step of the clock, one change for all of it."""
+        for key, condition in subscribe.items():
+            self._subscribe(key, condition)
+        for key in unsubscribe:
+            del self.starts[key]
+            for conjunction in self._conjunctions.pop(key):
+                self.graph.remove(conjunction)
+        roots = self.graph.take_change()
+        if not roots:
+            return []
+        change = SubscriptionChange(
+            self.cell,
+            {self.name: self.clock},
+            {self.name: self.clock - 1},
+            tuple(sorted(map(show_conjunction, roots.added))),
+            tuple(sorted(map(show_conjunction, roots.removed))),
+        )
+        self.clock += 1
+        self._announce([ToCell(cell, change) for cell in self.upstream], now)
+        return self._flush(now)
+
+    def _subscribe(self, key: str, condition: Filter) -> None:
+        assert key not in self.starts, f"{key} is subscribed already"
+        sent = map(self._reader.propagated, condition.conjunctions)
+        conjunctions = tuple(dict.fromkeys(one for one in sent if one is not None))
+        starts = [self.graph.add(one, self.clock) for one in conjunctions]
+        self.starts[key] = max(starts, default=0)
+        self._conjunctions[key] = conjunctions
+
+    def _state(self) -> SubscriptionState:
+        roots = tuple(sorted(map(show_conjunction, self.graph.roots())))
+        return SubscriptionState(self.cell, {self.name: self.clock - 1}, roots)
+
+    # --- liveness -------------------------------------------------------------------------------
+
+    def receive_nack(self, asker: BrokerName, now: Instant) -> list[Action]:
+        """Somebody above lags: send all there is."""
+        self._held.append((self.clock - 1, ToBroker(asker, self._state())))
+        return self._flush(now)
+
+    def see(self, source: str, time: int, now: Instant) -> list[Action]:
+        """A message of this source came, with our element at `time`: repeat what got lost."""
+        if not self.expectation.see(source, time, now):
+            return []
+        state = self._state()
+        self._held += [(self.clock - 1, ToCell(cell, state)) for cell in self.upstream]
+        return self._flush(now)
+
+    # --- the clock ------------------------------------------------------------------------------
+
+    def _announce(self, outgoing: list[Outgoing], now: Instant) -> None:
+        self._held += [(self.clock - 1, each) for each in outgoing]
+        self.expectation.sent(self.clock - 1, now)
+
+    def _flush(self, now: Instant) -> list[Action]:
+        """Send what is under a durable time; see to it that the rest soon is."""
+        ready: list[Action] = [each for time, each in self._held if time <= self.bound]
+        self._held = self._held[len(ready) :]
+        used = self.clock - 1
+        step = self.timing.virtual_time_step
+        if self._writing or self.deadline is not None or used + step // 2 < self.bound:
+            return ready
+        self._writing = used + step
+        value = self._writing.to_bytes(8, "little")
+        done = ClockPersisted(self.name, self._writing)
+        failed = ClockPersisted(self.name, self._writing, ok=False)
+        put = Put(VIRTUAL_TIMES, self.name, value)
+        return [*ready, Persist((put,), (Tell(done),), (Tell(failed),))]
+
+    def persisted(self, message: ClockPersisted, now: Instant) -> list[Action]:
+        """The bound is durable, or had no room: then it is tried again."""
+        self._writing = 0
+        if message.ok:
+            self.bound = message.bound
+        else:
+            self.deadline = Instant(now + self.timing.change_wait)
+        return self._flush(now)
+
+    def fire(self, now: Instant) -> list[Action]:
+        if self.deadline is None or now < self.deadline:
+            return []
+        self.deadline = None
+        return self._flush(now)
+
+    def check(self) -> None:
+        self.graph.check()
+        self.expectation.check()
+        assert self.clock >= self._first, "I1"
+        assert all(time > self.bound for time, _ in self._held), "I2"
+        for key, conjunctions in self._conjunctions.items():
+            starts = [self.graph.start_of(one) for one in conjunctions]
+            assert all(start < self.clock for start in starts), "I3"
+            assert self.starts[key] == max(starts, default=0), "I4"

@@ -1,0 +1,90 @@
+"""Stamp: the vector that a publisher's broker puts on its messages, and its digest.
+
+Theory of operation
+    The vector of a message says which subscriptions it must be matched against: all that the
+    publisher's broker knew of. It never goes back, or a subscription that was started would miss
+    messages: so the highest one in use is persisted before the first message that has it, and
+    after a crash, while little is known, it stays in use. A digest is a number that stands for
+    the vector; a higher digest of the same stamp stands for a vector at least as high.
+    While one write is under way, growth gathers and goes into the next.
+
+Invariants (checked by `check`)
+    I1  neither the vector in use nor its digest ever goes back, crashes or not
+    I2  what is in use is durable; or nothing was ever known, and both are at their beginning
+
+Source: Middleware 2004, sec. 3.5, 5.1. Deviations: the paper uses the broker's vector only once
+it is at least the highest one used; we use the join of the two, so that a leaf that stays away
+after a crash of the publisher's broker keeps no other leaf's subscriptions from starting. The
+digest is persisted with the vector.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.effects import Persist, Put, Tell
+from gapless.core.messages import Message
+from gapless.propagation.vector import is_at_least, join
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gapless.core.broker_messages import Vector
+    from gapless.core.store import Store
+
+STAMPS = "stamps"
+
+
+class StampPersisted(Message, frozen=True):
+    """To the stamp itself: the vector of this digest is durable (or, not `ok`, had no room)."""
+
+    source: str
+    digest: int
+    ok: bool = True
+
+
+class Stamp:
+    """The message vector of one publishers' broker. Sans-IO: see the module docstring."""
+
+    def __init__(self, source: str, store: Store) -> None:
+        self.source = source
+        self.digest, self.vector = _decode(store.get(STAMPS, source) or b"")
+        self._known: Vector = dict(self.vector)
+        self._writing: Vector | None = None
+
+    def advance(self, known: Mapping[str, int]) -> list[Persist]:
+        """This is what the broker knows now; it will be in use as soon as it is durable."""
+        self._known = join(self._known, known)
+        return self._write()
+
+    def persisted(self, message: StampPersisted) -> list[Persist]:
+        """A write has ended. One without room is tried again with the next advance."""
+        written, self._writing = self._writing, None
+        assert written is not None
+        if not message.ok:
+            return []
+        self.digest, self.vector = message.digest, written
+        return self._write()
+
+    def _write(self) -> list[Persist]:
+        if self._writing is not None or is_at_least(self.vector, self._known):
+            return []
+        self._writing, digest = self._known, self.digest + 1
+        put = Put(STAMPS, self.source, _encode(digest, self._writing))
+        done = Tell(StampPersisted(self.source, digest))
+        failed = Tell(StampPersisted(self.source, digest, ok=False))
+        return [Persist((put,), (done,), (failed,))]
+
+    def check(self) -> None:
+        assert is_at_least(self._known, self.vector), "I1"
+        assert self.digest > 1 or not self.vector, "I2"
+
+
+def _encode(digest: int, vector: Vector) -> bytes:
+    return "\n".join([str(digest), *(f"{time} {leaf}" for leaf, time in vector.items())]).encode()
+
+
+def _decode(fact: bytes) -> tuple[int, Vector]:
+    digest, *elements = fact.decode().split("\n")
+    pairs = (element.split(" ", 1) for element in elements)
+    return int(digest or 1), {leaf: int(time) for time, leaf in pairs}

@@ -1,0 +1,106 @@
+"""Sufficiency: may a broker filter a message for a child, or must it let the message pass?
+
+Theory of operation
+    If for every leaf behind the child the broker's vector is at least the message's, the broker
+    knows every subscription that the message must be matched against, so its own match decides.
+    Else it lets the message pass. The test costs a comparison of vectors, so its result is kept
+    for the highest digest of each source. An older digest stands for a smaller vector: where the
+    highest passes the test, so does it. A digest higher than any known has an unknown vector:
+    the message passes.
+
+Invariants (checked by `check`)
+    I1  a result that is kept is that of the test with the present vectors
+
+Source: Middleware 2004, sec. 3.5, 5.1.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from gapless.propagation.digest import Dictionary
+from gapless.propagation.vector import is_at_least, restrict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gapless.core.broker_messages import Vector
+    from gapless.core.identity import CellName
+
+
+class Reason(Enum):
+    """Why a message passes to a child, or does not."""
+
+    MATCHED = "a subscription that is known matches"
+    FILTERED = "all subscriptions that count are known, and none matches"
+    INSUFFICIENT = "subscriptions count that are not known"
+    UNKNOWN_DIGEST = "it is not known which subscriptions count"
+
+
+class Decision(NamedTuple):
+    """Whether a message passes, and why."""
+
+    passes: bool
+    because: Reason
+
+
+def is_sufficient(
+    broker: Mapping[str, int], message: Mapping[str, int], leaves: Iterable[str]
+) -> bool:
+    """Does a broker with this vector know all subscriptions of these leaves that count?"""
+    return is_at_least(broker, restrict(message, leaves))
+
+
+def decide(sufficient: bool | None, matched: bool) -> Decision:
+    """The decision for one message and one child; `sufficient` is None if that is unknown."""
+    if matched:
+        return Decision(True, Reason.MATCHED)
+    if sufficient is None:
+        return Decision(True, Reason.UNKNOWN_DIGEST)
+    return Decision(False, Reason.FILTERED) if sufficient else Decision(True, Reason.INSUFFICIENT)
+
+
+class Sufficiency:
+    """The kept results of one broker, by source and child."""
+
+    def __init__(self, leaves: Mapping[CellName, Iterable[str]]) -> None:
+        self.dictionary = Dictionary()
+        self._leaves = {cell: frozenset(some) for cell, some in leaves.items()}
+        self._vector: Vector = {}
+        self._results: dict[str, dict[CellName, bool]] = {}
+
+    def learn(self, source: str, digest: int, vector: Vector | None, base: int = 0) -> bool:
+        """Take in what a message says of its vector. False: a `DigestNack` is due."""
+        before = self.dictionary.known.get(source)
+        is_known = self.dictionary.learn(source, digest, vector, base)
+        after = self.dictionary.known.get(source)
+        if after is not None and after is not before:
+            self._results[source] = {
+                cell: is_sufficient(self._vector, after.vector, leaves)
+                for cell, leaves in self._leaves.items()
+            }
+        return is_known
+
+    def advance(self, vector: Mapping[str, int]) -> None:
+        """The broker's vector has grown: what was insufficient may no longer be."""
+        self._vector = dict(vector)
+        for source, results in self._results.items():
+            message = self.dictionary.known[source].vector
+            for cell, result in results.items():
+                if not result:
+                    results[cell] = is_sufficient(vector, message, self._leaves[cell])
+
+    def test(self, source: str, digest: int, cell: CellName) -> bool | None:
+        """The kept result for a message of this digest; None if its vector is unknown."""
+        known = self.dictionary.known.get(source)
+        if known is None or not 0 < digest <= known.digest:
+            return None
+        return self._results[source][cell]
+
+    def check(self) -> None:
+        for source, results in self._results.items():
+            message = self.dictionary.known[source].vector
+            for cell, result in results.items():
+                test = is_sufficient(self._vector, message, self._leaves[cell])
+                assert result == test, "I1"

@@ -1,0 +1,55 @@
+"""A stamp: what is in use is durable, and nothing ever goes back."""
+
+from __future__ import annotations
+
+from gapless.core.effects import Persist, Tell
+from gapless.propagation.stamp import Stamp, StampPersisted
+from tests.propagation.stand import Facts, carry_out
+
+
+def told(write: Persist, *, ok: bool = True) -> StampPersisted:
+    [effect] = write.then if ok else write.otherwise
+    assert isinstance(effect, Tell)
+    assert isinstance(effect.message, StampPersisted)
+    return effect.message
+
+
+def test_a_vector_is_not_used_before_it_is_durable() -> None:
+    stamp = Stamp("P", Facts())
+    [write] = stamp.advance({"a": 1})
+    assert (stamp.digest, stamp.vector) == (1, {})
+    assert stamp.persisted(told(write)) == []
+    assert (stamp.digest, stamp.vector) == (2, {"a": 1})
+    stamp.check()
+
+
+def test_what_grows_during_a_write_gathers_for_the_next() -> None:
+    stamp = Stamp("P", Facts())
+    [write] = stamp.advance({"a": 1})
+    assert stamp.advance({"a": 2}) == []
+    assert stamp.advance({"a": 2, "b": 5}) == []
+    [second] = stamp.persisted(told(write))
+    assert stamp.vector == {"a": 1}
+    assert stamp.persisted(told(second)) == []
+    assert (stamp.digest, stamp.vector) == (3, {"a": 2, "b": 5})
+
+
+def test_a_write_without_room_is_tried_again_with_the_next_advance() -> None:
+    stamp = Stamp("P", Facts())
+    [write] = stamp.advance({"a": 1})
+    assert stamp.persisted(told(write, ok=False)) == []
+    assert stamp.vector == {}
+    [again] = stamp.advance({"a": 1})
+    stamp.persisted(told(again))
+    assert stamp.vector == {"a": 1}
+
+
+def test_a_restart_goes_on_from_the_highest_vector() -> None:
+    facts = Facts()
+    stamp = Stamp("P", facts)
+    carry_out(stamp, facts, stamp.advance({"a b": 1, "c": 3}))
+    again = Stamp("P", facts)
+    assert (again.digest, again.vector) == (2, {"a b": 1, "c": 3})
+    assert again.advance({"c": 2}) == []
+    carry_out(again, facts, again.advance({"c": 4}))
+    assert (again.digest, again.vector) == (3, {"a b": 1, "c": 4})

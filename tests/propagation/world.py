@@ -1,0 +1,347 @@
+"""A miniature world: a random tree of cells that loses, doubles and shuffles, and crashes.
+
+The root publishes; leaves subscribe and unsubscribe. Data and the silence left by filtering are
+carried reliably, as the knowledge streams do, but late and out of order, each hop by any live
+member of the next cell. Subscription messages get lost. `Planted` breaks one rule on purpose, to
+see that `checker` finds out. Times are microseconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from typing import TYPE_CHECKING
+
+from gapless.core.broker_messages import (
+    SubscriptionChange,
+    SubscriptionNack,
+    SubscriptionState,
+)
+from gapless.core.effects import Persist, Put, Tell
+from gapless.core.identity import BrokerName, CellName, Instant
+from gapless.filters.filter import Filter
+from gapless.propagation.branch import Branch
+from gapless.propagation.delivery import DeliveryStart
+from gapless.propagation.digest import Announcement, Announcer, Known
+from gapless.propagation.leaf import ClockPersisted, Leaf
+from gapless.propagation.outgoing import Outgoing, Propagated, ToBroker, ToCell, ToSiblings
+from gapless.propagation.stamp import Stamp, StampPersisted
+from gapless.propagation.sufficiency import Decision, Sufficiency, decide
+from tests.propagation.actors import NOTHING, Broker, Event, LooseBranch, Planted, Subscription
+from tests.propagation.stand import TIMING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gapless.core.events import Value
+    from gapless.propagation.outgoing import Action
+    from tests.propagation.checker import Checker
+
+ROOT = CellName("p")
+SOURCE = "p"
+CONDITIONS = (
+    *("s = 'ibm'", "s = 't'", "s LIKE 'n%'", "s LIKE 'ny%'", "s = 'nyse'", "s = 'ibm' AND p > 5"),
+    *("p > 5", "p > 7", "p < 3", "s = 't' AND p > 2 OR s = 'ibm' AND p < 2", "s IN ('ibm', 't')"),
+    *("s = 'ibm' OR p = 9", "s = 'nasdaq' AND p > 3", "p BETWEEN 3 AND 6", "p = 4"),
+)
+
+
+class World:
+    """The tree, its clock and its faults; all dice come from the seed."""
+
+    def __init__(
+        self, seed: int, checker: Checker, planted: Planted = NOTHING, *, covering: bool = True
+    ) -> None:
+        self.dice = random.Random(seed)
+        self.checker = checker
+        self.planted = planted
+        self.covering = covering
+        self.now = 0
+        self.loss = 0.15
+        self.parents: dict[CellName, CellName] = {}
+        self.members: dict[CellName, list[Broker]] = {ROOT: [Broker(BrokerName("p"), ROOT)]}
+        self.leaves_below: dict[CellName, list[str]] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.event_count = 0
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._number = 0
+        self._make_tree()
+        for broker in self.brokers():
+            self._start(broker)
+
+    # --- the tree -------------------------------------------------------------------------------
+
+    def _make_tree(self) -> None:
+        dice = self.dice
+        inner = [ROOT]
+        for number in range(dice.randint(1, 3)):
+            cell = CellName(f"m{number}")
+            self.parents[cell] = dice.choice(inner)
+            names = [BrokerName(f"{cell}.{member}") for member in range(dice.randint(1, 3))]
+            self.members[cell] = [Broker(name, cell) for name in names]
+            inner.append(cell)
+        bare = [cell for cell in inner[1:] if cell not in self.parents.values()]
+        hosts = bare + [dice.choice(inner[1:]) for _ in range(dice.randint(1, 3))]
+        for number, parent in enumerate(hosts):
+            cell = CellName(f"l{number}")
+            self.parents[cell] = parent
+            self.members[cell] = [Broker(BrokerName(cell), cell)]
+        for cell in self.members:
+            self.leaves_below[cell] = []
+        for leaf in [cell for cell in self.members if cell.startswith("l")]:
+            above: CellName | None = leaf
+            while above is not None:
+                self.leaves_below[above].append(leaf)
+                above = self.parents.get(above)
+
+    def brokers(self) -> list[Broker]:
+        return [broker for some in self.members.values() for broker in some]
+
+    def children(self, cell: CellName) -> dict[CellName, list[str]]:
+        return {each: self.leaves_below[each] for each, up in self.parents.items() if up == cell}
+
+    def _start(self, broker: Broker) -> None:
+        """Begin, or begin again, with what is durable."""
+        broker.is_up, broker.life = True, broker.life + 1
+        broker.announcer = Announcer()
+        below, upstream = self.children(broker.cell), self.parents.get(broker.cell)
+        broker.sufficiency = Sufficiency(below)
+        if broker.cell.startswith("l"):
+            assert upstream is not None
+            broker.leaf = Leaf(
+                broker.name,
+                broker.cell,
+                (upstream,),
+                broker.facts,
+                TIMING,
+                covering=self.covering,
+            )
+            broker.starts = DeliveryStart(broker.name)
+            mine = {k: s for k, s in self.subscriptions.items() if s.leaf == broker.name}
+            survivors = {key: each.condition for key, each in mine.items()}
+            self._act(broker, broker.leaf.begin(survivors, Instant(self.now)))
+            for key, each in mine.items():
+                each.start = broker.leaf.starts[key]
+                if each.first is None:
+                    broker.starts.add(SOURCE, key, each.start)
+            return
+        kind = LooseBranch if self.planted.is_constraint_at_least else Branch
+        broker.branch = kind(broker.cell, upstream, below, TIMING, covering=self.covering)
+        if broker.cell == ROOT:
+            broker.stamp = Stamp(SOURCE, broker.facts)
+
+    def crash(self, broker: Broker) -> None:
+        broker.is_up = False
+        if broker.leaf is not None:
+            for key, each in list(self.subscriptions.items()):
+                if each.leaf == broker.name and not each.is_durable:
+                    del self.subscriptions[key]
+            if self.planted.is_clock_forgotten:
+                broker.facts.tables.clear()
+        if broker.stamp is not None and self.planted.is_stamp_forgotten:
+            broker.facts.tables.clear()
+        self.later(self.dice.randint(1, 400_000), lambda: self._start(broker))
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def later(self, wait: int, step: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._queue, (self.now + wait, self._number, step))
+
+    def run(self, duration: int) -> None:
+        end = self.now + duration
+        while self._queue and self._queue[0][0] <= end:
+            self.now, _, step = heapq.heappop(self._queue)
+            step()
+        self.now = end
+
+    def tick(self) -> None:
+        """Fire what is due at every broker."""
+        now = Instant(self.now)
+        for broker in self.brokers():
+            if broker.is_up and broker.branch is not None:
+                self._act(broker, broker.branch.fire(now))
+                broker.branch.check()
+                broker.sufficiency.check()
+            elif broker.is_up and broker.leaf is not None:
+                self._act(broker, broker.leaf.fire(now))
+                broker.leaf.check()
+
+    # --- subscriptions --------------------------------------------------------------------------
+
+    def churn(self) -> None:
+        """One batch at one leaf."""
+        dice = self.dice
+        hosts = [each for each in self.brokers() if each.leaf is not None and each.is_up]
+        if not hosts:
+            return
+        broker = dice.choice(hosts)
+        leaf, starts = broker.leaf, broker.starts
+        assert leaf is not None
+        assert starts is not None
+        mine = [key for key, each in self.subscriptions.items() if each.leaf == broker.name]
+        gone = [key for key in mine if dice.random() < 0.3]
+        fresh: dict[str, Filter] = {}
+        for _ in range(dice.choice((0, 1, 1, 2))):
+            self._number += 1
+            fresh[f"s{self._number}"] = Filter.parse(dice.choice(CONDITIONS))
+        actions = leaf.update(fresh, gone, Instant(self.now))
+        for key in gone:
+            del self.subscriptions[key]
+            starts.remove(SOURCE, key)
+        for key, condition in fresh.items():
+            start = leaf.starts[key]
+            durable = dice.random() < 0.5
+            self.subscriptions[key] = Subscription(broker.name, condition, durable, start)
+            starts.add(SOURCE, key, start)
+        self._act(broker, actions)
+
+    def _act(self, broker: Broker, actions: Iterable[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Persist):
+                self._persist(broker, action)
+            else:
+                self.checker.told(broker, action)
+                self._send(broker, action)
+
+    def _persist(self, broker: Broker, persist: Persist) -> None:
+        life = broker.life
+
+        def done() -> None:
+            alive = broker.is_up and broker.life == life
+            if not alive and self.dice.random() < 0.5:
+                return  # the crash came first
+            for write in persist.writes:
+                assert isinstance(write, Put)
+                broker.facts.put(write)
+            for effect in persist.then if alive else ():
+                assert isinstance(effect, Tell)
+                if isinstance(effect.message, ClockPersisted) and broker.leaf is not None:
+                    self._act(broker, broker.leaf.persisted(effect.message, Instant(self.now)))
+                elif isinstance(effect.message, StampPersisted) and broker.stamp is not None:
+                    self._act(broker, broker.stamp.persisted(effect.message))
+
+        self.later(self.dice.randint(500, 20_000), done)
+
+    def _send(self, broker: Broker, action: Outgoing) -> None:
+        match action:
+            case ToCell(cell, message):
+                live = [each for each in self.members[cell] if each.is_up]
+                if live and self.dice.random() < 0.2:  # a link is cut: not the first one
+                    self.dice.shuffle(live)
+                targets = live[:1]
+            case ToBroker(name, message):
+                targets = [each for each in self.brokers() if each.name == name]
+            case ToSiblings(message):
+                targets = [each for each in self.members[broker.cell] if each is not broker]
+        for target in targets:
+            while self.dice.random() > self.loss:
+                wait = self.dice.randint(1_000, 60_000)
+                self.later(wait, lambda to=target: self._receive(to, broker, message))  # type: ignore[misc]
+                if self.dice.random() < 0.9:
+                    break  # else it comes twice
+
+    def _receive(self, broker: Broker, sender: Broker, message: Propagated) -> None:
+        if not broker.is_up:
+            return
+        now, sibling = Instant(self.now), sender.cell == broker.cell
+        if broker.leaf is not None:
+            assert isinstance(message, SubscriptionNack)
+            self._act(broker, broker.leaf.receive_nack(sender.name, now))
+            return
+        branch = broker.branch
+        assert branch is not None
+        match message:
+            case SubscriptionChange():
+                out = branch.receive_change(message, now, from_sibling=sibling)
+            case SubscriptionState():
+                out = branch.receive_state(message, now, from_sibling=sibling)
+            case SubscriptionNack():
+                out = branch.receive_nack(sender.name, message, now)
+        branch.check()
+        broker.sufficiency.advance(branch.vector)
+        self._act(broker, out)
+
+    # --- data -----------------------------------------------------------------------------------
+
+    def publish(self) -> None:
+        [root] = self.members[ROOT]
+        if not root.is_up:
+            return
+        assert root.stamp is not None
+        assert root.branch is not None
+        self._act(root, root.stamp.advance(root.branch.vector))
+        root.stamp.check()
+        values: dict[str, Value] = {
+            "s": self.dice.choice(["ibm", "t", "nyse", "nasdaq", "x"]),
+            "p": self.dice.randint(0, 9),
+        }
+        self.event_count += 1
+        event = Event(self.event_count, values, root.stamp.digest, root.stamp.vector)
+        self.checker.published(event)
+        self._carry(root, event, Announcement(event.vector), is_silence=False)
+
+    def _carry(self, broker: Broker, event: Event, said: Announcement, is_silence: bool) -> bool:
+        """A broker has an event, or the silence in its place: pass it on. Is its vector known?"""
+        known = broker.sufficiency.learn(SOURCE, event.digest, said.vector, said.base)
+        if broker.leaf is not None:
+            self._arrive(broker, event, is_silence)
+            return known
+        assert broker.branch is not None
+        if known:
+            highest = broker.sufficiency.dictionary.known[SOURCE]
+            broker.branch.notice(highest.vector, Instant(self.now))
+        for cell in self.children(broker.cell):
+            decision = self._decide(broker, cell, event)
+            if not is_silence:
+                self.checker.decided(self, broker, cell, event, decision)
+            self._pass_on(broker, cell, event, is_silence or not decision.passes)
+        return known
+
+    def _decide(self, broker: Broker, cell: CellName, event: Event) -> Decision:
+        assert broker.branch is not None
+        sufficient = broker.sufficiency.test(SOURCE, event.digest, cell)
+        if self.planted.is_filter_trusted:
+            sufficient = True
+        return decide(sufficient, broker.branch.matches(cell, event.attributes))
+
+    def _pass_on(self, broker: Broker, cell: CellName, event: Event, is_silence: bool) -> None:
+        live = [each for each in self.members[cell] if each.is_up]
+        if not live:
+            self.later(50_000, lambda: self._pass_on(broker, cell, event, is_silence))
+            return
+        target = self.dice.choice(live)
+        highest = broker.sufficiency.dictionary.known.get(SOURCE)
+        said = Announcement(None)
+        if highest is not None and highest.digest == event.digest:
+            said = broker.announcer.announce(target.name, SOURCE, Known(*highest))
+        wait = self.dice.randint(500, 40_000)
+        self.later(wait, lambda: self._reach(broker, target, event, said, is_silence))
+
+    def _reach(
+        self, sender: Broker, broker: Broker, event: Event, said: Announcement, is_silence: bool
+    ) -> None:
+        if not broker.is_up:
+            self._pass_on(sender, broker.cell, event, is_silence)  # sent again, to whom it may
+            return
+        if not self._carry(broker, event, said, is_silence):
+            sender.announcer.receive_nack(broker.name, SOURCE)
+
+    def _arrive(self, broker: Broker, event: Event, is_silence: bool) -> None:
+        leaf, starts = broker.leaf, broker.starts
+        assert leaf is not None
+        assert starts is not None
+        if not is_silence:
+            self.checker.arrived(broker.name, event)
+        known = broker.sufficiency.dictionary.known.get(SOURCE)
+        if known is not None:
+            starts.learn(SOURCE, known.digest, known.vector)
+        started = starts.see(SOURCE, event.digest)
+        if self.planted.is_start_early:
+            started = [k for k, s in self.subscriptions.items() if s.leaf == broker.name]
+        for key in started:
+            if self.subscriptions[key].first is None:
+                self.subscriptions[key].first = event.number
+        time = starts.time_of(SOURCE, event.digest)
+        if time is not None:
+            self._act(broker, leaf.see(SOURCE, time, Instant(self.now)))
