@@ -134,6 +134,13 @@ def _comparison(sign: str, left: Expression, right: Expression) -> Condition:
     return Compare(ordered, left, right)
 
 
+def _between(value: Expression, low: Expression, high: Expression) -> Condition:
+    sides = [side.value for side in (value, low, high) if isinstance(side, Literal)]
+    if any(isinstance(side, bool) for side in sides):
+        return Compare("<>", value, low)
+    return Between(value, low, high)
+
+
 def _like(operand: Expression, pattern: str, escape: str | None) -> Condition:
     if escape is not None and pattern.endswith("!"):
         pattern += "!"
@@ -150,7 +157,7 @@ def leaves(simple: bool = False) -> st.SearchStrategy[Condition]:
     return st.one_of(
         st.builds(_comparison, st.sampled_from(SIGNS), operand, other),
         st.builds(_comparison, st.sampled_from(SIGNS), other, operand),
-        st.builds(Between, operand, other, other),
+        st.builds(_between, operand, other, other),
         st.builds(
             lambda first, rest, negated: one_of([first, *rest], negated),
             operand,

@@ -113,6 +113,8 @@ def test_texts_and_their_canonical_form(text: str, canonical: str) -> None:
         ("(a = 1) IN (1)", 0, "this is a condition"),
         ("a > TRUE", 4, "booleans have no order"),
         ("FALSE <= a", 0, "booleans have no order"),
+        ("x * 2 BETWEEN -1 AND FALSE", 21, "booleans have no order"),
+        ("x NOT BETWEEN TRUE AND 5", 0, "booleans have no order"),
         ("a = 'x' + 1", 4, "arithmetic takes numbers only"),
         ("-'x' = a", 1, "arithmetic takes numbers only"),
         ("a * TRUE = 1", 4, "arithmetic takes numbers only"),

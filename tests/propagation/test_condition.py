@@ -28,11 +28,6 @@ def test_what_is_shown_reads_back_as_the_same_and_can_be_sent(text: str) -> None
             shown.encode()  # no half characters
 
 
-def test_what_can_never_be_true_is_not_propagated() -> None:
-    [never] = Filter.parse("a * 2 BETWEEN -1 AND FALSE").conjunctions
-    assert ConditionReader().propagated(never) is None
-
-
 def test_what_nobody_could_read_is_propagated_as_everything() -> None:
     reader = ConditionReader()
     names = [f"'{number:05}'" for number in range(7_500)]

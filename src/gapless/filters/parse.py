@@ -316,7 +316,11 @@ class _Parser:
         if kind == "BETWEEN":
             if len(terms) == 1:
                 self.expected("the AND of BETWEEN", self.index - 1)
-            test = Between(terms[0], terms[1], self.value())
+            place, high = self.places[-1], self.value()
+            for side in terms:
+                self.refuse_boolean(side, kind, waiting.place)
+            self.refuse_boolean(high, kind, place)
+            test = Between(terms[0], terms[1], high)
             return Not(test) if waiting.negated else test
         if power == COMPARISON:
             place, right = self.places[-1], self.value()

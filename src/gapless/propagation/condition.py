@@ -32,11 +32,9 @@ from gapless.filters.constraint import (
 from gapless.filters.matching.shapes import Shapes
 from gapless.filters.normal import Conjunction
 from gapless.filters.show import show, show_name, show_value
-from gapless.filters.syntax import Compare, Literal
 
 if TYPE_CHECKING:
     from gapless.filters.constraint import Constraint, Number, Pattern
-    from gapless.filters.syntax import Condition
 
 ESCAPE = "!"
 EVERYTHING = "TRUE"
@@ -49,10 +47,8 @@ class ConditionReader:
     def __init__(self) -> None:
         self._shapes = Shapes()
 
-    def propagated(self, conjunction: Conjunction) -> Conjunction | None:
-        """What stands for it on the wire: itself, or all; None if it can match nothing."""
-        if any(map(_is_never_true, conjunction.residuals)):
-            return None
+    def propagated(self, conjunction: Conjunction) -> Conjunction:
+        """What stands for it on the wire: itself, or all."""
         try:
             return conjunction if self.read(show_conjunction(conjunction)) == conjunction else ALL
         except ProtocolError:
@@ -67,14 +63,6 @@ class ConditionReader:
         if len(conjunctions) != 1:
             raise ProtocolError(f"{text!r} is {len(conjunctions)} conjunctions and not one")
         return conjunctions[0]
-
-
-def _is_never_true(residual: Condition) -> bool:
-    """Booleans have no order: `a + b <= FALSE` is UNKNOWN, and cannot even be written."""
-    if not isinstance(residual, Compare) or residual.sign in ("=", "<>"):
-        return False
-    sides = (residual.left, residual.right)
-    return any(isinstance(side, Literal) and isinstance(side.value, bool) for side in sides)
 
 
 def show_conjunction(conjunction: Conjunction) -> str:

@@ -121,8 +121,7 @@ class Leaf:
 
     def _subscribe(self, key: str, condition: Filter) -> None:
         assert key not in self.starts, f"{key} is subscribed already"
-        sent = map(self._reader.propagated, condition.conjunctions)
-        conjunctions = tuple(dict.fromkeys(one for one in sent if one is not None))
+        conjunctions = tuple(dict.fromkeys(map(self._reader.propagated, condition.conjunctions)))
         starts = [self.graph.add(one, self.clock) for one in conjunctions]
         self.starts[key] = max(starts, default=0)
         self._conjunctions[key] = conjunctions
