@@ -61,7 +61,7 @@ def test_a_fault_that_is_none_is_refused(fault: str) -> None:
 @pytest.mark.slow
 def test_a_swarm_plays_every_seed_once_and_counts_situations() -> None:
     words = ["swarm", "--seeds", "10", "--from", "5", "--jobs", "2"]
-    result = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    result = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert (result["seeds"], result["violations"]) == (10, [])
     assert result["situations"]["a nack"] > 0
     shown = CliRunner().invoke(app, ["swarm", "--seeds", "2", "--jobs", "1"])

@@ -205,10 +205,9 @@ def play_all(first: int, count: int, jobs: int) -> Iterator[Outcome]:
 
 
 def progress(outcomes: Iterator[Outcome], count: int, *, quiet: bool) -> Iterator[Outcome]:
-    """Pass outcomes on with a bar on a terminal, a line now and then elsewhere."""
-    if quiet:
-        yield from outcomes
-    elif sys.stdout.isatty():
+    """Pass outcomes on with a bar on a terminal, a line now and then elsewhere; where standard
+    output is for a program (`quiet`), the lines go to standard error."""
+    if sys.stdout.isatty() and not quiet:
         from rich.progress import track
 
         yield from track(outcomes, "playing seeds", total=count, transient=True)
@@ -217,7 +216,7 @@ def progress(outcomes: Iterator[Outcome], count: int, *, quiet: bool) -> Iterato
         for number, outcome in enumerate(outcomes, start=1):
             if number % step == 0 or outcome.violation:
                 found = f" seed {outcome.seed}: {outcome.violation}" if outcome.violation else ""
-                typer.echo(f"{number} of {count} seeds{found}")
+                typer.echo(f"{number} of {count} seeds{found}", err=quiet)
             yield outcome
 
 
