@@ -252,3 +252,12 @@ def test_what_waits_is_bounded_in_bytes() -> None:
     tell(machine, "[2,9) D3 D5 D7")
     assert machine.stream.size == 4
     assert machine.stream.end == 7, "the newest was let go of, with all after it"
+
+
+def test_an_answer_without_room_for_it_is_not_followed_by_the_same_question() -> None:
+    """Found by seeds 100113 and 100135: a full subend and its relay asked and answered for ever."""
+    machine = make_subend(waiting_events_max=1)
+    tell(machine, "[5,6) D5")
+    assert fire(machine, PATIENCE) == ["nack [0,5)"]
+    assert tell(machine, "[8,9) D8 asked more", PATIENCE) == []
+    assert machine.deadline is not None, "it will be asked for when the gap has closed"

@@ -6,7 +6,8 @@ Theory of operation
     outlasts `gap_patience` is asked for, and again after `nack_repeat`, doubling while nothing
     comes. Whoever uses a subend takes what is settled when it suits him (`take`); what waits is
     bounded: beyond `waiting_events_max` the newest is let go of, and asked for when there is room.
-    An answer that says there is more is followed by the next question at once.
+    An answer that says there is more is followed by the next question at once; but once
+    something was let go of, questions wait for their time, or they would be asked for ever.
 
 Invariants (checked by `check`)
     I1  taken <= horizon <= seen; none of them moves back
@@ -57,6 +58,7 @@ class Subend:
         self._young: deque[tuple[Instant, Span]] = deque()  # gaps not yet asked for, by when
         self._asked = SpanSet()  # asked for at least once, or waiting for room
         self._out = SpanSet()  # the last question: when it is answered, the next follows
+        self._is_overfull = False  # something was let go of, and nothing was taken since
         self._repeat_due: Instant | None = None
         self._repeat_after = timing.nack_repeat
 
@@ -89,8 +91,9 @@ class Subend:
         self.seen = max(self.seen, span.end)
         if self.stream.keep_oldest(*self._room):
             self._asked.add(Span(self.stream.end, self.seen))
+            self._is_overfull = True
         before, self.horizon = self.horizon, self.stream.known.first_missing(self.horizon)
-        if knowledge.more:
+        if knowledge.more and not self._is_overfull:
             return self._ask([], now)
         return self._ask_on(now, moved=self.horizon > before)
 
@@ -103,6 +106,7 @@ class Subend:
         ticks, events = self.stream.events_in(span)
         lost = [(self.pubend, each) for each in self._lost.within(span)]
         self.taken = through
+        self._is_overfull = False
         self.stream.forget_below(through)
         self._lost.remove_below(through)
         if self._asked:  # there is room again
@@ -140,7 +144,7 @@ class Subend:
         self._asked.remove_below(self.horizon)
         if moved:
             self._repeat_after = self.timing.nack_repeat
-        if self._out:
+        if self._out and not self._is_overfull:
             self._out.remove_below(self.horizon)  # what was answered may have been taken since
             if not any(any(self.stream.known.missing(span)) for span in self._out):
                 self._out.clear()

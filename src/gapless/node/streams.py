@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from gapless.node.routing import Routing
     from gapless.node.subscribers import Subscribers
 
+CARRIED_MAX = 100_000
+"""Messages handed over in one step; more would be our own machines asking each other for ever."""
+
 
 class Streams:
     """The knowledge machines of one broker, put together."""
@@ -103,8 +106,11 @@ class Streams:
         """Hand over what is for this broker's own machines, and route the rest."""
         effects: list[Effect] = []
         rest = deque(outgoing)
+        carried = 0
         while rest:
             item = rest.popleft()
+            carried += 1
+            assert carried <= CARRIED_MAX, f"{item} goes round and round within the broker"
             if isinstance(item, ToBroker):
                 effects.append(Send(item.broker, item.message))
             elif item.cell == SOURCE:

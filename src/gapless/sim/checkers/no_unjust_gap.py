@@ -9,6 +9,7 @@ from gapless.sim.trace import show_span
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Ended, Lost, Refused
+    from gapless.core.identity import PubendName
     from gapless.sim.record import Subscription
 
 
@@ -25,17 +26,22 @@ class NoUnjustGap(Checker):
         if not told.problem:
             return
         queued = self.record.queued.get(subscription.client, 0)
+        own = [each for each in self.record.live() if each.client == subscription.client]
         coming = sum(
             len(self.record.logs[pubend].between(position, 1 << 63))
-            for each in self.record.live()
-            if each.client == subscription.client
-            for pubend, position in each.position.items()
+            for each in (*own, subscription)
+            for pubend, position in self._positions(each).items()
         )
         if queued + coming <= self.config.client_queue_max:
             raise self.violated(
                 f"{subscription} was ended ({told.problem}) with {queued} events in its queue and "
                 f"{coming} to come, of {self.config.client_queue_max} allowed"
             )
+
+    def _positions(self, subscription: Subscription) -> dict[PubendName, int]:
+        """Where it stands; from the beginning on if it has not yet heard where it starts."""
+        pubends = self.record.network.topic[subscription.topic].pubends
+        return subscription.position or {each.name: 0 for each in pubends}
 
     def refused(self, told: Refused) -> None:
         if not told.retry:
