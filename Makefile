@@ -16,8 +16,10 @@ help:  ## list the targets
 setup:  ## install everything into .venv; quick when nothing changed
 	@$(PYTHON) tools/setup.py
 
-demo: setup  ## match a generated stock feed against 100,000 SQL conditions
+demo: setup  ## match a stock feed against 100,000 SQL conditions; play networks with every fault
 	@$(BIN)/gapless demo
+	@echo "Now 40 simulated networks, with every fault there is:"
+	@$(BIN)/gapless swarm --seeds 40
 
 test: setup  ## run all tests, on all cores
 	@$(PYTEST) -n auto
