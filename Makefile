@@ -1,12 +1,9 @@
 # Every target sets up what it needs; `make` alone lists them.
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -q
 # A Java that came from a wheel, where the machine has none of its own (see tools/setup.py).
-ifneq ($(wildcard .java/bin/java),)
-export JAVA_HOME := $(CURDIR)/.java
-export PATH := $(CURDIR)/.java/bin:$(PATH)
-endif
+# Looked for when a recipe runs: the set-up that makes it is part of the same run.
+JAVA = $(if $(shell test -x .java/bin/java && echo yes),JAVA_HOME=$(CURDIR)/.java PATH=$(CURDIR)/.java/bin:$(PATH))
 
 .PHONY: help setup demo test check fix simulate swarm bench fuzz docs clean
 
@@ -22,7 +19,7 @@ demo: setup  ## match a stock feed against 100,000 SQL conditions; play networks
 	@$(BIN)/gapless swarm --seeds 40
 
 test: setup  ## run all tests, on all cores
-	@$(PYTEST) -n auto
+	@$(JAVA) $(BIN)/python -m pytest -q -n auto
 
 check: setup  ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make fix"; exit 1; }
@@ -40,7 +37,7 @@ swarm: setup  ## play many simulated runs on all cores; SEEDS=10000 FROM=0
 	@$(BIN)/gapless swarm --seeds $(or $(SEEDS),1000) --from $(or $(FROM),0)
 
 bench: setup  ## measure; BENCH="matcher --quick" picks one, --keep writes benchmarks/results
-	@$(BIN)/python -m benchmarks $(BENCH)
+	@$(JAVA) $(BIN)/python -m benchmarks $(BENCH)
 
 fuzz: setup  ## fuzz the filter language and the wire format, a minute each
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[fuzz]'
