@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.report import Report
 from gapless.core.broker_messages import Knowledge, SubscriptionChange
-from gapless.core.effects import Persist, Put
+from gapless.core.effects import Persist
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, Instant, PubendName
 from gapless.core.ticks import Span
@@ -18,8 +18,9 @@ from gapless.filters.matcher import Matcher
 from gapless.propagation.branch import Branch
 from gapless.propagation.digest import Announcer, Known
 from gapless.propagation.leaf import ClockPersisted, Leaf
+from gapless.storage.memory import MemoryVolume
 from gapless.wire.codec import Codec
-from tests.propagation.stand import Facts, Limits, messages
+from tests.propagation.stand import Limits, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,13 +46,11 @@ def ranges(dice: random.Random) -> str:
 
 def make_leaf() -> Leaf:
     """A leaf whose clock has room for everything."""
-    facts = Facts()
-    leaf = Leaf(BrokerName("l"), CellName("L"), (CellName("m"),), facts, LIMITS)
+    volume = MemoryVolume()
+    leaf = Leaf(BrokerName("l"), CellName("L"), (CellName("m"),), volume, LIMITS)
     for action in leaf.begin({}, NOW):
         assert isinstance(action, Persist)
-        [write] = action.writes
-        assert isinstance(write, Put)
-        facts.put(write)
+        volume.commit(action.writes)
     leaf.persisted(ClockPersisted("l", LIMITS.virtual_time_step), NOW)
     return leaf
 

@@ -78,7 +78,6 @@ def fifty_brokers(events: int, check_every: int) -> tuple[int, int, float]:
         offsets={},
         fault_rates={},
         duration=0,
-        is_static=False,
         is_encoded=False,
         conditions={},
         publishers=(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.effects import Effect, Persist, Send, Tell
@@ -34,7 +34,7 @@ def tick(instant: int) -> int:
 class Host:
     """Collects what the pubend wants written, sends, and tells its relay."""
 
-    def __init__(self, volume: MemoryVolume | None = None, now: int = 0, **limits: int) -> None:
+    def __init__(self, volume: MemoryVolume | None = None, now: int = 0, **limits: Any) -> None:
         self.limits = limits
         self.volume = volume or MemoryVolume()
         config = replace(CONFIG, **limits)

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapless.core.broker_messages import Ack, AckExpected, Knowledge, Nack
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, PubendName
+from gapless.core.outgoing import ToCell
 from gapless.core.ticks import Span
-from gapless.knowledge.outgoing import Edge, Outgoing, ToCell
+from gapless.knowledge.outgoing import Edge, Outgoing
 from gapless.knowledge.relay import Relay
 from gapless.knowledge.subend import Subend
 from gapless.node.config import MILLISECOND, Config
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gapless.core.messages import Message
     from gapless.core.spans import SpanSet
 
@@ -112,7 +115,9 @@ def show_out(outgoing: list[Outgoing]) -> list[str]:
 class Colours(Edge):
     """A filter edge for tests: to cell `red` pass the events that say "red"; to `all`, all."""
 
-    def select(self, cell: CellName, events: object) -> list[int]:
+    def select(
+        self, pubend: PubendName, cell: CellName, digest: int, events: Sequence[bytes]
+    ) -> list[int]:
         assert isinstance(events, list | tuple)
         return [i for i, each in enumerate(events) if cell == "all" or each == cell.encode()]
 
@@ -125,11 +130,11 @@ def ticks_of(some: SpanSet) -> set[int]:
     return {tick for each in some for tick in range(each.start, each.end)}
 
 
-def make_relay(*below: str, **limits: int) -> Relay:
+def make_relay(*below: str, **limits: Any) -> Relay:
     """A relay with these cells below, behind `Colours`."""
     cells, config = tuple(map(CellName, below)), replace(CONFIG, **limits)
     return Relay(PUBEND, BROKER, HERE, UPSTREAM, cells, config, Colours(), shadow=True)
 
 
-def make_subend(start: int = 0, **limits: int) -> Subend:
+def make_subend(start: int = 0, **limits: Any) -> Subend:
     return Subend(PUBEND, start, replace(CONFIG, **limits), shadow=True)

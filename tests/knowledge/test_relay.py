@@ -180,7 +180,7 @@ def test_news_goes_on_even_where_part_of_it_was_asked_for() -> None:
     machine = make_relay("red", "all")
     ask(machine, "red", "[0,4)")
     assert tell(machine, "[0,9) D1:red D6:red") == [
-        "*red1: [0,4) D1:red asked",
+        "*red1: [0,4) D1:red",
         "red: [4,9) D6:red",
         "all: [0,9) D1:red D6:red",
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapless.core.client_messages import Deliveries, Ended, Lost
 from gapless.core.effects import Effect, Send
@@ -23,7 +23,7 @@ ANN, BOB = ClientName("ann"), ClientName("bob")
 RED, BLUE, ANY = "colour = 'red'", "colour = 'blue'", ""
 
 
-def subscribers(*some: tuple[ClientName, int, str], **limits: int) -> Subscribers:
+def subscribers(*some: tuple[ClientName, int, str], **limits: Any) -> Subscribers:
     machine = Subscribers(replace(CONFIG, **limits), decode_attributes)
     for name, number, condition in some:
         add(machine, name, number, condition)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapless.core.client_messages import Publish, Subscribe
 from gapless.core.effects import Effect, Persist, Send, Tell
@@ -87,7 +87,7 @@ pubends = ["t"]
 """
 """Three in a row; the one in the middle relays and has subscribers of its own."""
 
-CONFIG = Config()
+CONFIG = Config(propagates=False)
 NEWS = TopicName("news")
 ANN = ClientName("ann")
 
@@ -115,7 +115,7 @@ def subscribe(
 class Town:
     """One node of a network, its disk, and what it has sent."""
 
-    def __init__(self, name: str, text: str = TOWN, now: int = 1_000, **limits: int) -> None:
+    def __init__(self, name: str, text: str = TOWN, now: int = 1_000, **limits: Any) -> None:
         self.network: Network = parse_network(text)
         self.volume = MemoryVolume()
         self.now = Instant(now)

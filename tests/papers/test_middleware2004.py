@@ -15,19 +15,19 @@ import pytest
 
 from gapless.core.broker_messages import SubscriptionChange, SubscriptionNack, SubscriptionState
 from gapless.core.identity import BrokerName, CellName, Instant
+from gapless.core.outgoing import ToBroker, ToCell, ToSiblings
 from gapless.filters.filter import Filter
 from gapless.propagation.branch import Branch
 from gapless.propagation.delivery import DeliveryStart, may_start
-from gapless.propagation.outgoing import ToBroker, ToCell, ToSiblings
-from gapless.propagation.stamp import STAMPS, Stamp
+from gapless.propagation.stamp import Stamp
 from gapless.propagation.sufficiency import Decision, Reason, decide, is_sufficient
+from gapless.storage.memory import MemoryVolume
 from tests.propagation.actors import LooseBranch
-from tests.propagation.stand import TIMING, Facts, LeafStand, carry_out
+from tests.propagation.stand import TIMING, LeafStand, carry_out
 
 if TYPE_CHECKING:
-    from gapless.core.broker_messages import Vector
+    from gapless.core.broker_messages import Propagated, Vector
     from gapless.core.events import Value
-    from gapless.propagation.outgoing import Propagated
 
 NOW = Instant(0)
 N11, N12, N13, N21, N22, N31 = map(CellName, ("N11", "N12", "N13", "N21", "N22", "N31"))
@@ -250,14 +250,14 @@ def test_example_5_delivery_starts_with_m3_and_not_with_m1() -> None:
     assert not may_start(vector(1, 1, 1), "SB1", 2)
     assert may_start(vector(2, 1, 1), "SB1", 2)
     starts = DeliveryStart("SB1")
-    starts.add("PB1", "s2", 2)
+    m1, m3 = 101, 103  # their ticks
     starts.learn("PB1", 1, vector(1, 1, 1))
-    assert starts.see("PB1", 1) == []
-    assert starts.see("PB1", 2) == []  # a digest that is not known starts nothing
+    starts.see("PB1", "stock/0", m1, 1)
+    assert starts.start_of("stock/0", 2) is None
+    assert not starts.see("PB1", "stock/0", m3, 2)  # a digest that is not known starts nothing
     starts.learn("PB1", 2, vector(2, 1, 1))
-    assert starts.see("PB1", 1) == []  # an older message, late
-    assert starts.see("PB1", 2) == ["s2"]
-    assert starts.see("PB1", 2) == []
+    assert starts.see("PB1", "stock/0", m3, 2)
+    assert starts.start_of("stock/0", 2) == m3
 
 
 # --- 3.5, 4 crashes -------------------------------------------------------------------------------
@@ -284,18 +284,18 @@ def test_4_a_broker_that_crashed_knows_nothing_and_lets_everything_pass() -> Non
         assert routed(fresh, cell, vector(1, 1, 1), M1) == (True, Reason.INSUFFICIENT)
 
 
-def stamped() -> tuple[Stamp, Facts]:
-    facts = Facts()
-    stamp = Stamp("PB1", facts)
-    carry_out(stamp, facts, stamp.advance(vector(2, 1, 1)))
+def stamped() -> tuple[Stamp, MemoryVolume]:
+    volume = MemoryVolume()
+    stamp = Stamp("PB1", volume)
+    carry_out(stamp, volume, stamp.advance(vector(2, 1, 1)))
     assert stamp.vector == vector(2, 1, 1)
-    return stamp, facts
+    return stamp, volume
 
 
 def test_3_5_a_publishers_broker_that_crashed_keeps_its_highest_vector() -> None:
     """3.5: "a persistent record of the highest V_m"; a started subscription stays covered."""
-    before, facts = stamped()
-    after = Stamp("PB1", facts)
+    before, volume = stamped()
+    after = Stamp("PB1", volume)
     assert (after.vector, after.digest) == (before.vector, before.digest)
     empty = make_publisher_broker()
     assert routed(empty, N21, after.vector, M4) == (True, Reason.INSUFFICIENT)
@@ -303,18 +303,17 @@ def test_3_5_a_publishers_broker_that_crashed_keeps_its_highest_vector() -> None
 
 def test_3_5_without_that_record_a_started_subscription_would_miss_messages() -> None:
     """3.5, the reason: with V_m back at 0 an empty broker may filter everything."""
-    _, facts = stamped()
-    del facts.tables[STAMPS, "PB1"]
-    forgetful = Stamp("PB1", facts)
+    stamped()
+    forgetful = Stamp("PB1", MemoryVolume())
     empty = make_publisher_broker()
     assert routed(empty, N21, forgetful.vector, M4) == (False, Reason.FILTERED)
 
 
 def test_3_5_a_leaf_that_stays_away_keeps_no_other_from_starting() -> None:
     """Deviation: after a crash of PB1 the paper waits for V_b >= highest V_m; we use the join."""
-    _, facts = stamped()
-    after = Stamp("PB1", facts)
-    carry_out(after, facts, after.advance(vector(3, 0, 1)))  # SB2 is not heard of
+    _, volume = stamped()
+    after = Stamp("PB1", volume)
+    carry_out(after, volume, after.advance(vector(3, 0, 1)))  # SB2 is not heard of
     assert after.vector == vector(3, 1, 1)
 
 
@@ -335,7 +334,7 @@ def test_5_2_any_one_broker_of_a_cell_is_enough(down: tuple[int, ...]) -> None:
     assert due is not None
     assert left.fire(due) == [ToCell(N11, SubscriptionNack(N11, {"SB1": 2}))]
     asker = BrokerName("b")
-    [answer] = carry_out(sb1.leaf, sb1.facts, sb1.leaf.receive_nack(asker, NOW))
+    [answer] = carry_out(sb1.leaf, sb1.volume, sb1.leaf.receive_nack(asker, NOW))
     assert isinstance(answer, ToBroker)
     assert isinstance(answer.message, SubscriptionState)
     sent = left.receive_state(answer.message, NOW)

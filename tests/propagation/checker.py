@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from gapless.core.identity import CellName
     from gapless.filters.normal import Conjunction
+    from gapless.propagation.child import Child
     from gapless.propagation.outgoing import Outgoing
     from gapless.propagation.sufficiency import Decision
     from tests.propagation.actors import Broker, Event
@@ -96,8 +97,7 @@ class Checker:
             if branch.vector != wanted or not branch.is_exact:
                 raise ViolationError(f"{broker.name} is at {branch.vector} and not at {wanted}")
             for cell, child in branch.children.items():
-                if set(child.conditions) != self._brute_force(world, child.leaves):
-                    raise ViolationError(f"{broker.name} has a wrong table for {cell}")
+                self.check_table(world, broker, cell, child)
         stamp = world.members[ROOT][0].stamp
         assert stamp is not None
         if stamp.vector != {leaf: time for leaf, time in clocks.items() if time}:
@@ -106,7 +106,12 @@ class Checker:
             if each.first is None:
                 raise ViolationError(f"{key} has not started: {each}")
 
-    def _brute_force(self, world: World, leaves: frozenset[str]) -> set[Conjunction]:
+    def check_table(self, world: World, broker: Broker, cell: CellName, child: Child) -> None:
+        is_right = set(child.conditions) == self.brute_force(world, child.leaves)
+        if not (child.is_exact and is_right):
+            raise ViolationError(f"{broker.name} has a wrong table for {cell}")
+
+    def brute_force(self, world: World, leaves: frozenset[str]) -> set[Conjunction]:
         held = {
             conjunction
             for each in world.subscriptions.values()

@@ -1,21 +1,22 @@
-"""What the tests of the machines stand on: their limits, and a store of facts."""
+"""What the tests of the machines stand on: their limits, and a disk that is never slow."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.core.effects import Persist, Put, Tell
+from gapless.core.effects import Persist, Tell
 from gapless.core.identity import BrokerName, CellName, Instant
-from gapless.core.store import SCAN_BYTES
 from gapless.filters.filter import Filter
 from gapless.propagation.leaf import ClockPersisted, Leaf
 from gapless.propagation.stamp import Stamp, StampPersisted
+from gapless.storage.memory import MemoryVolume
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gapless.propagation.outgoing import Action, Outgoing, Propagated
+    from gapless.core.broker_messages import Propagated
+    from gapless.propagation.outgoing import Action, Outgoing
     from gapless.propagation.timing import Timing
 
 MS = 1_000
@@ -37,32 +38,8 @@ class Limits:
 TIMING = Limits()
 
 
-@dataclass
-class Facts:
-    """A store of facts; what was put is durable at once."""
-
-    tables: dict[tuple[str, str], bytes] = field(default_factory=dict)
-
-    def put(self, write: Put) -> None:
-        self.tables[write.table, write.key] = write.value
-
-    def get(self, table: str, key: str) -> bytes | None:
-        return self.tables.get((table, key))
-
-    def items(self, table: str) -> dict[str, bytes]:
-        return {key: value for (each, key), value in sorted(self.tables.items()) if each == table}
-
-    def scan(
-        self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES
-    ) -> tuple[list[int], list[bytes]]:
-        raise NotImplementedError("these machines keep facts only")
-
-    def bounds(self, stream: str) -> tuple[int, int]:
-        raise NotImplementedError("these machines keep facts only")
-
-
 def carry_out(
-    machine: Leaf | Stamp, facts: Facts, actions: Iterable[Action], now: int = 0
+    machine: Leaf | Stamp, volume: MemoryVolume, actions: Iterable[Action], now: int = 0
 ) -> list[Outgoing]:
     """Do all writes at once; what is to be sent then, in order."""
     out: list[Outgoing] = []
@@ -70,16 +47,14 @@ def carry_out(
         if not isinstance(action, Persist):
             out.append(action)
             continue
-        for write in action.writes:
-            assert isinstance(write, Put)
-            facts.put(write)
+        volume.commit(action.writes)
         for effect in action.then:
             assert isinstance(effect, Tell)
             match machine, effect.message:
                 case Leaf(), ClockPersisted() as done:
-                    out += carry_out(machine, facts, machine.persisted(done, Instant(now)), now)
+                    out += carry_out(machine, volume, machine.persisted(done, Instant(now)), now)
                 case Stamp(), StampPersisted() as done:
-                    out += carry_out(machine, facts, machine.persisted(done), now)
+                    out += carry_out(machine, volume, machine.persisted(done), now)
                 case _:
                     raise AssertionError(effect)
     return out
@@ -94,16 +69,16 @@ class LeafStand:
     """A leaf on a disk that is never slow; crashes and comes back."""
 
     def __init__(self, name: str, cell: str, upstream: str, timing: Timing = TIMING) -> None:
-        self.facts = Facts()
+        self.volume = MemoryVolume()
         self._place = (BrokerName(name), CellName(cell), (CellName(upstream),))
         self._timing = timing
         self.begin({})
 
     def begin(self, survivors: dict[str, str]) -> list[Propagated]:
         """Start, or start again."""
-        self.leaf = Leaf(*self._place, self.facts, self._timing)
+        self.leaf = Leaf(*self._place, self.volume, self._timing)
         some = {key: Filter.parse(text) for key, text in survivors.items()}
-        return messages(carry_out(self.leaf, self.facts, self.leaf.begin(some, Instant(0))))
+        return messages(carry_out(self.leaf, self.volume, self.leaf.begin(some, Instant(0))))
 
     def update(
         self, *gone: str, now: int = 0, more: dict[str, str] | None = None, **fresh: str
@@ -112,4 +87,4 @@ class LeafStand:
         some = {key: Filter.parse(text) for key, text in {**fresh, **(more or {})}.items()}
         actions = self.leaf.update(some, gone, Instant(now))
         self.leaf.check()
-        return messages(carry_out(self.leaf, self.facts, actions, now))
+        return messages(carry_out(self.leaf, self.volume, actions, now))

@@ -64,3 +64,54 @@ def test_a_known_vector_is_the_one_behind_its_digest(
                 announcer.receive_nack(PEER, "P")
         for known in dictionary.known.values():
             assert known.vector == vectors[known.digest - 1]
+
+
+def test_between_two_lives_of_a_stamp_no_difference_is_announced() -> None:
+    """It would leave elements as they were that have gone back."""
+    announcer, dictionary = Announcer(), Dictionary(goes_back=True)
+    lives = [Known(5, {"a": 3, "b": 1}, 4), Known(6, {"a": 3, "b": 2}, 4), Known(9, {"a": 3}, 8)]
+    for known in lives:
+        assert dictionary.learn("P", known.digest, *announcer.announce(PEER, "P", known))
+        assert dictionary.known["P"][:2] == known[:2]
+    assert dictionary.known["P"].since == 9
+
+
+def test_a_relay_that_cannot_tell_lives_apart_announces_all_after_all_was_announced_to_it() -> None:
+    """It missed the message between, so it cannot know that the vector was lower meanwhile."""
+    dictionary, announcer = Dictionary(goes_back=True), Announcer()
+    assert dictionary.learn("P", 5, {"a": 1})
+    announcer.announce(PEER, "P", dictionary.known["P"])
+    assert dictionary.learn("P", 6, {"b": 1}, 5)
+    assert announcer.announce(PEER, "P", dictionary.known["P"]) == ({"b": 1}, 5)
+    assert dictionary.learn("P", 20, {"a": 2, "b": 1})
+    assert announcer.announce(PEER, "P", dictionary.known["P"]) == ({"a": 2, "b": 1}, 0)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.dictionaries(st.sampled_from("ab"), st.integers(1, 9)))),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1), st.sampled_from("kdl")), max_size=40),
+)
+def test_a_known_vector_is_the_one_behind_its_digest_though_vectors_go_back(
+    growth: list[tuple[bool, dict[str, int]]], sent: list[tuple[int, int, str]]
+) -> None:
+    """Two senders announce to one receiver; announcements are kept back, dropped or let go."""
+    stamped = [Known(1, {}, 1)]
+    for is_crash, more in growth:
+        digest = stamped[-1].digest + 1
+        vector, since = ({}, digest) if is_crash else (stamped[-1].vector, stamped[-1].since)
+        stamped.append(Known(digest, join(vector, more), since))
+    announcers, dictionary = (Announcer(), Announcer()), Dictionary(goes_back=True)
+    late = list[tuple[int, Announcement]]()
+    for number, sender, fate in sent:
+        known = stamped[min(number, len(stamped) - 1)]
+        said = announcers[sender].announce(PEER, "P", known)
+        late += [(known.digest, said)] if fate != "d" else []
+        while late and fate == "l":
+            digest, said = late.pop()
+            if not dictionary.learn("P", digest, *said):
+                for announcer in announcers:
+                    announcer.receive_nack(PEER, "P")
+        for got in dictionary.known.values():
+            truth = stamped[got.digest - 1]
+            assert got.vector == truth.vector
+            assert got.since >= truth.since

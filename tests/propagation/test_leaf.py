@@ -7,11 +7,12 @@ from gapless.core.effects import Persist, Tell
 from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.filters.filter import Filter
 from gapless.propagation.leaf import ClockPersisted, Leaf
-from tests.propagation.stand import MS, TIMING, Facts, LeafStand, messages
+from gapless.storage.memory import MemoryVolume
+from tests.propagation.stand import MS, TIMING, LeafStand, messages
 
 
-def make_leaf(facts: Facts) -> Leaf:
-    return Leaf(BrokerName("l"), CellName("L"), (CellName("m"),), facts, TIMING)
+def make_leaf(volume: MemoryVolume) -> Leaf:
+    return Leaf(BrokerName("l"), CellName("L"), (CellName("m"),), volume, TIMING)
 
 
 def subscribe(leaf: Leaf, key: str, condition: str, now: int = 0) -> list[object]:
@@ -34,7 +35,7 @@ def first_write(leaf: Leaf) -> Persist:
 
 
 def test_nothing_leaves_before_the_clock_s_bound_is_durable() -> None:
-    leaf = make_leaf(Facts())
+    leaf = make_leaf(MemoryVolume())
     write = first_write(leaf)
     assert subscribe(leaf, "a", "p = 1") == []
     assert leaf.receive_nack(BrokerName("m1"), Instant(0)) == []
@@ -45,7 +46,7 @@ def test_nothing_leaves_before_the_clock_s_bound_is_durable() -> None:
 
 
 def test_a_bound_without_room_is_tried_again() -> None:
-    leaf = make_leaf(Facts())
+    leaf = make_leaf(MemoryVolume())
     write = first_write(leaf)
     subscribe(leaf, "a", "p = 1")
     assert done(leaf, write, ok=False, now=5) == []
@@ -77,11 +78,11 @@ def test_a_restart_goes_on_after_every_time_that_may_have_been_used() -> None:
 
 
 def test_a_crash_before_the_write_ends_uses_no_time() -> None:
-    facts = Facts()
-    leaf = make_leaf(facts)
+    volume = MemoryVolume()
+    leaf = make_leaf(volume)
     first_write(leaf)  # never done
     subscribe(leaf, "a", "p = 1")
-    assert make_leaf(facts).clock == 1
+    assert make_leaf(volume).clock == 1
 
 
 def test_a_batch_is_one_step_and_its_order_does_not_matter() -> None:
@@ -144,3 +145,14 @@ def test_the_wait_follows_what_was_seen_but_not_repeats() -> None:
         stand.leaf.see("P", number + 1, Instant(number * MS * 1000 + 10 * MS))
     assert stand.leaf.expectation.wait == TIMING.change_wait_shortest
     stand.leaf.check()
+
+
+def test_two_sources_may_turn_up_late() -> None:
+    stand = LeafStand("l", "L", "m")
+    stand.update(a="p = 1")
+    stand.leaf.see("P", 1, Instant(MS))
+    wait = stand.leaf.expectation.wait
+    for source in ("Q", "R"):
+        assert stand.leaf.see(source, 0, Instant(10 * MS)) == []
+        stand.leaf.check()
+    assert len(stand.leaf.see("R", 0, Instant(10 * MS + wait))) == 1

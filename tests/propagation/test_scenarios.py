@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.core.broker_messages import SubscriptionChange, SubscriptionNack, SubscriptionState
-from gapless.core.effects import Persist
+from gapless.core.effects import Persist, Put
 from gapless.core.identity import BrokerName, CellName, Instant
+from gapless.core.outgoing import ToBroker, ToCell, ToSiblings
 from gapless.filters.filter import Filter
 from gapless.propagation.branch import Branch
-from gapless.propagation.leaf import ClockPersisted, Leaf
-from gapless.propagation.outgoing import ToBroker, ToCell, ToSiblings
-from tests.propagation.stand import MS, TIMING, Facts
+from gapless.propagation.leaf import VIRTUAL_TIMES, ClockPersisted, Leaf
+from gapless.storage.memory import MemoryVolume
+from tests.propagation.stand import MS, TIMING
 from tests.scenario import play
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gapless.core.broker_messages import Vector
-    from gapless.propagation.outgoing import Action, Propagated
+    from gapless.core.broker_messages import Propagated, Vector
+    from gapless.propagation.outgoing import Action
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 
@@ -80,11 +81,11 @@ class LeafScenario:
     """update <+key=condition or -key …>; disk; see <source> <time>; nack <broker>; wait <ms>."""
 
     def __init__(self) -> None:
-        self.now, self.facts = Instant(0), Facts()
+        self.now, self.volume = Instant(0), MemoryVolume()
         self.leaf = self._make()
 
     def _make(self) -> Leaf:
-        return Leaf(BrokerName("l"), CellName("L"), (CellName("M"),), self.facts, TIMING)
+        return Leaf(BrokerName("l"), CellName("L"), (CellName("M"),), self.volume, TIMING)
 
     def __call__(self, verb: str, words: list[str]) -> list[str]:
         leaf, now = self.leaf, self.now
@@ -95,7 +96,8 @@ class LeafScenario:
                 some = {key: Filter.parse(read_condition(text)) for key, text in fresh.items()}
                 actions = leaf.update(some, [word[1:] for word in words if word[0] == "-"], now)
             case "disk", [bound]:
-                self.facts.tables["virtual-times", "l"] = int(bound).to_bytes(8, "little")
+                write = Put(VIRTUAL_TIMES, "l", int(bound).to_bytes(8, "little"))
+                self.volume.commit([write])
                 actions = leaf.persisted(ClockPersisted("l", int(bound)), now)
             case "see", [source, time]:
                 actions = leaf.see(source, int(time), now)

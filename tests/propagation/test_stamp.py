@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gapless.core.effects import Persist, Tell
 from gapless.propagation.stamp import Stamp, StampPersisted
-from tests.propagation.stand import Facts, carry_out
+from gapless.storage.memory import MemoryVolume
+from tests.propagation.stand import carry_out
 
 
 def told(write: Persist, *, ok: bool = True) -> StampPersisted:
@@ -15,7 +16,7 @@ def told(write: Persist, *, ok: bool = True) -> StampPersisted:
 
 
 def test_a_vector_is_not_used_before_it_is_durable() -> None:
-    stamp = Stamp("P", Facts())
+    stamp = Stamp("P", MemoryVolume())
     [write] = stamp.advance({"a": 1})
     assert (stamp.digest, stamp.vector) == (1, {})
     assert stamp.persisted(told(write)) == []
@@ -24,7 +25,7 @@ def test_a_vector_is_not_used_before_it_is_durable() -> None:
 
 
 def test_what_grows_during_a_write_gathers_for_the_next() -> None:
-    stamp = Stamp("P", Facts())
+    stamp = Stamp("P", MemoryVolume())
     [write] = stamp.advance({"a": 1})
     assert stamp.advance({"a": 2}) == []
     assert stamp.advance({"a": 2, "b": 5}) == []
@@ -35,7 +36,7 @@ def test_what_grows_during_a_write_gathers_for_the_next() -> None:
 
 
 def test_a_write_without_room_is_tried_again_with_the_next_advance() -> None:
-    stamp = Stamp("P", Facts())
+    stamp = Stamp("P", MemoryVolume())
     [write] = stamp.advance({"a": 1})
     assert stamp.persisted(told(write, ok=False)) == []
     assert stamp.vector == {}
@@ -45,11 +46,26 @@ def test_a_write_without_room_is_tried_again_with_the_next_advance() -> None:
 
 
 def test_a_restart_goes_on_from_the_highest_vector() -> None:
-    facts = Facts()
-    stamp = Stamp("P", facts)
-    carry_out(stamp, facts, stamp.advance({"a b": 1, "c": 3}))
-    again = Stamp("P", facts)
+    volume = MemoryVolume()
+    stamp = Stamp("P", volume)
+    carry_out(stamp, volume, stamp.advance({"a b": 1, "c": 3}))
+    again = Stamp("P", volume)
     assert (again.digest, again.vector) == (2, {"a b": 1, "c": 3})
     assert again.advance({"c": 2}) == []
-    carry_out(again, facts, again.advance({"c": 4}))
+    carry_out(again, volume, again.advance({"c": 4}))
     assert (again.digest, again.vector) == (3, {"a b": 1, "c": 4})
+
+
+def test_a_stamp_that_persists_nothing_goes_back_in_its_vector_but_not_in_its_digest() -> None:
+    volume = MemoryVolume()
+    stamp = Stamp("P", volume, first=100, durable=False)
+    assert stamp.advance({"a": 1}) == []
+    assert stamp.known == (101, {"a": 1}, 100)
+    assert stamp.advance({"a": 1}) == []
+    assert stamp.digest == 101
+    stamp.advance({"b": 3})  # a minimum that somebody requires
+    assert stamp.known == (102, {"a": 1, "b": 3}, 100)
+    stamp.check()
+    again = Stamp("P", volume, first=200, durable=False)
+    assert again.known == (200, {}, 200)
+    assert Stamp("P", MemoryVolume()).known.since == 0

@@ -13,28 +13,30 @@ import random
 from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import (
+    Propagated,
     SubscriptionChange,
     SubscriptionNack,
     SubscriptionState,
 )
-from gapless.core.effects import Persist, Put, Tell
+from gapless.core.effects import Persist, Tell
 from gapless.core.identity import BrokerName, CellName, Instant
+from gapless.core.outgoing import ToBroker, ToCell, ToSiblings
 from gapless.filters.filter import Filter
 from gapless.propagation.branch import Branch
 from gapless.propagation.delivery import DeliveryStart
-from gapless.propagation.digest import Announcement, Announcer, Known
+from gapless.propagation.digest import Announcement, Announcer
 from gapless.propagation.leaf import ClockPersisted, Leaf
-from gapless.propagation.outgoing import Outgoing, Propagated, ToBroker, ToCell, ToSiblings
 from gapless.propagation.stamp import Stamp, StampPersisted
 from gapless.propagation.sufficiency import Decision, Sufficiency, decide
+from gapless.storage.memory import MemoryVolume
 from tests.propagation.actors import NOTHING, Broker, Event, LooseBranch, Planted, Subscription
 from tests.propagation.stand import TIMING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from gapless.core.events import Value
-    from gapless.propagation.outgoing import Action
+    from gapless.propagation.outgoing import Action, Outgoing
     from tests.propagation.checker import Checker
 
 ROOT = CellName("p")
@@ -50,7 +52,13 @@ class World:
     """The tree, its clock and its faults; all dice come from the seed."""
 
     def __init__(
-        self, seed: int, checker: Checker, planted: Planted = NOTHING, *, covering: bool = True
+        self,
+        seed: int,
+        checker: Checker,
+        planted: Planted = NOTHING,
+        *,
+        covering: bool = True,
+        leaf_count: int | None = None,
     ) -> None:
         self.dice = random.Random(seed)
         self.checker = checker
@@ -58,6 +66,9 @@ class World:
         self.covering = covering
         self.now = 0
         self.loss = 0.15
+        self.conditions: Sequence[str] = CONDITIONS
+        self.leaf_count = leaf_count
+        self.checked_every = 1  # one in so many times, where checking would take most of the time
         self.parents: dict[CellName, CellName] = {}
         self.members: dict[CellName, list[Broker]] = {ROOT: [Broker(BrokerName("p"), ROOT)]}
         self.leaves_below: dict[CellName, list[str]] = {}
@@ -65,9 +76,10 @@ class World:
         self.event_count = 0
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
+        self._check_number = 0
         self._make_tree()
         for broker in self.brokers():
-            self._start(broker)
+            self.start(broker)
 
     # --- the tree -------------------------------------------------------------------------------
 
@@ -81,7 +93,8 @@ class World:
             self.members[cell] = [Broker(name, cell) for name in names]
             inner.append(cell)
         bare = [cell for cell in inner[1:] if cell not in self.parents.values()]
-        hosts = bare + [dice.choice(inner[1:]) for _ in range(dice.randint(1, 3))]
+        more = dice.randint(1, 3) if self.leaf_count is None else self.leaf_count - len(bare)
+        hosts = bare + [dice.choice(inner[1:]) for _ in range(more)]
         for number, parent in enumerate(hosts):
             cell = CellName(f"l{number}")
             self.parents[cell] = parent
@@ -100,35 +113,50 @@ class World:
     def children(self, cell: CellName) -> dict[CellName, list[str]]:
         return {each: self.leaves_below[each] for each, up in self.parents.items() if up == cell}
 
-    def _start(self, broker: Broker) -> None:
+    def start(self, broker: Broker) -> None:
         """Begin, or begin again, with what is durable."""
         broker.is_up, broker.life = True, broker.life + 1
         broker.announcer = Announcer()
-        below, upstream = self.children(broker.cell), self.parents.get(broker.cell)
-        broker.sufficiency = Sufficiency(below)
+        upstream = self.parents.get(broker.cell)
+        broker.sufficiency = self.make_sufficiency(broker)
         if broker.cell.startswith("l"):
             assert upstream is not None
             broker.leaf = Leaf(
                 broker.name,
                 broker.cell,
                 (upstream,),
-                broker.facts,
+                broker.volume,
                 TIMING,
                 covering=self.covering,
             )
             broker.starts = DeliveryStart(broker.name)
             mine = {k: s for k, s in self.subscriptions.items() if s.leaf == broker.name}
             survivors = {key: each.condition for key, each in mine.items()}
-            self._act(broker, broker.leaf.begin(survivors, Instant(self.now)))
+            self.act(broker, broker.leaf.begin(survivors, Instant(self.now)))
             for key, each in mine.items():
                 each.start = broker.leaf.starts[key]
-                if each.first is None:
-                    broker.starts.add(SOURCE, key, each.start)
             return
-        kind = LooseBranch if self.planted.is_constraint_at_least else Branch
-        broker.branch = kind(broker.cell, upstream, below, TIMING, covering=self.covering)
+        broker.branch = self.make_branch(broker)
         if broker.cell == ROOT:
-            broker.stamp = Stamp(SOURCE, broker.facts)
+            broker.stamp = self.make_stamp(broker)
+
+    def make_sufficiency(self, broker: Broker) -> Sufficiency:
+        return Sufficiency(self.children(broker.cell))
+
+    def make_branch(self, broker: Broker, history_max: int = 0) -> Branch:
+        below, upstream = self.children(broker.cell), self.parents.get(broker.cell)
+        kind = LooseBranch if self.planted.is_constraint_at_least else Branch
+        return kind(
+            broker.cell,
+            upstream,
+            below,
+            TIMING,
+            covering=self.covering,
+            history_max=history_max,
+        )
+
+    def make_stamp(self, broker: Broker) -> Stamp:
+        return Stamp(SOURCE, broker.volume)
 
     def crash(self, broker: Broker) -> None:
         broker.is_up = False
@@ -137,10 +165,10 @@ class World:
                 if each.leaf == broker.name and not each.is_durable:
                     del self.subscriptions[key]
             if self.planted.is_clock_forgotten:
-                broker.facts.tables.clear()
+                broker.volume = MemoryVolume()
         if broker.stamp is not None and self.planted.is_stamp_forgotten:
-            broker.facts.tables.clear()
-        self.later(self.dice.randint(1, 400_000), lambda: self._start(broker))
+            broker.volume = MemoryVolume()
+        self.later(self.dice.randint(1, 400_000), lambda: self.start(broker))
 
     # --- time -----------------------------------------------------------------------------------
 
@@ -160,12 +188,18 @@ class World:
         now = Instant(self.now)
         for broker in self.brokers():
             if broker.is_up and broker.branch is not None:
-                self._act(broker, broker.branch.fire(now))
-                broker.branch.check()
-                broker.sufficiency.check()
+                self.act(broker, broker.branch.fire(now))
             elif broker.is_up and broker.leaf is not None:
-                self._act(broker, broker.leaf.fire(now))
-                broker.leaf.check()
+                self.act(broker, broker.leaf.fire(now))
+            self.check(broker)
+
+    def check(self, broker: Broker) -> None:
+        self._check_number += 1
+        if broker.is_up and self._check_number % self.checked_every == 0:
+            machine = broker.branch or broker.leaf
+            assert machine is not None
+            machine.check()
+            broker.sufficiency.check()
 
     # --- subscriptions --------------------------------------------------------------------------
 
@@ -176,27 +210,30 @@ class World:
         if not hosts:
             return
         broker = dice.choice(hosts)
-        leaf, starts = broker.leaf, broker.starts
+        gone = [key for key in self.keys_of(broker) if dice.random() < 0.3]
+        fresh = [dice.choice(self.conditions) for _ in range(dice.choice((0, 1, 1, 2)))]
+        self.update(broker, fresh, gone)
+
+    def keys_of(self, broker: Broker) -> list[str]:
+        return [key for key, each in self.subscriptions.items() if each.leaf == broker.name]
+
+    def update(self, broker: Broker, conditions: Iterable[str], gone: Iterable[str]) -> None:
+        leaf = broker.leaf
         assert leaf is not None
-        assert starts is not None
-        mine = [key for key, each in self.subscriptions.items() if each.leaf == broker.name]
-        gone = [key for key in mine if dice.random() < 0.3]
         fresh: dict[str, Filter] = {}
-        for _ in range(dice.choice((0, 1, 1, 2))):
+        for text in conditions:
             self._number += 1
-            fresh[f"s{self._number}"] = Filter.parse(dice.choice(CONDITIONS))
+            fresh[f"s{self._number}"] = Filter.parse(text)
         actions = leaf.update(fresh, gone, Instant(self.now))
         for key in gone:
             del self.subscriptions[key]
-            starts.remove(SOURCE, key)
         for key, condition in fresh.items():
             start = leaf.starts[key]
-            durable = dice.random() < 0.5
+            durable = self.dice.random() < 0.5
             self.subscriptions[key] = Subscription(broker.name, condition, durable, start)
-            starts.add(SOURCE, key, start)
-        self._act(broker, actions)
+        self.act(broker, actions)
 
-    def _act(self, broker: Broker, actions: Iterable[Action]) -> None:
+    def act(self, broker: Broker, actions: Iterable[Action]) -> None:
         for action in actions:
             if isinstance(action, Persist):
                 self._persist(broker, action)
@@ -211,15 +248,13 @@ class World:
             alive = broker.is_up and broker.life == life
             if not alive and self.dice.random() < 0.5:
                 return  # the crash came first
-            for write in persist.writes:
-                assert isinstance(write, Put)
-                broker.facts.put(write)
+            broker.volume.commit(persist.writes)
             for effect in persist.then if alive else ():
                 assert isinstance(effect, Tell)
                 if isinstance(effect.message, ClockPersisted) and broker.leaf is not None:
-                    self._act(broker, broker.leaf.persisted(effect.message, Instant(self.now)))
+                    self.act(broker, broker.leaf.persisted(effect.message, Instant(self.now)))
                 elif isinstance(effect.message, StampPersisted) and broker.stamp is not None:
-                    self._act(broker, broker.stamp.persisted(effect.message))
+                    self.act(broker, broker.stamp.persisted(effect.message))
 
         self.later(self.dice.randint(500, 20_000), done)
 
@@ -247,7 +282,7 @@ class World:
         now, sibling = Instant(self.now), sender.cell == broker.cell
         if broker.leaf is not None:
             assert isinstance(message, SubscriptionNack)
-            self._act(broker, broker.leaf.receive_nack(sender.name, now))
+            self.act(broker, broker.leaf.receive_nack(sender.name, now))
             return
         branch = broker.branch
         assert branch is not None
@@ -258,9 +293,9 @@ class World:
                 out = branch.receive_state(message, now, from_sibling=sibling)
             case SubscriptionNack():
                 out = branch.receive_nack(sender.name, message, now)
-        branch.check()
         broker.sufficiency.advance(branch.vector)
-        self._act(broker, out)
+        self.check(broker)
+        self.act(broker, out)
 
     # --- data -----------------------------------------------------------------------------------
 
@@ -270,7 +305,7 @@ class World:
             return
         assert root.stamp is not None
         assert root.branch is not None
-        self._act(root, root.stamp.advance(root.branch.vector))
+        self.act(root, root.stamp.advance(root.branch.vector))
         root.stamp.check()
         values: dict[str, Value] = {
             "s": self.dice.choice(["ibm", "t", "nyse", "nasdaq", "x"]),
@@ -279,55 +314,60 @@ class World:
         self.event_count += 1
         event = Event(self.event_count, values, root.stamp.digest, root.stamp.vector)
         self.checker.published(event)
-        self._carry(root, event, Announcement(event.vector), is_silence=False)
+        root.sufficiency.adopt(SOURCE, root.stamp.known)
+        self.carry(root, event, Announcement(None), is_silence=False)
 
-    def _carry(self, broker: Broker, event: Event, said: Announcement, is_silence: bool) -> bool:
+    def carry(self, broker: Broker, event: Event, said: Announcement, is_silence: bool) -> bool:
         """A broker has an event, or the silence in its place: pass it on. Is its vector known?"""
         known = broker.sufficiency.learn(SOURCE, event.digest, said.vector, said.base)
         if broker.leaf is not None:
-            self._arrive(broker, event, is_silence)
+            self.arrive(broker, event, is_silence)
             return known
         assert broker.branch is not None
         if known:
             highest = broker.sufficiency.dictionary.known[SOURCE]
             broker.branch.notice(highest.vector, Instant(self.now))
         for cell in self.children(broker.cell):
-            decision = self._decide(broker, cell, event)
+            decision = self.decide(broker, cell, event)
             if not is_silence:
                 self.checker.decided(self, broker, cell, event, decision)
-            self._pass_on(broker, cell, event, is_silence or not decision.passes)
+            self.pass_on(broker, cell, event, is_silence or not decision.passes)
         return known
 
-    def _decide(self, broker: Broker, cell: CellName, event: Event) -> Decision:
+    def decide(self, broker: Broker, cell: CellName, event: Event) -> Decision:
         assert broker.branch is not None
         sufficient = broker.sufficiency.test(SOURCE, event.digest, cell)
         if self.planted.is_filter_trusted:
             sufficient = True
         return decide(sufficient, broker.branch.matches(cell, event.attributes))
 
-    def _pass_on(self, broker: Broker, cell: CellName, event: Event, is_silence: bool) -> None:
+    def pass_on(self, broker: Broker, cell: CellName, event: Event, is_silence: bool) -> None:
         live = [each for each in self.members[cell] if each.is_up]
         if not live:
-            self.later(50_000, lambda: self._pass_on(broker, cell, event, is_silence))
+            self.later(50_000, lambda: self.pass_on(broker, cell, event, is_silence))
             return
         target = self.dice.choice(live)
-        highest = broker.sufficiency.dictionary.known.get(SOURCE)
-        said = Announcement(None)
-        if highest is not None and highest.digest == event.digest:
-            said = broker.announcer.announce(target.name, SOURCE, Known(*highest))
+        said = self.announced(broker, target, event)
         wait = self.dice.randint(500, 40_000)
         self.later(wait, lambda: self._reach(broker, target, event, said, is_silence))
+
+    def announced(self, broker: Broker, target: Broker, event: Event) -> Announcement:
+        """What goes along with the event's digest."""
+        highest = broker.sufficiency.dictionary.known.get(SOURCE)
+        if highest is None or highest.digest != event.digest:
+            return Announcement(None)
+        return broker.announcer.announce(target.name, SOURCE, highest)
 
     def _reach(
         self, sender: Broker, broker: Broker, event: Event, said: Announcement, is_silence: bool
     ) -> None:
         if not broker.is_up:
-            self._pass_on(sender, broker.cell, event, is_silence)  # sent again, to whom it may
+            self.pass_on(sender, broker.cell, event, is_silence)  # sent again, to whom it may
             return
-        if not self._carry(broker, event, said, is_silence):
+        if not self.carry(broker, event, said, is_silence):
             sender.announcer.receive_nack(broker.name, SOURCE)
 
-    def _arrive(self, broker: Broker, event: Event, is_silence: bool) -> None:
+    def arrive(self, broker: Broker, event: Event, is_silence: bool) -> None:
         leaf, starts = broker.leaf, broker.starts
         assert leaf is not None
         assert starts is not None
@@ -336,12 +376,11 @@ class World:
         known = broker.sufficiency.dictionary.known.get(SOURCE)
         if known is not None:
             starts.learn(SOURCE, known.digest, known.vector)
-        started = starts.see(SOURCE, event.digest)
-        if self.planted.is_start_early:
-            started = [k for k, s in self.subscriptions.items() if s.leaf == broker.name]
-        for key in started:
-            if self.subscriptions[key].first is None:
-                self.subscriptions[key].first = event.number
+        starts.see(SOURCE, SOURCE, event.number, event.digest)
+        for each in self.subscriptions.values():
+            if each.leaf == broker.name and each.first is None:
+                first = starts.start_of(SOURCE, each.start)
+                each.first = event.number if self.planted.is_start_early else first
         time = starts.time_of(SOURCE, event.digest)
         if time is not None:
-            self._act(broker, leaf.see(SOURCE, time, Instant(self.now)))
+            self.act(broker, leaf.see(SOURCE, time, Instant(self.now)))

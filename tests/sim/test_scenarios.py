@@ -79,6 +79,7 @@ class ClusterScenario:
 
     def __init__(self) -> None:
         self.pubends = 1
+        self.config = Config(propagates=False)
         self.notes: list[str] = []
         self.clients: dict[str, Connection] = {}
         self.requests = 0
@@ -89,12 +90,15 @@ class ClusterScenario:
         self.notes.clear()
         return notes
 
+    def do_propagate(self) -> None:
+        self.config = Config()
+
     def do_pubends(self, count: str) -> None:
         self.pubends = int(count)
 
     def do_brokers(self, shape: str) -> None:
         self.network = read_shape(shape, self.pubends)
-        record, config = Record(self.network), Config()
+        record, config = Record(self.network), self.config
         self.nacks = CountNacks(record, config)
         checkers = [*(each(record, config) for each in CHECKERS), self.nacks]
         self.record = record
@@ -103,7 +107,15 @@ class ClusterScenario:
         self.world.start()
 
     def make(self, name: BrokerName, store: Store, now: Instant) -> Node:
-        return Node(name, self.network, store, now, attributes_of=decode_attributes, shadow=True)
+        return Node(
+            name,
+            self.network,
+            store,
+            now,
+            attributes_of=decode_attributes,
+            config=self.config,
+            shadow=True,
+        )
 
     def client(self, broker: str) -> Connection:
         if broker not in self.clients or not self.clients[broker].is_open:
@@ -173,6 +185,15 @@ class ClusterScenario:
         for broker, process in self.world.processes.items():
             if process.node is not None:
                 self.notes.append(f"{broker} {name}={process.statistics()[name]}")
+
+    def do_filtered(self) -> None:
+        for broker, process in self.world.processes.items():
+            assert isinstance(process.node, Node)
+            interest = process.node.interests.by_topic[TOPIC]
+            if interest.filtered or interest.flooded:
+                self.notes.append(
+                    f"{broker} filtered {interest.filtered}, let {interest.flooded} pass unknown"
+                )
 
 
 def pair(link: str) -> tuple[BrokerName, BrokerName]:

@@ -110,17 +110,6 @@ class StartReply(Message, frozen=True):
     vector: Vector | None = None
 
 
-Routed = Knowledge | Nack | Ack | AckExpected | StartQuery | StartReply
-"""What is addressed to a cell, so that routing may pick which of its members gets it."""
-
-
-class Sideways(Message, frozen=True):
-    """A message for a neighbouring cell to which the sender has no live link; hops once only."""
-
-    cell: CellName
-    message: Routed
-
-
 # --- subscription propagation (Middleware 2004) -------------------------------------------------
 
 
@@ -152,11 +141,26 @@ class SubscriptionNack(Message, frozen=True):
     topic: TopicName = TopicName("")
 
 
+Propagated = SubscriptionChange | SubscriptionState | SubscriptionNack
+"""What subscription propagation sends; `topic` is filled in on the way out."""
+
+
 class DigestNack(Message, frozen=True):
     """I do not know the vector behind this digest of that pubend's broker."""
 
     pubend: PubendName
     digest: int
+
+
+Routed = Knowledge | Nack | Ack | AckExpected | StartQuery | StartReply
+"""What is addressed to a cell, so that routing may pick which of its members gets it."""
+
+
+class Sideways(Message, frozen=True):
+    """A message for a neighbouring cell to which the sender has no live link; hops once only."""
+
+    cell: CellName
+    message: Routed | Propagated
 
 
 # --- durable subscriptions (DSN 2003) -----------------------------------------------------------

@@ -1,21 +1,20 @@
-"""What a knowledge machine wants sent: to a neighbouring cell, or to the one broker that asked.
+"""What a knowledge machine wants sent, the neighbours it has within its own broker, and edges.
 
-A machine knows cells, not brokers: which member of a cell gets a message is routing, and that is
-the node's business. Only the answer to a nack goes to the very broker that asked, because no other
-member of its cell is waiting for it. Three names stand for neighbours inside the same broker.
+Three names stand for neighbours inside the same broker.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.core.identity import BrokerName, CellName
+from gapless.core.broker_messages import Routed
+from gapless.core.identity import CellName
+from gapless.core.outgoing import ToBroker, ToCell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.core.broker_messages import Routed
+    from gapless.core.identity import PubendName
 
 SOURCE = CellName("@pubend")
 """Upstream at the broker that hosts the pubend."""
@@ -29,28 +28,14 @@ TOTAL_ORDER = CellName("@total-order")
 LOCAL = (PUBLISHER_ORDER, TOTAL_ORDER)
 
 
-@dataclass(frozen=True, slots=True)
-class ToCell:
-    """For whichever live member of the cell routing picks."""
-
-    cell: CellName
-    message: Routed
-
-
-@dataclass(frozen=True, slots=True)
-class ToBroker:
-    """For this broker and no other."""
-
-    broker: BrokerName
-    message: Routed
-
-
-Outgoing = ToCell | ToBroker
+Outgoing = ToCell[Routed] | ToBroker[Routed]
 
 
 class Edge:
     """A filter edge: which events may pass to a downstream cell. This one lets all pass."""
 
-    def select(self, cell: CellName, events: Sequence[bytes]) -> list[int]:
-        """The indices of the events that pass, ascending."""
+    def select(
+        self, pubend: PubendName, cell: CellName, digest: int, events: Sequence[bytes]
+    ) -> list[int]:
+        """The indices of the events that pass, ascending. `digest` is that of their message."""
         return list(range(len(events)))

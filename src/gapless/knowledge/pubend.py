@@ -246,14 +246,18 @@ class Pubend:
 
     # --- silence --------------------------------------------------------------------------------
 
+    def speak(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
+        """Say at once what is settled: it carries news besides. What is being written soon will."""
+        return self._promise_silence(now)
+
     def _promise_silence(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
-        """Settle the ticks up to the clock, or as far as was asked for, as silence."""
+        """Settle the ticks up to the clock, or as far as was asked for, as silence: one tick at
+        least, though the clock be behind, so that whoever waits for a sign of life gets one."""
         if self.writing or self.waiting:
             return [], []
         skew_end = min(now + self.timing.clock_skew_max, INSTANT_MAX) << PUBEND_BITS
-        end = max(min(now, INSTANT_MAX) << PUBEND_BITS, min(self._wanted_end, skew_end))
-        if end <= self.end:
-            return [], []
+        clock_end = min(now, INSTANT_MAX) << PUBEND_BITS
+        end = max(clock_end, min(self._wanted_end, skew_end), self.end + 1)
         if end > self.promise:
             if self._promising:
                 return [], []

@@ -4,7 +4,10 @@ Theory of operation
     What comes from upstream joins a bounded cache, and what is new goes on to each cell below
     through that cell's filter edge. An event that does not pass is silence for that cell.
     Silence is lazy: it waits to travel with the next event, unless the cell has a hole there or
-    has asked for it, or `silence_flush` has passed; within the same broker it never waits.
+    has asked for it, or `silence_flush` has passed; within the same broker it never waits. Every
+    message has a digest, which says against which subscriptions its ticks were matched; a higher
+    one is news and does not wait either. One message never joins ticks of different digests. What
+    is sent again has the highest: to be matched against more is always right.
     A nack is answered from the cache as far as that reaches, and where the asking cell is known
     to need nothing, with just that: final. The rest is asked for upstream, once for all who
     want it: while the question is out, more nacks for the same ticks are held back, until it is
@@ -32,10 +35,11 @@ from typing import TYPE_CHECKING
 from gapless.core.broker_messages import Ack, AckExpected, Knowledge, Nack
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, Instant
+from gapless.core.outgoing import ToBroker, ToCell
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import PUBEND_BITS, Span
 from gapless.knowledge.batch import cut
-from gapless.knowledge.outgoing import LOCAL, Edge, Outgoing, ToBroker, ToCell
+from gapless.knowledge.outgoing import LOCAL, Edge, Outgoing
 from gapless.knowledge.stream import KnowledgeStream
 
 if TYPE_CHECKING:
@@ -52,6 +56,8 @@ class Outlet:
     told: SpanSet = field(default_factory=SpanSet)  # sent to it, and it may have it
     quiet: SpanSet = field(default_factory=SpanSet)  # silence for it, not yet sent
     settled: int = -1  # it needs nothing below: delivered, or silence; -1: not heard yet
+    digest: int = 0  # the highest that it was sent
+    quiet_digest: int = 0  # that of everything in `quiet`
 
     def settle(self, delivered: int) -> None:
         """Move on past what was delivered and past silence that it need not be told."""
@@ -85,6 +91,7 @@ class Relay:
         self.asking: dict[str, tuple[CellName | None, SpanSet]] = {}
         self.acked = -1  # told or to be told upstream; -1: nothing yet
         self.nacks_sent = 0
+        self.digest = 0  # the highest that came
         self._asked: deque[tuple[Instant, Span]] = deque()  # questions out, by when to forget
         self._ack_due: Instant | None = None
         self._flush_due: Instant | None = None
@@ -98,6 +105,7 @@ class Relay:
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Outgoing]:
         """Join what upstream says, and pass on what is new."""
         start = max(knowledge.span.start, knowledge.final_below, knowledge.lost_below)
+        self.digest = max(self.digest, knowledge.digest)
         if start >= knowledge.span.end:
             return self._pass_on_settled(knowledge)
         span = Span(start, knowledge.span.end)
@@ -106,7 +114,7 @@ class Relay:
         if not knowledge.requested:
             for cell in self.outlets:
                 for run in fresh:
-                    out += self._offer(cell, run, now)
+                    out += self._offer(cell, run, knowledge.digest, now)
         self._acknowledge(now)
         self.stream.keep_newest(self.timing.cache_events_max, self.timing.cache_bytes_max)
         return out
@@ -145,7 +153,12 @@ class Relay:
                 low = bisect_left(knowledge.ticks, part.start)
                 high = bisect_left(knowledge.ticks, part.end)
                 ticks, events = knowledge.ticks[low:high], knowledge.events.events[low:high]
-                out += self._answer(asker, cell, part, ticks, events, more=knowledge.more)
+                # What was asked for before it was there is news, under its own digest.
+                again = knowledge.requested or cell is None
+                digest, more = self.digest if again else knowledge.digest, knowledge.more
+                out += self._answer(
+                    asker, cell, part, ticks, events, digest, more=more, requested=again
+                )
             wanted.remove(span)
             self._limit(wanted)
         self.asking = {asker: entry for asker, entry in self.asking.items() if entry[1]}
@@ -158,16 +171,18 @@ class Relay:
         span: Span,
         ticks: Sequence[int],
         events: Sequence[bytes],
+        digest: int,
         *,
         more: bool = False,
+        requested: bool = True,
     ) -> list[Outgoing]:
         """Everything known about `span`, for one that asked."""
         if cell is not None:
             outlet = self.outlets[cell]
             outlet.quiet.remove(span)
             outlet.told.add(span)
-        ticks, events = self._passing(cell, ticks, events)
-        messages = self._messages(span, ticks, events, requested=True, more=more)
+        ticks, events = self._passing(cell, digest, ticks, events)
+        messages = self._messages(span, ticks, events, digest, requested=requested, more=more)
         return [self._to_asker(asker, message) for message in messages]
 
     def _to_asker(self, asker: str, message: Knowledge) -> Outgoing:
@@ -175,20 +190,24 @@ class Relay:
             return ToCell(CellName(asker), message)
         return ToBroker(BrokerName(asker), message)
 
-    def _offer(self, cell: CellName, run: Span, now: Instant) -> list[Outgoing]:
+    def _offer(self, cell: CellName, run: Span, digest: int, now: Instant) -> list[Outgoing]:
         """Tell a cell below what has become known; silence alone may wait."""
         outlet = self.outlets[cell]
         out: list[Outgoing] = []
         for span in list(outlet.told.missing(run)):
-            ticks, events = self._passing(cell, *self.stream.events_in(span))
+            if outlet.quiet_digest != digest:
+                out += self._flush(cell)
+                outlet.quiet_digest = digest
+            ticks, events = self._passing(cell, digest, *self.stream.events_in(span))
             hole = bool(outlet.told) and span.start < outlet.told.end
-            if ticks or hole or cell in LOCAL:
+            if ticks or hole or digest > outlet.digest or cell in LOCAL:
                 outlet.quiet.add(span)
                 whole = outlet.quiet.run_at(span.start)
                 assert whole is not None
                 outlet.quiet.remove(whole)
                 outlet.told.add(whole)
-                messages = self._messages(whole, ticks, events, requested=False)
+                outlet.digest = max(outlet.digest, digest)
+                messages = self._messages(whole, ticks, events, digest, requested=False)
                 out += [ToCell(cell, message) for message in messages]
             else:
                 outlet.quiet.add(span)
@@ -197,12 +216,12 @@ class Relay:
         return out
 
     def _passing(
-        self, cell: CellName | None, ticks: Sequence[int], events: Sequence[bytes]
+        self, cell: CellName | None, digest: int, ticks: Sequence[int], events: Sequence[bytes]
     ) -> tuple[Sequence[int], Sequence[bytes]]:
         """The events that pass the edge to `cell`; all of them for a sibling."""
         if cell is None or cell in LOCAL or not ticks:
             return ticks, events
-        chosen = self.edge.select(cell, events)
+        chosen = self.edge.select(self.pubend, cell, digest, events)
         if len(chosen) == len(ticks):
             return ticks, events
         return [ticks[i] for i in chosen], [events[i] for i in chosen]
@@ -212,6 +231,7 @@ class Relay:
         span: Span,
         ticks: Sequence[int],
         events: Sequence[bytes],
+        digest: int,
         *,
         requested: bool,
         more: bool = False,
@@ -229,19 +249,19 @@ class Relay:
                     EventBatch.join(events[low:high]),
                     requested=requested,
                     more=more and high >= len(ticks),
+                    digest=digest,
                 )
             )
             start = end
         return messages
 
-    def _flush(self) -> list[Outgoing]:
-        out: list[Outgoing] = []
-        for cell, outlet in self.outlets.items():
-            for span in list(outlet.quiet):
-                outlet.told.add(span)
-                out.append(ToCell(cell, Knowledge(self.pubend, span)))
-            outlet.quiet.clear()
-        return out
+    def _flush(self, cell: CellName) -> list[Outgoing]:
+        """Tell a cell the silence that has waited."""
+        outlet = self.outlets[cell]
+        spans, digest = list(outlet.quiet), outlet.quiet_digest
+        outlet.quiet.clear()
+        outlet.told.update(spans)
+        return [ToCell(cell, Knowledge(self.pubend, span, digest=digest)) for span in spans]
 
     # --- upstream: curiosity and acknowledgements -----------------------------------------------
 
@@ -265,7 +285,8 @@ class Relay:
             runs = list(self.stream.known.within(rest))
             for known in runs:
                 last = more and known is runs[-1]
-                out += self._answer(asker, cell, known, *self.stream.events_in(known), more=last)
+                found = self.stream.events_in(known)
+                out += self._answer(asker, cell, known, *found, self.digest, more=last)
             unknown.update(self.stream.known.missing(rest))
             if more:
                 break
@@ -355,7 +376,7 @@ class Relay:
         out: list[Outgoing] = []
         if self._flush_due is not None and now >= self._flush_due:
             self._flush_due = None
-            out += self._flush()
+            out += [each for cell in self.outlets for each in self._flush(cell)]
         if self._ack_due is not None and now >= self._ack_due:
             out += self._ack_upstream()
         return out

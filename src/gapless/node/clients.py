@@ -2,8 +2,8 @@
 
 A publication goes to the one pubend that its publisher is bound to: among those of the topic that
 are hosted here, picked by the publisher's name (or the connection's), so that order is kept.
-A subscription waits until the broker knows where all pubends of the topic stand; then it is told
-where it starts, and from there it misses nothing.
+A subscription waits until the broker knows where all pubends of the topic stand, and from which
+tick of each on everything it wants gets here; then it is told where it starts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gapless.core.events import EventBatch
-    from gapless.core.identity import ClientName, Instant
+    from gapless.core.identity import ClientName, Instant, PubendName, TopicName
     from gapless.node.config import Config
+    from gapless.node.interests import Interests
     from gapless.node.network import Network
     from gapless.node.streams import Streams
     from gapless.node.subscribers import Subscribers
@@ -36,12 +37,14 @@ class Clients:
         config: Config,
         streams: Streams,
         subscribers: Subscribers,
+        interests: Interests,
         check_events: Callable[[EventBatch], object],
     ) -> None:
         self.network = network
         self.config = config
         self.streams = streams
         self.subscribers = subscribers
+        self.interests = interests
         self.check_events = check_events
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
 
@@ -82,51 +85,99 @@ class Clients:
         except FilterError as error:
             return refuse(client, message, error.problem, f"{error.remedy}\n{error.caret()}")
         self.waiting[key] = (message, condition)
+        self.interests.subscribe(message.topic, key, condition, now)
         return []
 
     def settle(self, now: Instant) -> list[Effect]:
-        """Start the subscriptions whose topic has become known; drop merges no one wants."""
-        effects: list[Effect] = []
-        for (client, number), (message, condition) in list(self.waiting.items()):
-            if self.streams.is_started(message.topic):
-                del self.waiting[client, number]
-                effects += self._begin(client, message, condition, now)
+        """At the end of each step: pass on what was asked for, start what can start, and drop
+        what no one wants any more."""
+        for topic, key in self.subscribers.dropped:
+            self.interests.unsubscribe(topic, key, now)
+        self.subscribers.dropped.clear()
+        effects = self.interests.update(now)
+        if self.waiting:
+            effects += self._begin_those_that_can(now)
         for topic in list(self.streams.merges):
             if not self.subscribers.wants(topic, "total"):
                 self.streams.stop_merge(topic)
         return effects
 
+    def _begin_those_that_can(self, now: Instant) -> list[Effect]:
+        effects: list[Effect] = []
+        topics = {message.topic for message, _ in self.waiting.values()}
+        ready = {topic for topic in topics if self._has_news(topic)}
+        for key, (message, condition) in list(self.waiting.items()) if ready else ():
+            if message.topic in ready:
+                start = self._start_of(message.topic, key)
+                if start is not None:
+                    del self.waiting[key]
+                    effects += self._begin(key[0], message, condition, start, now)
+        return effects
+
+    def _has_news(self, topic: TopicName) -> bool:
+        if not self.streams.is_started(topic):
+            return False
+        interest = self.interests.by_topic.get(topic)
+        if interest is None:
+            return True
+        news, interest.has_news = interest.has_news, False
+        return news or interest.leaf is None
+
+    def _start_of(
+        self, topic: TopicName, key: tuple[ClientName, int]
+    ) -> dict[PubendName, int] | None:
+        interest = self.interests.by_topic.get(topic)
+        if interest is None:
+            return dict.fromkeys((each.name for each in self.network.topic[topic].pubends), 0)
+        return interest.start_of(key)
+
     def _begin(
-        self, client: ClientName, message: Subscribe, condition: Filter, now: Instant
+        self,
+        client: ClientName,
+        message: Subscribe,
+        condition: Filter,
+        first: dict[PubendName, int],
+        now: Instant,
     ) -> list[Effect]:
+        """Start a subscription, not before the ticks `first` and not before what is settled."""
         streams, topic = self.streams, message.topic
-        names = [each.name for each in self.network.topic[topic].pubends]
         more: list[Effect] = []
-        self.subscribers.add(client, message.subscription, topic, message.order, condition)
+        young: dict[PubendName | None, int] = {}
         if message.order == "publisher":
-            start = {str(name): streams.subends[name].taken for name in names}
+            start = {name: max(streams.subends[name].taken, tick) for name, tick in first.items()}
+            young.update((n, t) for n, t in start.items() if t > streams.subends[n].taken)
         else:
             if topic in streams.merges:
                 position = streams.merges[topic].position
             else:
                 position, more = streams.start_merge(topic, now)
-            start = dict.fromkeys(map(str, names), position)
-        return [Send(client, Subscribed(message.request, message.subscription, start)), *more]
+            latest = max(position, *first.values())
+            start = dict.fromkeys(first, latest)
+            if latest > position:
+                young[None] = latest
+        if young and topic in self.interests.by_topic:
+            self.interests.by_topic[topic].started_ahead += 1
+        number = message.subscription
+        self.subscribers.add(client, number, topic, message.order, condition, young)
+        told = {str(name): tick for name, tick in start.items()}
+        return [Send(client, Subscribed(message.request, number, told)), *more]
 
-    def unsubscribe(self, client: ClientName, number: int) -> list[Effect]:
+    def unsubscribe(self, client: ClientName, number: int, now: Instant) -> list[Effect]:
         """End a subscription; ending one that is not there is fine, and says so too."""
-        self.waiting.pop((client, number), None)
+        self._give_up((client, number), now)
         self.subscribers.remove(client, number)
         return [Send(client, Ended(number))]
 
-    def disconnect(self, client: ClientName) -> list[Effect]:
+    def _give_up(self, key: tuple[ClientName, int], now: Instant) -> None:
+        """Forget one that waits for its start."""
+        if key in self.waiting:
+            message, _ = self.waiting.pop(key)
+            self.interests.unsubscribe(message.topic, key, now)
+
+    def disconnect(self, client: ClientName, now: Instant) -> None:
         for key in [key for key in self.waiting if key[0] == client]:
-            del self.waiting[key]
+            self._give_up(key, now)
         self.subscribers.disconnect(client)
-        for topic in list(self.streams.merges):
-            if not self.subscribers.wants(topic, "total"):
-                self.streams.stop_merge(topic)
-        return []
 
 
 def refuse(

@@ -121,13 +121,40 @@ class Config:
     subscriptions_max: int = 100_000
     """Subscriptions at one broker; beyond it a new one is refused."""
 
+    propagates: bool = True
+    """Whether subscriptions are told to the brokers on the way, which then let pass only what
+    someone behind them wants. All brokers of a network must agree."""
+
+    change_gather: int = 10 * MILLISECOND
+    """A broker tells changes of its subscriptions at once, but no more often than this."""
+
+    change_wait: int = 2 * SECOND
+    """How long it waits at first for a change to come back in the vectors of messages; it learns
+    how long that takes, and sends everything again where it takes longer."""
+
+    change_wait_shortest: int = 200 * MILLISECOND
+    change_wait_longest: int = 60 * SECOND
+
+    lag_patience: int = 50 * MILLISECOND
+    """How long a broker that misses subscriptions waits for what may be on its way."""
+
+    lag_repeat: int = 500 * MILLISECOND
+    """How often it asks again for what it misses."""
+
+    changes_pending_max: int = 64
+    """Changes of subscriptions that wait for what they build on; beyond it the oldest goes, and
+    all of it is asked for."""
+
+    virtual_time_step: int = 1_000
+    """How far ahead the clock of changes is persisted, so that not each needs a write."""
+
     nack_spans_max: int = 100
     """Spans in one nack; the rest is asked for when these have come. More than that of one
     neighbour's questions are not remembered either: it asks again."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            if getattr(self, each.name) <= 0:
+            if each.type != "bool" and getattr(self, each.name) <= 0:
                 raise UsageError(f"{each.name} must be above zero")
         if self.nack_forget >= self.nack_repeat:
             raise UsageError("nack_forget must be less than nack_repeat")

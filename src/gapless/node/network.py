@@ -173,7 +173,7 @@ class Network:
         return tuple(
             other
             for other in self._neighbours[cell]
-            if other != above and self._subscribed[cell, other]
+            if other != above and self.leaves_beyond[cell, other]
         )
 
     @cached_property
@@ -194,18 +194,19 @@ class Network:
         return self._hops[here, target]
 
     @cached_property
-    def _subscribed(self) -> dict[tuple[CellName, CellName], bool]:
-        """For each link, by direction: does any cell beyond it host subscribers?"""
-        answer: dict[tuple[CellName, CellName], bool] = {}
+    def leaves_beyond(self) -> dict[tuple[CellName, CellName], tuple[BrokerName, ...]]:
+        """For each link, by direction: the brokers beyond it that host subscribers."""
+        answer: dict[tuple[CellName, CellName], tuple[BrokerName, ...]] = {}
         for here in self._neighbours:
             for other in self._neighbours[here]:
-                beyond, rest, found = {here}, [other], False
-                while rest and not found:
+                beyond, rest, found = {here}, [other], list[BrokerName]()
+                while rest:
                     cell = rest.pop()
                     beyond.add(cell)
-                    found = self.cell[cell].subscribers
+                    if self.cell[cell].subscribers:
+                        found += self.members(cell)
                     rest += [more for more in self._neighbours[cell] if more not in beyond]
-                answer[here, other] = found
+                answer[here, other] = tuple(sorted(found))
         return answer
 
 

@@ -19,28 +19,35 @@ from typing import TYPE_CHECKING
 from gapless.core.broker_messages import (
     Ack,
     AckExpected,
+    DigestNack,
     Knowledge,
     Nack,
+    Propagated,
     Sideways,
     StartQuery,
     StartReply,
+    SubscriptionChange,
+    SubscriptionNack,
+    SubscriptionState,
 )
 from gapless.core.client_messages import Consumed, Publish, Subscribe, Unsubscribe
 from gapless.core.errors import ProtocolError
-from gapless.core.identity import BrokerName, ClientName, Instant
+from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.messages import Ping, Pong
-from gapless.knowledge.outgoing import SOURCE, Edge
+from gapless.knowledge.outgoing import SOURCE
 from gapless.knowledge.pubend import Persisted
 from gapless.node.clients import Clients
 from gapless.node.config import Config
-from gapless.node.edge import FilterEdge
+from gapless.node.interests import Interests
 from gapless.node.parts import Parts
 from gapless.node.routing import Routing
 from gapless.node.statistics import statistics
 from gapless.node.streams import Streams
+from gapless.propagation.leaf import ClockPersisted
+from gapless.propagation.stamp import StampPersisted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from gapless.core.broker_messages import Routed
     from gapless.core.effects import Effect
@@ -48,7 +55,6 @@ if TYPE_CHECKING:
     from gapless.core.identity import CellName, PeerName, PubendName
     from gapless.core.messages import Message
     from gapless.core.store import Store
-    from gapless.filters.filter import Filter
     from gapless.knowledge.relay import Relay
     from gapless.node.network import Network
 
@@ -66,7 +72,6 @@ class Node:
         attributes_of: Callable[[EventBatch], list[Attributes]],
         check_events: Callable[[EventBatch], object] | None = None,
         config: Config | None = None,
-        filters: Mapping[CellName, Sequence[Filter]] | None = None,
         parts: Parts | None = None,
         shadow: bool = False,
     ) -> None:
@@ -78,8 +83,10 @@ class Node:
         self._ahead = 0  # how far our time is ahead of it: the sum of its jumps back
         self._due: Instant | None = None  # the earliest deadline of all, on our time
         self._is_due_known = False
-        edge = FilterEdge(filters, attributes_of) if filters else Edge()
         self.routing = Routing(name, network, self.config, now)
+        self.interests = Interests(
+            name, network, store, self.config, self.routing, parts, now, attributes_of
+        )
         self.subscribers = parts.subscribers(self.config, attributes_of)
         self.streams = Streams(
             name,
@@ -88,32 +95,37 @@ class Node:
             store,
             self.routing,
             self.subscribers,
-            edge,
+            self.interests,
             parts,
             now,
             shadow=shadow,
         )
         check_events = check_events or attributes_of
-        self.clients = Clients(network, self.config, self.streams, self.subscribers, check_events)
+        self.clients = Clients(
+            network, self.config, self.streams, self.subscribers, self.interests, check_events
+        )
 
     # --- what the driver calls ------------------------------------------------------------------
 
     def start(self, now: Instant) -> list[Effect]:
         """Call once, first."""
-        return self.fire(now)
+        instant = self._time(now)
+        begun = [each.begin(instant) for each in self.interests.by_topic.values()]
+        return [effect for some in begun for effect in some] + self.fire(now)
 
     @property
     def deadline(self) -> Instant | None:
         """When to call `fire`, on the driver's clock."""
         if not self._is_due_known:
-            some = [self.routing.deadline, self.streams.deadline]
+            some = [self.routing.deadline, self.streams.deadline, self.interests.deadline]
             self._due = min((each for each in some if each is not None), default=None)
             self._is_due_known = True
         return None if self._due is None else Instant(self._due - self._ahead)
 
     def fire(self, now: Instant) -> list[Effect]:
         instant = self._time(now)
-        effects = self.routing.fire(instant) + self.streams.fire(instant)
+        effects = self.routing.fire(instant) + self.interests.fire(instant)
+        effects += self.streams.fire(instant)
         return effects + self.clients.settle(instant)
 
     def link_up(self, peer: PeerName, now: Instant) -> list[Effect]:
@@ -128,8 +140,10 @@ class Node:
         instant = self._time(now)
         if peer in self.network.cell_of:
             self.routing.lose(peer, instant)
+            self.interests.forget_peer(BrokerName(peer))
             return []
-        return self.clients.disconnect(ClientName(peer))
+        self.clients.disconnect(ClientName(peer), instant)
+        return self.clients.settle(instant)
 
     def receive(self, sender: PeerName, message: Message, now: Instant) -> list[Effect]:
         """Take a message in. `ProtocolError`: drop the sender's link; nothing has changed."""
@@ -139,8 +153,7 @@ class Node:
             return []
         instant = self._time(now)
         if sender == self.name:
-            assert isinstance(message, Persisted)
-            return self.streams.persisted(message, instant) + self.clients.settle(instant)
+            return self._persisted(message, instant) + self.clients.settle(instant)
         if sender in self.network.cell_of:
             effects = self._from_broker(BrokerName(sender), message, instant)
         else:
@@ -148,6 +161,20 @@ class Node:
         return effects + self.clients.settle(instant)
 
     # --- each message has one place -------------------------------------------------------------
+
+    def _persisted(self, message: Message, now: Instant) -> list[Effect]:
+        """A write of ours has ended."""
+        match message:
+            case Persisted():
+                return self.streams.persisted(message, now)
+            case ClockPersisted(key=topic):
+                return self.interests.by_topic[TopicName(topic)].persisted(message, now)
+            case StampPersisted(source=source):
+                topic = TopicName(source.rpartition("@")[0])
+                effects = self.interests.by_topic[topic].persisted(message, now)
+                return effects + (self.streams.speak(topic, now) if message.ok else [])
+            case _:
+                raise AssertionError(f"{message} is nothing that we told ourselves")
 
     def _from_broker(self, sender: BrokerName, message: Message, now: Instant) -> list[Effect]:
         if sender not in self.routing.peers:
@@ -160,10 +187,25 @@ class Node:
                 return []
             case Sideways(cell=cell, message=inner):
                 return self._pass_on(sender, cell, inner, now)
+            case SubscriptionChange() | SubscriptionState() | SubscriptionNack():
+                return self._propagated(sender, message, now)
+            case DigestNack(pubend=pubend):
+                if pubend not in self.network.pubends:
+                    raise ProtocolError(f"no pubend is called {pubend!r}")
+                interest = self.interests.by_topic.get(self.network.pubends[pubend].topic)
+                if interest is not None:
+                    interest.vectors.receive_digest_nack(sender, message)
+                return []
             case Knowledge() | Nack() | Ack() | AckExpected() | StartQuery() | StartReply():
                 return self._routed(sender, message, now)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not for brokers")
+
+    def _propagated(self, sender: BrokerName, message: Propagated, now: Instant) -> list[Effect]:
+        interest = self.interests.by_topic.get(message.topic)
+        if interest is None:
+            raise ProtocolError(f"subscriptions of topic {message.topic!r} are not propagated")
+        return interest.receive(sender, message, now)
 
     def _routed(self, sender: BrokerName, message: Routed, now: Instant) -> list[Effect]:
         relay = self.streams.relays.get(message.pubend)
@@ -174,7 +216,7 @@ class Node:
         from_below = cell in relay.outlets or cell == self.streams.cell.name
         match message:
             case Knowledge() if from_above and relay.upstream != SOURCE:
-                return self.streams.carry(relay.receive_knowledge(message, now), now)
+                return self.streams.receive_knowledge(sender, message, now)
             case AckExpected(tick=tick) if from_above and relay.upstream != SOURCE:
                 return self.streams.carry(relay.receive_ack_expected(tick, now), now)
             case StartReply(cell=target) if (
@@ -214,12 +256,14 @@ class Node:
         return effects
 
     def _pass_on(
-        self, sender: BrokerName, cell: CellName, message: Routed, now: Instant
+        self, sender: BrokerName, cell: CellName, message: Routed | Propagated, now: Instant
     ) -> list[Effect]:
         if sender not in self.routing.siblings or cell not in self.network.neighbours(
             self.streams.cell.name
         ):
             raise ProtocolError(f"{sender!r} may not send {cell!r} anything by way of us")
+        if isinstance(message, Propagated):
+            return self.routing.send_first(cell, message, now, direct=True)
         return self.routing.send_direct(cell, message.pubend, message, now)
 
     def _from_client(self, sender: ClientName, message: Message, now: Instant) -> list[Effect]:
@@ -231,7 +275,7 @@ class Node:
             case Subscribe():
                 return self.clients.subscribe(sender, message, now)
             case Unsubscribe(subscription=number):
-                return self.clients.unsubscribe(sender, number)
+                return self.clients.unsubscribe(sender, number, now)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not for clients")
 
@@ -246,6 +290,7 @@ class Node:
 
     def check(self) -> None:
         self.streams.check()
+        self.interests.check()
         self.subscribers.check()
 
     def statistics(self) -> dict[str, object]:

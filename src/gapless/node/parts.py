@@ -9,6 +9,11 @@ from gapless.knowledge.pubend import Pubend
 from gapless.knowledge.relay import Relay
 from gapless.knowledge.subend import Subend
 from gapless.node.subscribers import Subscribers
+from gapless.propagation.branch import Branch
+from gapless.propagation.delivery import DeliveryStart
+from gapless.propagation.leaf import Leaf
+from gapless.propagation.stamp import Stamp
+from gapless.propagation.sufficiency import Sufficiency
 
 
 @dataclass(frozen=True)
@@ -20,3 +25,8 @@ class Parts:
     subend: type[Subend] = Subend
     merge: type[Merge] = Merge
     subscribers: type[Subscribers] = Subscribers
+    leaf: type[Leaf] = Leaf
+    branch: type[Branch] = Branch
+    sufficiency: type[Sufficiency] = Sufficiency
+    stamp: type[Stamp] = Stamp
+    starts: type[DeliveryStart] = DeliveryStart

@@ -24,7 +24,7 @@ from gapless.core.identity import BrokerName, Instant
 from gapless.core.messages import Ping, Pong
 
 if TYPE_CHECKING:
-    from gapless.core.broker_messages import Routed
+    from gapless.core.broker_messages import Propagated, Routed
     from gapless.core.identity import CellName, PeerName
     from gapless.node.config import Config
     from gapless.node.network import Network
@@ -111,6 +111,17 @@ class Routing:
         sibling = live[self.sideways % len(live)]
         return [Send(sibling, message if isinstance(message, Nack) else Sideways(cell, message))]
 
+    def send_first(
+        self, cell: CellName, message: Propagated, now: Instant, *, direct: bool = False
+    ) -> list[Effect]:
+        """Send to the first live member in the network's order, so that one of them serialises
+        the changes of a cell; or, unless `direct`, by way of a sibling."""
+        for member in self.network.members(cell):
+            if self.is_live(member, now):
+                return [Send(member, message)]
+        live = [sibling for sibling in self.siblings if self.is_live(sibling, now)]
+        return [Send(live[0], Sideways(cell, message))] if live and not direct else []
+
     def send_direct(self, cell: CellName, key: str, message: Routed, now: Instant) -> list[Effect]:
         """The same for a message that has come sideways: never sideways again."""
         member = self._pick(self.network.members(cell), key, now)
@@ -126,7 +137,7 @@ class Routing:
     def _ranked(self, members: tuple[BrokerName, ...], key: str) -> list[BrokerName]:
         return sorted(members, key=lambda member: (crc32(f"{key}|{member}".encode()), member))
 
-    def share(self, message: Routed) -> list[Effect]:
+    def share(self, message: Routed | Propagated) -> list[Effect]:
         """Tell the siblings a fact that any of them may need."""
         return [Send(sibling, message) for sibling in self.siblings]
 

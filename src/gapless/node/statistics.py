@@ -43,4 +43,5 @@ def statistics(routing: Routing, clients: Clients) -> dict[str, object]:
         "neighbour_changes": routing.changes,
         "merges": len(streams.merges),
         "pubends": pubends,
+        "topics": {name: each.statistics() for name, each in clients.interests.by_topic.items()},
     }

@@ -27,17 +27,11 @@ from gapless.core.broker_messages import (
 )
 from gapless.core.effects import Effect, Send
 from gapless.core.identity import Instant
-from gapless.knowledge.outgoing import (
-    PUBLISHER_ORDER,
-    SOURCE,
-    TOTAL_ORDER,
-    Edge,
-    Outgoing,
-    ToBroker,
-    ToCell,
-)
+from gapless.core.outgoing import ToBroker, ToCell
+from gapless.knowledge.outgoing import PUBLISHER_ORDER, SOURCE, TOTAL_ORDER, Outgoing
 
 if TYPE_CHECKING:
+    from gapless.core.broker_messages import Routed
     from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
     from gapless.core.store import Store
     from gapless.knowledge.merge import Merge
@@ -45,6 +39,7 @@ if TYPE_CHECKING:
     from gapless.knowledge.relay import Relay
     from gapless.knowledge.subend import Subend
     from gapless.node.config import Config
+    from gapless.node.interests import Interests
     from gapless.node.network import Network
     from gapless.node.parts import Parts
     from gapless.node.routing import Routing
@@ -65,7 +60,7 @@ class Streams:
         store: Store,
         routing: Routing,
         subscribers: Subscribers,
-        edge: Edge,
+        interests: Interests,
         parts: Parts,
         now: Instant,
         *,
@@ -76,8 +71,9 @@ class Streams:
         self.config = config
         self.routing = routing
         self.subscribers = subscribers
+        self.interests = interests
         self.parts = parts
-        self.shadow = shadow
+        self.shadow = shadow and not config.propagates
         self.cell = network.cell_of[name]
         self.relays: dict[PubendName, Relay] = {}
         self.pubends: dict[PubendName, Pubend] = {}
@@ -92,8 +88,11 @@ class Streams:
             if self.cell.subscribers:
                 below = (*below, PUBLISHER_ORDER)
                 self._starting[pubend.name] = 0
+            # A tick that was filtered once may pass another time, so that only what comes from
+            # the pubend itself can be held to the strict lattice.
+            strict = shadow and (upstream == SOURCE or not config.propagates)
             self.relays[pubend.name] = parts.relay(
-                pubend.name, name, self.cell.name, upstream, below, config, edge, shadow=shadow
+                pubend.name, name, self.cell.name, upstream, below, config, interests, shadow=strict
             )
             if upstream == SOURCE:
                 self.pubends[pubend.name] = parts.pubend(
@@ -104,7 +103,7 @@ class Streams:
 
     def carry(self, outgoing: list[Outgoing], now: Instant) -> list[Effect]:
         """Hand over what is for this broker's own machines, and route the rest."""
-        effects: list[Effect] = []
+        effects: list[Effect] = []  # to neighbours too; `dressed` at the end
         rest = deque(outgoing)
         carried = 0
         while rest:
@@ -124,7 +123,7 @@ class Streams:
             else:
                 key = item.message.pubend
                 effects += self.routing.send(item.cell, key, item.message, now)
-        return effects
+        return self.interests.dressed(effects)
 
     def _to_source(self, message: object, now: Instant) -> tuple[list[Effect], list[Outgoing]]:
         match message:
@@ -141,10 +140,20 @@ class Streams:
         return [
             out
             for each in knowledge
-            for out in self.relays[each.pubend].receive_knowledge(each, now)
+            for out in self.relays[each.pubend].receive_knowledge(self.interests.stamped(each), now)
         ]
 
-    def _to_subscribers(self, item: ToCell, now: Instant) -> tuple[list[Effect], list[Outgoing]]:
+    def receive_knowledge(
+        self, sender: BrokerName, knowledge: Knowledge, now: Instant
+    ) -> list[Effect]:
+        """From above, or from a sibling that we asked."""
+        knowledge, effects = self.interests.learn(sender, knowledge, now)
+        out = self.relays[knowledge.pubend].receive_knowledge(knowledge, now)
+        return effects + self.carry(out, now)
+
+    def _to_subscribers(
+        self, item: ToCell[Routed], now: Instant
+    ) -> tuple[list[Effect], list[Outgoing]]:
         """For the subend of a pubend, or for the merge of its topic."""
         message = item.message
         merging = item.cell == TOTAL_ORDER
@@ -164,7 +173,7 @@ class Streams:
         out = self._ask(item.cell, nacks, now)
         return self._deliver(topic, message.pubend, merging=merging, now=now), out
 
-    def _subend(self, item: ToCell) -> Subend:
+    def _subend(self, item: ToCell[Routed]) -> Subend:
         pubend = item.message.pubend
         if item.cell == PUBLISHER_ORDER:
             return self.subends[pubend]
@@ -257,6 +266,15 @@ class Streams:
     def persisted(self, message: Persisted, now: Instant) -> list[Effect]:
         effects, knowledge = self.pubends[message.pubend].persisted(message, now)
         return effects + self.carry(self._spread(knowledge, now), now)
+
+    def speak(self, topic: TopicName, now: Instant) -> list[Effect]:
+        """Messages of this topic have a new vector: say so, though nothing is due."""
+        effects: list[Effect] = []
+        for each in self.network.topic[topic].pubends:
+            if each.name in self.pubends:
+                more, knowledge = self.pubends[each.name].speak(now)
+                effects += more + self.carry(self._spread(knowledge, now), now)
+        return effects
 
     # --- time -------------------------------------------------------------------------------------
 

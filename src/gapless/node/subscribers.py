@@ -3,8 +3,8 @@
 Theory of operation
     A batch that has become settled is matched once against all subscriptions of its topic and
     order; each connection then gets one message with every event that any of its subscriptions
-    wants, each event once. A subscription counts from the position that the topic's streams have
-    when it is made: it gets everything that becomes settled after.
+    wants, each event once. A subscription counts from a tick of each stream on. Where that lies
+    ahead of what is settled, it is *young*: what comes before does not count for it yet.
     A client tells how much it has consumed. One that lets more than `client_queue_max` events
     pile up loses the subscriptions that would add to it, with an error, and slows nobody else.
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Deliveries, Ended, Lost
@@ -26,7 +27,7 @@ from gapless.filters.matcher import Matcher
 from gapless.knowledge.batch import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from gapless.core.client_messages import Order
     from gapless.core.events import Attributes
@@ -71,6 +72,8 @@ class Subscribers:
         self.attributes_of = attributes_of
         self.clients: dict[ClientName, Client] = {}
         self.matchers: dict[tuple[TopicName, Order], Matcher[Key]] = {}
+        self.young: dict[tuple[TopicName, PubendName | None], dict[Key, int]] = {}
+        self.dropped: list[tuple[TopicName, Key]] = []  # removed, and whoever cares to be told
         self.delivered = 0
         self.ended_slow = 0
         self._batch_longest = 0
@@ -88,11 +91,21 @@ class Subscribers:
             self._remove(place, (name, number))
 
     def add(
-        self, name: ClientName, number: int, topic: TopicName, order: Order, condition: Filter
+        self,
+        name: ClientName,
+        number: int,
+        topic: TopicName,
+        order: Order,
+        condition: Filter,
+        young: Mapping[PubendName | None, int] = MappingProxyType({}),
     ) -> None:
+        """`young`: streams of which something before the start is not settled yet, and the start;
+        None stands for all of them merged."""
         place = (topic, order)
         self.clients[name].subscriptions[number] = place
         self.matchers.setdefault(place, Matcher()).add((name, number), condition)
+        for pubend, start in young.items():
+            self.young.setdefault((topic, pubend), {})[name, number] = start
 
     def remove(self, name: ClientName, number: int) -> bool:
         place = self.clients[name].subscriptions.pop(number, None)
@@ -101,6 +114,10 @@ class Subscribers:
         return place is not None
 
     def _remove(self, place: tuple[TopicName, Order], key: Key) -> None:
+        self.dropped.append((place[0], key))
+        for (topic, _), starts in self.young.items():
+            if topic == place[0]:
+                starts.pop(key, None)
         self.matchers[place].remove(key)
         if not len(self.matchers[place]):
             del self.matchers[place]
@@ -119,12 +136,15 @@ class Subscribers:
         if matcher is None:
             return []
         effects = self._tell_lost(topic, pubend, settled)
+        young = self._grow_up(topic, pubend, through)
         if not settled.ticks:
             return effects
         batch = EventBatch.join(settled.events)
         self._batch_longest = max(self._batch_longest, len(batch))
         takers: dict[ClientName, dict[int, list[int]]] = {}
         for index, (name, number) in matcher.match_batch(self.attributes_of(batch)):
+            if young and settled.ticks[index] < young.get((name, number), 0):
+                continue
             takers.setdefault(name, {}).setdefault(index, []).append(number)
         for name, wanted in sorted(takers.items()):
             indices = sorted(wanted)
@@ -150,6 +170,14 @@ class Subscribers:
                 )
                 effects.append(Send(name, message))
         return effects
+
+    def _grow_up(self, topic: TopicName, pubend: PubendName | None, through: int) -> dict[Key, int]:
+        """Those that were young up to now; who starts below `through` is not from here on."""
+        young = self.young.get((topic, pubend))
+        if not young:
+            return {}
+        self.young[topic, pubend] = {key: tick for key, tick in young.items() if tick > through}
+        return young
 
     def _is_too_slow(self, client: Client, events: EventBatch) -> bool:
         """Would these be more than may pile up? One that has consumed everything never is."""

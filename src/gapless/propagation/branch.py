@@ -14,6 +14,7 @@ Theory of operation
     or that was overtaken (the change builds on less) asks the cell below for its whole state.
     The first on the way down that knows enough answers, at last the leaf. Two states that cannot
     be compared are united: that matches too much, never too little, and is told to nobody.
+    With `history_max`, a change that changes no root is not told either (`history`).
 
 Invariants (checked by `check`)
     I1  the graph counts each condition once for each child that has it
@@ -32,10 +33,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.broker_messages import SubscriptionChange, SubscriptionNack, SubscriptionState
 from gapless.core.errors import ProtocolError
+from gapless.core.outgoing import ToBroker, ToCell, ToSiblings
 from gapless.propagation.child import Child
 from gapless.propagation.condition import ConditionReader, show_conjunction
 from gapless.propagation.graph import ConjunctionGraph
-from gapless.propagation.outgoing import Outgoing, ToBroker, ToCell, ToSiblings
+from gapless.propagation.history import History
 from gapless.propagation.vector import agrees, is_at_least, join, restrict, without_zeros
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.core.identity import BrokerName, CellName, Instant
     from gapless.filters.normal import Conjunction
+    from gapless.propagation.graph import RootChange
+    from gapless.propagation.outgoing import Outgoing
     from gapless.propagation.timing import Timing
 
 
@@ -68,7 +72,9 @@ class Branch:
         timing: Timing,
         *,
         covering: bool = True,
+        history_max: int = 0,
     ) -> None:
+        """`history_max`: so many vectors of equal roots may go untold; 0: every change is told."""
         self.cell = cell
         self.upstream = upstream
         self.timing = timing
@@ -79,6 +85,8 @@ class Branch:
         self.leaves = frozenset(leaf for child in self.children.values() for leaf in child.leaves)
         self.vector: Vector = {}
         self.pending: list[Pending] = []
+        has_history = history_max and upstream is not None
+        self.history = History(self.leaves, history_max) if has_history else None
         self._asking: dict[BrokerName, Vector] = {}  # brokers above, by what they want
         self._owes_state = False  # something was not told while a child was not exact
         self._reader = ConditionReader()
@@ -96,6 +104,12 @@ class Branch:
         """Does, as far as we know, anybody behind this cell want the event?"""
         return self.children[cell].matches(attributes)
 
+    def raised(self, vector: Mapping[str, int]) -> Vector:
+        """The vector of a message or silence as it passes here: higher, if nothing that counts
+        only under the higher one could have been filtered away under this one."""
+        higher = self.history.raised(vector) if self.history is not None else None
+        return join(vector, higher or {})
+
     # --- from below -----------------------------------------------------------------------------
 
     def receive_change(
@@ -104,8 +118,7 @@ class Branch:
         child = self._child(change.cell, change.vector, change.constraint)
         if is_at_least(self.vector, change.vector):
             return []
-        added = list(map(self._reader.read, change.added))
-        removed = list(map(self._reader.read, change.removed))
+        added, removed = self._reader.read_all(change.added, change.removed)
         pending = Pending(change, added, removed, not from_sibling)
         out: list[Outgoing] = [] if from_sibling else [ToSiblings(change)]
         if not self.applies(change):
@@ -122,17 +135,48 @@ class Branch:
         child.change(pending.added, pending.removed)
         self.vector = join(self.vector, change.vector)
         roots = self.graph.take_change()
-        if not pending.is_ours or self.upstream is None:
+        only_added = not (roots.removed or change.removed)
+        passed = only_added and set(roots.added) == set(pending.added)
+        constraint = change.constraint if passed else None
+        return self._grown(roots, change.vector, old, constraint, is_ours=pending.is_ours)
+
+    def _grown(
+        self,
+        roots: RootChange,
+        vector: Vector,
+        old: Vector,
+        constraint: Vector | None = None,
+        *,
+        is_ours: bool,
+        is_step: bool = True,
+    ) -> list[Outgoing]:
+        """We came to know what is behind `vector`: tell the cell above, if that is on us. If it
+        was a step from one exact state to another, tell what it changed, else (later) all."""
+        constraint = constraint or restrict(old, self.leaves)
+        if self.history is not None:
+            if self._stays_below(roots, is_step):
+                return []
+            if self.history.told != restrict(old, self.leaves):
+                vector, constraint = without_zeros(self.vector), self.history.told
+            self.history.tell()  # be it by us or by a sibling
+        if not is_ours or self.upstream is None:
             return []
-        if not self.is_exact:
+        if not (self.is_exact and is_step):
             self._owes_state = True
             return []
         added = tuple(sorted(map(show_conjunction, roots.added)))
         removed = tuple(sorted(map(show_conjunction, roots.removed)))
-        passed = not (removed or change.removed) and set(added) == set(change.added)
-        constraint = change.constraint if passed else restrict(old, self.leaves)
-        ours = SubscriptionChange(self.cell, change.vector, constraint, added, removed)
+        ours = SubscriptionChange(self.cell, vector, constraint, added, removed)
         return [ToCell(self.upstream, ours)]
+
+    def _stays_below(self, roots: RootChange, is_step: bool) -> bool:
+        """Remember where we are. Is it nothing that the cell above must be told now?"""
+        assert self.history is not None
+        if not (self.is_exact and is_step):
+            self.history.forget(self.vector)
+            return False
+        self.history.advance(self.vector, same_roots=not roots)
+        return not roots and not self.history.must_tell
 
     def _wait_for(self, child: Child, pending: Pending, now: Instant) -> None:
         """Keep what may apply later; ask for the state behind it in any case."""
@@ -183,7 +227,7 @@ class Branch:
         known = restrict(self.vector, child.leaves)
         if is_at_least(known, state.vector) and not is_at_least(state.vector, known):
             return []  # older than what we have
-        conditions = list(map(self._reader.read, state.conditions))
+        [conditions] = self._reader.read_all(state.conditions)
         out: list[Outgoing] = [] if from_sibling else [ToSiblings(state)]
         is_news = not is_at_least(known, state.vector)
         old, before = self.vector, self.is_exact
@@ -193,28 +237,15 @@ class Branch:
             child.unite(conditions)
             child.want(join(known, state.vector), now)
         self.vector = join(self.vector, state.vector)
-        out += self._tell_difference(state.vector, old, is_news and before, from_sibling)
-        return out + self._advanced(now)
-
-    def _tell_difference(
-        self, vector: Vector, old: Vector, is_step: bool, from_sibling: bool
-    ) -> list[Outgoing]:
-        """After a state: what it changed if it was a step ahead, else (it was repeated from
-        below because something above did not come) everything."""
-        roots = self.graph.take_change()
-        if from_sibling or self.upstream is None:
-            return []
-        if not (self.is_exact and is_step):
-            self._owes_state = True
-            return []
-        ours = SubscriptionChange(
-            self.cell,
-            vector,
-            restrict(old, self.leaves),
-            tuple(sorted(map(show_conjunction, roots.added))),
-            tuple(sorted(map(show_conjunction, roots.removed))),
+        # One that is no news was repeated from below because something above did not come.
+        out += self._grown(
+            self.graph.take_change(),
+            state.vector,
+            old,
+            is_ours=not from_sibling,
+            is_step=is_news and before,
         )
-        return [ToCell(self.upstream, ours)]
+        return out + self._advanced(now)
 
     def _state(self) -> SubscriptionState:
         roots = tuple(sorted(map(show_conjunction, self.graph.roots())))
@@ -256,6 +287,8 @@ class Branch:
 
     def check(self) -> None:
         self.graph.check()
+        if self.history is not None:
+            self.history.check()
         for child in self.children.values():
             child.check(self.vector)
             assert all(one in self.graph for one in child.conditions), "I1"

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import SubscriptionNack
 from gapless.core.identity import Instant
+from gapless.core.outgoing import ToCell
 from gapless.filters.matcher import Matcher
 from gapless.propagation.condition import show_conjunction
 from gapless.propagation.graph import Nearby
-from gapless.propagation.outgoing import Outgoing, ToCell
 from gapless.propagation.vector import is_at_least, join, restrict, without_zeros
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import CellName
     from gapless.filters.normal import Conjunction
     from gapless.propagation.graph import ConjunctionGraph
+    from gapless.propagation.outgoing import Outgoing
     from gapless.propagation.timing import Timing
 
 

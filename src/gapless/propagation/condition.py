@@ -34,7 +34,15 @@ from gapless.filters.normal import Conjunction
 from gapless.filters.show import show, show_name, show_value
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from gapless.filters.constraint import Constraint, Number, Pattern
+
+CONDITIONS_MAX = 1_000_000
+"""In one message. Each is at most as long as any condition (`FILTER_BYTES_MAX`), and all together
+as a frame; a message beyond it is refused whole."""
+
+SHOWN_MAX = 200
 
 ESCAPE = "!"
 EVERYTHING = "TRUE"
@@ -54,6 +62,15 @@ class ConditionReader:
         except ProtocolError:
             return ALL
 
+    def read_all(self, *lists: Collection[str]) -> list[list[Conjunction]]:
+        """Each of the lists of a message, read; ProtocolError if anything in them is wrong."""
+        count = sum(map(len, lists))
+        if count > CONDITIONS_MAX:
+            raise ProtocolError(
+                f"a neighbour propagates {count} conditions, more than {CONDITIONS_MAX}, at once"
+            )
+        return [list(map(self.read, texts)) for texts in lists]
+
     def read(self, text: str) -> Conjunction:
         """The conjunction that `text` writes; ProtocolError if it is not exactly one."""
         try:
@@ -61,7 +78,8 @@ class ConditionReader:
         except FilterError as error:
             raise ProtocolError(f"a neighbour propagates what is no condition: {error}") from error
         if len(conjunctions) != 1:
-            raise ProtocolError(f"{text!r} is {len(conjunctions)} conjunctions and not one")
+            shown = f"{text[:SHOWN_MAX]}…" if len(text) > SHOWN_MAX else text
+            raise ProtocolError(f"{shown!r} is {len(conjunctions)} conjunctions and not one")
         return conjunctions[0]
 
 

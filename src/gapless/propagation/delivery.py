@@ -1,24 +1,26 @@
-"""Delivery start: from which message on a new subscription gets everything it wants.
+"""Delivery start: from which tick of a stream on a new subscription gets everything it wants.
 
 Theory of operation
     A message whose vector has this leaf at or beyond a subscription's virtual start time was
-    matched against it everywhere; and so is every later one of its source, because vectors do
-    not go back. So delivery starts there, for each source by itself. Before it, what matches may
+    matched against it everywhere; and so is every later tick of its stream, because vectors do
+    not go back. So delivery starts there, for each stream by itself. Before it, what matches may
     be delivered to others and still not to this one: the next might have been filtered away.
-    The leaf keeps, for each source, since which digest its own element has had which value. A
-    message with a digest that it does not know starts nothing.
+    The leaf keeps, for each source of vectors, since which digest its own element has had which
+    value, and for each stream, since which tick. A message with a digest that it does not know
+    starts nothing, nor does one that was sent again: its vector may be later than its ticks.
+    A subscription that is covered by what has long been known starts at once.
 
 Invariants (checked by `check`)
-    I1  digests and times of a source ascend together
-    I2  at most `STEPS_MAX` steps are kept for a source; what is older starts nothing
+    I1  digests, or ticks, ascend together with times
+    I2  at most `STEPS_MAX` steps are kept of each; what is older starts later than it could
 
 Source: Middleware 2004, sec. 3.6.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from typing import TYPE_CHECKING
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,55 +33,69 @@ def may_start(message: Mapping[str, int], leaf: str, start: int) -> bool:
     return message.get(leaf, 0) >= start
 
 
+class Steps(NamedTuple):
+    """Since which place (a digest or a tick) our element has had which time."""
+
+    places: list[int]
+    times: list[int]
+
+    def add(self, place: int, time: int) -> bool:
+        """Note that the time holds from this place on; False if that is no news."""
+        if self.times and (time <= self.times[-1] or place <= self.places[-1]):
+            return False
+        self.places.append(place)
+        self.times.append(time)
+        del self.places[:-STEPS_MAX], self.times[:-STEPS_MAX]
+        return True
+
+
 class DeliveryStart:
-    """Which subscriptions of one leaf have started, for each source."""
+    """Where subscriptions of one leaf may start, in each stream."""
 
     def __init__(self, leaf: str) -> None:
         self.leaf = leaf
-        self._steps: dict[str, tuple[list[int], list[int]]] = {}  # digests, and times since them
+        self._digests: dict[str, Steps] = {}  # by source
         self._highest: dict[str, int] = {}
-        self._waiting: dict[str, dict[str, int]] = {}
+        self._ticks: dict[str, Steps] = {}  # by stream
 
-    def learn(self, source: str, digest: int, vector: Mapping[str, int]) -> None:
-        """This is the vector behind a digest, higher than those before."""
-        if digest <= self._highest.get(source, 0):
-            return
+    def learn(self, source: str, digest: int, vector: Mapping[str, int], since: int = 0) -> bool:
+        """This is the vector behind a digest, higher than those before. Had vectors gone back
+        before `since` (`Known.since`), so that what is known of older digests is void?"""
+        highest = self._highest.get(source, 0)
+        if digest <= highest:
+            return False
+        is_new_life = 0 < highest < since
+        if is_new_life:
+            del self._digests[source]
         self._highest[source] = digest
-        digests, times = self._steps.setdefault(source, ([], []))
-        time = vector.get(self.leaf, 0)
-        if not times or time > times[-1]:
-            digests.append(digest)
-            times.append(time)
-            del digests[:-STEPS_MAX], times[:-STEPS_MAX]
+        steps = self._digests.setdefault(source, Steps([], []))
+        steps.add(digest, vector.get(self.leaf, 0))
+        return is_new_life
 
     def time_of(self, source: str, digest: int) -> int | None:
         """Our element in the vector behind this digest; None if that is not known."""
         if digest > self._highest.get(source, 0):
             return None
-        digests, times = self._steps[source]
-        place = bisect_right(digests, digest)
-        return times[place - 1] if place else None
+        steps = self._digests[source]
+        place = bisect_right(steps.places, digest)
+        return steps.times[place - 1] if place else None
 
-    def add(self, source: str, subscription: str, start: int) -> None:
-        """It waits for its first message of this source."""
-        self._waiting.setdefault(source, {})[subscription] = start
+    def see(self, source: str, stream: str, tick: int, digest: int) -> bool:
+        """A message of this stream begins at `tick`, and no part of it was sent before. Is it
+        the first with our element that high, so that something may start?"""
+        time = self.time_of(source, digest)
+        if time is None:
+            return False
+        return self._ticks.setdefault(stream, Steps([], [])).add(tick, time)
 
-    def remove(self, source: str, subscription: str) -> None:
-        self._waiting.get(source, {}).pop(subscription, None)
-
-    def see(self, source: str, digest: int) -> list[str]:
-        """Those that start with this message, in the order in which they came."""
-        waiting = self._waiting.get(source)
-        time = self.time_of(source, digest) if waiting else None
-        if not waiting or time is None:
-            return []
-        started = [key for key, start in waiting.items() if start <= time]
-        for key in started:
-            del waiting[key]
-        return started
+    def start_of(self, stream: str, start: int) -> int | None:
+        """From which tick of the stream on a subscription of this start time gets everything."""
+        steps = self._ticks.get(stream)
+        place = bisect_left(steps.times, start) if steps else 0
+        return steps.places[place] if steps and place < len(steps.places) else None
 
     def check(self) -> None:
-        for digests, times in self._steps.values():
-            assert digests == sorted(set(digests)), "I1"
-            assert times == sorted(set(times)), "I1"
-            assert len(digests) <= STEPS_MAX, "I2"
+        for steps in (*self._digests.values(), *self._ticks.values()):
+            assert steps.places == sorted(set(steps.places)), "I1"
+            assert steps.times == sorted(set(steps.times)), "I1"
+            assert len(steps.places) <= STEPS_MAX, "I2"

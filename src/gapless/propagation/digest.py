@@ -6,14 +6,20 @@ Theory of operation
     Because vectors of a source only grow with their digests, a difference may be joined to any
     vector known since its base. A receiver that knows less than the base cannot use it, says so
     (`DigestNack`), and gets all with the next message.
+    Where vectors may go back (`goes_back`: stamps that persist nothing), they grow only within one
+    life of the stamp. Nobody is told where a life begins, so a digest is taken to be of the same
+    life as another only if differences lead from the one to the other: `Known.since` is the first
+    of those. Between digests of different lives no difference is announced.
 
 Invariants
-    I1  the highest digest of a source never goes back, nor does its vector
+    I1  the highest digest of a source never goes back, nor does its vector (if `goes_back`: nor
+        does it while `since` stays)
+    I2  all digests from `since` to the highest are of one life
 
 Cost: a message costs the same however many leaves there are; an announcement costs the elements
 that changed.
 
-Source: Middleware 2004, sec. 5.1. Deviation: differences.
+Source: Middleware 2004, sec. 3.7, 5.1. Deviation: differences.
 """
 
 from __future__ import annotations
@@ -35,10 +41,11 @@ class Announcement(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The highest digest of a source, and its vector."""
+    """The highest digest of a source, its vector, and since when vectors have only grown."""
 
     digest: int
     vector: Vector
+    since: int = 0
 
 
 class Announcer:
@@ -54,7 +61,7 @@ class Announcer:
         if before is not None and before.digest >= known.digest:
             return Announcement(None)
         told[source] = known
-        if before is None:
+        if before is None or before.digest < known.since:
             return Announcement(known.vector)
         return Announcement(difference(known.vector, before.vector), before.digest)
 
@@ -70,7 +77,8 @@ class Announcer:
 class Dictionary:
     """The receiving half: the highest digest of each source, with its vector."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, goes_back: bool = False) -> None:
+        self.goes_back = goes_back
         self.known: dict[str, Known] = {}
 
     def learn(self, source: str, digest: int, vector: Vector | None, base: int = 0) -> bool:
@@ -80,6 +88,8 @@ class Dictionary:
             return True
         if vector is None or (base and (known is None or known.digest < base)):
             return False
-        before = known.vector if known is not None else {}
-        self.known[source] = Known(digest, join(before, vector))
+        if known is None or (self.goes_back and not base):
+            self.known[source] = Known(digest, vector, digest if self.goes_back else 0)
+        else:
+            self.known[source] = Known(digest, join(known.vector, vector), known.since)
         return True

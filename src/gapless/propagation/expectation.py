@@ -58,7 +58,8 @@ class Expectation:
 
     def see(self, source: str, time: int, now: Instant) -> bool:
         """A message of this source has our element at `time`. Is a change overdue?"""
-        if source not in self._seen and time < self._settled:
+        is_late = source not in self._seen and time < self._settled
+        if is_late and not (self.waiting and self.waiting[0].time <= self._settled):
             late = Sent(self._settled, now, Instant(now + self.wait), is_repeated=True)
             self.waiting.insert(0, late)
         before = self._seen.get(source, 0)

@@ -29,10 +29,10 @@ from gapless.core.broker_messages import SubscriptionChange, SubscriptionState
 from gapless.core.effects import Persist, Put, Tell
 from gapless.core.identity import Instant
 from gapless.core.messages import Message
+from gapless.core.outgoing import ToBroker, ToCell
 from gapless.propagation.condition import ConditionReader, show_conjunction
 from gapless.propagation.expectation import Expectation
 from gapless.propagation.graph import ConjunctionGraph
-from gapless.propagation.outgoing import Action, Outgoing, ToBroker, ToCell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gapless.core.store import Store
     from gapless.filters.filter import Filter
     from gapless.filters.normal import Conjunction
+    from gapless.propagation.outgoing import Action, Outgoing
     from gapless.propagation.timing import Timing
 
 VIRTUAL_TIMES = "virtual-times"
@@ -49,7 +50,7 @@ VIRTUAL_TIMES = "virtual-times"
 class ClockPersisted(Message, frozen=True):
     """To the leaf itself: its clock may go up to `bound` (or, not `ok`, had no room)."""
 
-    leaf: str
+    key: str
     bound: int
     ok: bool = True
 
@@ -65,14 +66,20 @@ class Leaf:
         store: Store,
         timing: Timing,
         *,
+        key: str | None = None,
+        first: int = 1,
         covering: bool = True,
     ) -> None:
+        """`key` is what its bound is kept under; `first` where the clock begins without one."""
         self.name = name
+        self.key = key or name
         self.cell = cell
         self.upstream = upstream
         self.timing = timing
-        self.bound = int.from_bytes(store.get(VIRTUAL_TIMES, name) or b"", "little")
+        known = store.get(VIRTUAL_TIMES, self.key)
+        self.bound = int.from_bytes(known, "little") if known else first - 1
         self.clock = self.bound + 1
+        self._is_back = known is not None
         self.graph = ConjunctionGraph(covering=covering)
         self.starts: dict[str, int] = {}
         self.expectation = Expectation(timing)
@@ -88,10 +95,15 @@ class Leaf:
         for key, condition in sorted(survivors.items()):
             self._subscribe(key, condition)
         self.graph.take_change()
-        if self.bound or survivors:
+        if self._is_back or survivors:
             self.clock += 1
             self._announce([ToCell(cell, self._state()) for cell in self.upstream], now)
         return self._flush(now)
+
+    @property
+    def has_spoken(self) -> bool:
+        """Does anybody know of us?"""
+        return self.clock > self._first
 
     # --- subscriptions --------------------------------------------------------------------------
 
@@ -161,9 +173,9 @@ class Leaf:
             return ready
         self._writing = used + step
         value = self._writing.to_bytes(8, "little")
-        done = ClockPersisted(self.name, self._writing)
-        failed = ClockPersisted(self.name, self._writing, ok=False)
-        put = Put(VIRTUAL_TIMES, self.name, value)
+        done = ClockPersisted(self.key, self._writing)
+        failed = ClockPersisted(self.key, self._writing, ok=False)
+        put = Put(VIRTUAL_TIMES, self.key, value)
         return [*ready, Persist((put,), (Tell(done),), (Tell(failed),))]
 
     def persisted(self, message: ClockPersisted, now: Instant) -> list[Action]:

@@ -7,13 +7,18 @@ Theory of operation
     after a crash, while little is known, it stays in use. A digest is a number that stands for
     the vector; a higher digest of the same stamp stands for a vector at least as high.
     While one write is under way, growth gathers and goes into the next.
+    A stamp that is not `durable` persists nothing. After a crash its vector starts from what the
+    broker knows again, so it may go back; digests then begin beyond all that were used (`first`,
+    from a clock). Leaves find out what that filtered wrongly (`requirement`), and ask for it with
+    a minimum, which is advanced to like anything else that is known.
 
 Invariants (checked by `check`)
-    I1  neither the vector in use nor its digest ever goes back, crashes or not
+    I1  neither the vector in use nor its digest ever goes back, crashes or not (if not `durable`:
+        the vector does not while the stamp lives, the digest never)
     I2  what is in use is durable; or nothing was ever known, and both are at their beginning
 
-Source: Middleware 2004, sec. 3.5, 5.1. Deviations: the paper uses the broker's vector only once
-it is at least the highest one used; we use the join of the two, so that a leaf that stays away
+Source: Middleware 2004, sec. 3.5, 3.7, 5.1. Deviations: the paper uses the broker's vector only
+once it is at least the highest one used; we use the join of the two, so that a leaf that stays away
 after a crash of the publisher's broker keeps no other leaf's subscriptions from starting. The
 digest is persisted with the vector.
 """
@@ -24,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.effects import Persist, Put, Tell
 from gapless.core.messages import Message
+from gapless.propagation.digest import Known
 from gapless.propagation.vector import is_at_least, join
 
 if TYPE_CHECKING:
@@ -46,16 +52,34 @@ class StampPersisted(Message, frozen=True):
 class Stamp:
     """The message vector of one publishers' broker. Sans-IO: see the module docstring."""
 
-    def __init__(self, source: str, store: Store) -> None:
+    def __init__(self, source: str, store: Store, *, first: int = 1, durable: bool = True) -> None:
+        """`first` is where digests begin if none was ever persisted."""
         self.source = source
-        self.digest, self.vector = _decode(store.get(STAMPS, source) or b"")
+        self.durable = durable
+        known = store.get(STAMPS, source) if durable else None
+        self.digest, self.vector = (first, dict[str, int]()) if known is None else _decode(known)
+        self._first = first if known is None else 0
         self._known: Vector = dict(self.vector)
         self._writing: Vector | None = None
+        self.is_in_use = known is not None or not durable or first == 1
+
+    @property
+    def known(self) -> Known:
+        """What is in use, as the dictionaries of others will have it."""
+        return Known(self.digest, self.vector, 0 if self.durable else self._first)
+
+    def begin(self) -> list[Persist]:
+        """A first digest that is not always the same must be durable too before it is used."""
+        return [] if self.is_in_use or self._writing is not None else self._put(self.digest, {})
 
     def advance(self, known: Mapping[str, int]) -> list[Persist]:
         """This is what the broker knows now; it will be in use as soon as it is durable."""
         self._known = join(self._known, known)
-        return self._write()
+        if self.durable:
+            return self._write()
+        if not is_at_least(self.vector, self._known):
+            self.digest, self.vector = self.digest + 1, self._known
+        return []
 
     def persisted(self, message: StampPersisted) -> list[Persist]:
         """A write has ended. One without room is tried again with the next advance."""
@@ -63,13 +87,16 @@ class Stamp:
         assert written is not None
         if not message.ok:
             return []
-        self.digest, self.vector = message.digest, written
+        self.digest, self.vector, self.is_in_use = message.digest, written, True
         return self._write()
 
     def _write(self) -> list[Persist]:
         if self._writing is not None or is_at_least(self.vector, self._known):
             return []
-        self._writing, digest = self._known, self.digest + 1
+        return self._put(self.digest + 1, self._known)
+
+    def _put(self, digest: int, vector: Vector) -> list[Persist]:
+        self._writing = vector
         put = Put(STAMPS, self.source, _encode(digest, self._writing))
         done = Tell(StampPersisted(self.source, digest))
         failed = Tell(StampPersisted(self.source, digest, ok=False))
@@ -77,7 +104,7 @@ class Stamp:
 
     def check(self) -> None:
         assert is_at_least(self._known, self.vector), "I1"
-        assert self.digest > 1 or not self.vector, "I2"
+        assert self.digest > self._first or not self.vector, "I2"
 
 
 def _encode(digest: int, vector: Vector) -> bytes:
@@ -87,4 +114,4 @@ def _encode(digest: int, vector: Vector) -> bytes:
 def _decode(fact: bytes) -> tuple[int, Vector]:
     digest, *elements = fact.decode().split("\n")
     pairs = (element.split(" ", 1) for element in elements)
-    return int(digest or 1), {leaf: int(time) for time, leaf in pairs}
+    return int(digest), {leaf: int(time) for time, leaf in pairs}

@@ -6,12 +6,12 @@ Theory of operation
     Else it lets the message pass. The test costs a comparison of vectors, so its result is kept
     for the highest digest of each source. An older digest stands for a smaller vector: where the
     highest passes the test, so does it. A digest higher than any known has an unknown vector:
-    the message passes.
+    the message passes. So does, where vectors may go back, a digest from before `Known.since`.
 
 Invariants (checked by `check`)
     I1  a result that is kept is that of the test with the present vectors
 
-Source: Middleware 2004, sec. 3.5, 5.1.
+Source: Middleware 2004, sec. 3.5, 3.7, 5.1.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.propagation.digest import Dictionary
-from gapless.propagation.vector import is_at_least, restrict
+from gapless.propagation.vector import agrees, is_at_least, restrict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gapless.core.broker_messages import Vector
     from gapless.core.identity import CellName
+    from gapless.propagation.digest import Known
 
 
 class Reason(Enum):
@@ -52,6 +53,13 @@ def is_sufficient(
     return is_at_least(broker, restrict(message, leaves))
 
 
+def knows_exactly(
+    broker: Mapping[str, int], message: Mapping[str, int], leaves: Iterable[str]
+) -> bool:
+    """The test where empty changes stay below (`history`): these subscriptions and no others."""
+    return agrees(broker, restrict(message, leaves))
+
+
 def decide(sufficient: bool | None, matched: bool) -> Decision:
     """The decision for one message and one child; `sufficient` is None if that is unknown."""
     if matched:
@@ -64,8 +72,10 @@ def decide(sufficient: bool | None, matched: bool) -> Decision:
 class Sufficiency:
     """The kept results of one broker, by source and child."""
 
-    def __init__(self, leaves: Mapping[CellName, Iterable[str]]) -> None:
-        self.dictionary = Dictionary()
+    def __init__(
+        self, leaves: Mapping[CellName, Iterable[str]], *, goes_back: bool = False
+    ) -> None:
+        self.dictionary = Dictionary(goes_back=goes_back)
         self._leaves = {cell: frozenset(some) for cell, some in leaves.items()}
         self._vector: Vector = {}
         self._results: dict[str, dict[CellName, bool]] = {}
@@ -76,11 +86,20 @@ class Sufficiency:
         is_known = self.dictionary.learn(source, digest, vector, base)
         after = self.dictionary.known.get(source)
         if after is not None and after is not before:
-            self._results[source] = {
-                cell: is_sufficient(self._vector, after.vector, leaves)
-                for cell, leaves in self._leaves.items()
-            }
+            self._test_anew(source, after)
         return is_known
+
+    def adopt(self, source: str, known: Known) -> None:
+        """Take in the stamp of this very broker."""
+        if self.dictionary.known.get(source) != known:
+            self.dictionary.known[source] = known
+            self._test_anew(source, known)
+
+    def _test_anew(self, source: str, known: Known) -> None:
+        self._results[source] = {
+            cell: is_sufficient(self._vector, known.vector, leaves)
+            for cell, leaves in self._leaves.items()
+        }
 
     def advance(self, vector: Mapping[str, int]) -> None:
         """The broker's vector has grown: what was insufficient may no longer be."""
@@ -94,7 +113,7 @@ class Sufficiency:
     def test(self, source: str, digest: int, cell: CellName) -> bool | None:
         """The kept result for a message of this digest; None if its vector is unknown."""
         known = self.dictionary.known.get(source)
-        if known is None or not 0 < digest <= known.digest:
+        if known is None or not max(known.since, 1) <= digest <= known.digest:
             return None
         return self._results[source][cell]
 

@@ -213,7 +213,12 @@ class Subscriber:
         client = self._connection.name
         self._world.watch.record.subscribe(
             Subscription(
-                client=client, number=number, topic=topic, condition=condition, order=order
+                client=client,
+                number=number,
+                topic=topic,
+                condition=condition,
+                order=order,
+                broker=self.plan.broker,
             )
         )
         self._asked[number] = "start"

@@ -4,8 +4,8 @@ Theory of operation
     Each kind of fault is on or off by a coin, then has its own rate: runs with every fault at once
     find less than runs with a few. Timers are the defaults on a smaller scale, so that a run of a
     few virtual seconds sees many of them expire; limits are sometimes tiny, so that they are met.
-    With static filters the conditions behind every link are fixed before the run, and subscribers
-    choose from those.
+    Most runs propagate subscriptions; in the others brokers let everything pass, which the strict
+    lattice can then be held against.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from gapless.filters.filter import Filter
 from gapless.node.config import Config
 from gapless.sim.clients import MILLISECOND, PublisherPlan, SubscriberPlan
 from gapless.sim.links import LinkOptions
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import random
 
     from gapless.core.client_messages import Order
-    from gapless.core.identity import BrokerName, CellName
+    from gapless.core.identity import BrokerName
     from gapless.node.network import Network
 
 FAULTS = (
@@ -38,12 +37,14 @@ FAULTS = (
 )
 """Faults that come at some instant; what happens to single messages is in `LinkOptions`."""
 
-LONGEST = ("nack_repeat_longest", "ack_expected_longest")
+LONGEST = ("nack_repeat_longest", "ack_expected_longest", "change_wait_longest")
 TINY_LIMITS: dict[str, int] = {
     "cache_events_max": 5,
     "waiting_events_max": 5,
     "batch_events_max": 2,
     "nack_spans_max": 2,
+    "changes_pending_max": 2,
+    "virtual_time_step": 3,
     "receipts_max": 2,
     "publish_pending_max": 6,
     "client_queue_max": 8,
@@ -68,8 +69,6 @@ class Options:
     """By kind: how many a virtual second."""
     duration: int
     """Microseconds of the safety phase."""
-    is_static: bool
-    """Whether relays filter by fixed conditions; otherwise they let everything pass."""
     is_encoded: bool
     """Whether every message is encoded and decoded on its way."""
     conditions: dict[BrokerName, tuple[str, ...]]
@@ -99,23 +98,6 @@ class Options:
                 shown.append(f"{each.name} {value}")
         return shown
 
-    def filters_at(self, cell: CellName) -> dict[CellName, list[Filter]] | None:
-        """What a relay of this cell lets pass to each neighbour: what the cells beyond it want."""
-        if not self.is_static:
-            return None
-        wanted: dict[CellName, list[Filter]] = {}
-        for neighbour in self.network.neighbours(cell):
-            beyond, rest = {cell}, [neighbour]
-            conditions: dict[str, None] = {}
-            while rest:
-                here = rest.pop()
-                beyond.add(here)
-                for broker in self.network.members(here):
-                    conditions.update(dict.fromkeys(self.conditions.get(broker, ())))
-                rest += [other for other in self.network.neighbours(here) if other not in beyond]
-            wanted[neighbour] = [Filter.parse(condition) for condition in conditions]
-        return wanted
-
 
 def draw_options(seed: int, dice: random.Random, network: Network | None = None) -> Options:
     """Everything a run of this seed needs; the dice go on from there."""
@@ -125,8 +107,9 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
     brokers = [broker.name for cell in network.cells for broker in cell.brokers]
     skew = dice.choice((0, 0, 5, 200, 3_000)) * MILLISECOND
     leaves = [cell.brokers[0].name for cell in network.cells if cell.subscribers]
-    conditions = {
-        leaf: tuple(draw_condition(dice) for _ in range(dice.randint(1, 4))) for leaf in leaves
+    pool = [draw_condition(dice) for _ in range(dice.choice((3, 6, 12)))]  # shared, so that they
+    conditions = {  # cover each other
+        leaf: tuple(dice.choice(pool) for _ in range(dice.randint(1, 4))) for leaf in leaves
     }
     is_faulty = dice.random() < 0.9
     duration = config.nack_repeat * dice.randint(6, 15)
@@ -142,7 +125,6 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
             if is_faulty and dice.random() < 0.35
         },
         duration=duration,
-        is_static=dice.random() < 0.5,
         is_encoded=dice.random() < 0.25,
         conditions=conditions,
         publishers=draw_publishers(dice, network, duration),
@@ -158,7 +140,7 @@ def draw_config(dice: random.Random) -> Config:
     timers = {
         each.name: max(1, getattr(usual, each.name) // divisor)
         for each in fields(usual)
-        if not each.name.endswith("_max")
+        if not each.name.endswith("_max") and each.name != "propagates"
     }
     slower = dice.choice((1, 2, 3))  # pings are a third of all steps otherwise
     for name in ("heartbeat", "dead_after"):
@@ -166,7 +148,7 @@ def draw_config(dice: random.Random) -> Config:
     for name in LONGEST:
         timers[name] = timers[name.removesuffix("_longest")] * dice.choice((1, 2, 8))
     limits = {name: limit for name, limit in TINY_LIMITS.items() if dice.random() < 0.15}
-    return replace(usual, **timers, **limits)
+    return replace(usual, **{**timers, **limits}, propagates=dice.random() < 0.75)
 
 
 def draw_links(dice: random.Random) -> LinkOptions:
@@ -226,7 +208,7 @@ def draw_subscribers(
                         for text, order in zip(texts, orders, strict=True)
                     ),
                     pause=dice.choices((0, 1, 40), (4, 4, 1))[0] * MILLISECOND,
-                    change_after=dice.choice((100, 500, 5_000)) * MILLISECOND,
+                    change_after=dice.choice((10, 100, 500, 5_000)) * MILLISECOND,
                 )
             )
     return tuple(plans)

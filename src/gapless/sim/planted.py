@@ -6,7 +6,7 @@ an off-by-one, a forgotten line, a wrong order. A swarm that does not find one o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapless.core.broker_messages import Knowledge
 from gapless.core.effects import Effect, Persist
@@ -18,14 +18,22 @@ from gapless.knowledge.pubend import Persisted, Pubend, Request
 from gapless.knowledge.relay import Relay
 from gapless.knowledge.subend import Settled, Subend
 from gapless.node.parts import Parts
+from gapless.propagation.branch import Branch
+from gapless.propagation.delivery import DeliveryStart
+from gapless.propagation.leaf import Leaf
+from gapless.propagation.stamp import Stamp
+from gapless.propagation.sufficiency import Sufficiency
+from gapless.propagation.vector import is_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.core.broker_messages import Nack
+    from gapless.core.broker_messages import Nack, SubscriptionChange
     from gapless.core.client_messages import Publish
     from gapless.core.identity import CellName, ClientName, PublisherName
+    from gapless.core.store import Store
     from gapless.knowledge.outgoing import Outgoing
+    from gapless.propagation.outgoing import Action
 
 
 class DeliversPastGap(Subend):
@@ -74,9 +82,9 @@ class SilencesEvents(Relay):
     """Now and then an event that passes the filter goes down as silence."""
 
     def _passing(
-        self, cell: CellName | None, ticks: Sequence[int], events: Sequence[bytes]
+        self, cell: CellName | None, digest: int, ticks: Sequence[int], events: Sequence[bytes]
     ) -> tuple[Sequence[int], Sequence[bytes]]:
-        ticks, events = super()._passing(cell, ticks, events)
+        ticks, events = super()._passing(cell, digest, ticks, events)
         kept = [i for i, event in enumerate(events) if sum(event) % 7]
         return [ticks[i] for i in kept], [events[i] for i in kept]
 
@@ -174,6 +182,50 @@ class IgnoresLaggards(Merge):
         return nacks
 
 
+class TrustsStaleFilter(Sufficiency):
+    """Filters although subscriptions may count that it does not know."""
+
+    def test(self, source: str, digest: int, cell: CellName) -> bool | None:
+        return super().test(source, digest, cell) is not None
+
+
+class StartsTooEarly(DeliveryStart):
+    """Lets a subscription start with whatever comes first."""
+
+    def start_of(self, stream: str, start: int) -> int | None:
+        return super().start_of(stream, 0)
+
+
+class IgnoresConstraint(Branch):
+    """Applies a change on top of anything that is not older than what it was made for."""
+
+    def applies(self, change: SubscriptionChange) -> bool:
+        return is_at_least(self.vector, change.constraint)
+
+
+class ReusesClock(Leaf):
+    """Forgets over a crash which times it has used."""
+
+    def __init__(self, *arguments: Any, first: int = 1, key: str = "", **options: Any) -> None:
+        super().__init__(*arguments, first=1, key=f"forgotten/{key}", **options)
+        self.key = key
+
+
+class ForgetsStamp(Stamp):
+    """Uses a vector before it is durable, and forgets it over a crash."""
+
+    def __init__(self, source: str, store: Store, *, first: int = 1) -> None:
+        super().__init__(f"forgotten/{source}", store, first=first)
+        self.source = source
+
+
+class NeverRepeats(Leaf):
+    """Does not notice that a change got lost on its way."""
+
+    def see(self, source: str, time: int, now: Instant) -> list[Action]:
+        return []
+
+
 PLANTED: dict[str, Parts] = {
     "delivers-past-gap": Parts(subend=DeliversPastGap),
     "forgets-to-nack": Parts(subend=ForgetsToNack),
@@ -188,6 +240,12 @@ PLANTED: dict[str, Parts] = {
     "forgets-publishers": Parts(pubend=ForgetsPublishers),
     "goes-on-without-room": Parts(pubend=GoesOnWithoutRoom),
     "ignores-laggards": Parts(merge=IgnoresLaggards),
+    "trusts-stale-filter": Parts(sufficiency=TrustsStaleFilter),
+    "starts-too-early": Parts(starts=StartsTooEarly),
+    "ignores-constraint": Parts(branch=IgnoresConstraint),
+    "reuses-clock": Parts(leaf=ReusesClock),
+    "forgets-stamp": Parts(stamp=ForgetsStamp),
+    "never-repeats": Parts(leaf=NeverRepeats),
 }
 
 

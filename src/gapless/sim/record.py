@@ -58,6 +58,7 @@ class Subscription:
     topic: TopicName
     condition: str
     order: Order
+    broker: BrokerName = field(default_factory=lambda: BrokerName(""))
     filter: Filter = field(init=False)
     start: dict[PubendName, int] = field(default_factory=dict)
     position: dict[PubendName, int] = field(default_factory=dict)

@@ -26,6 +26,7 @@ from gapless.sim.checkers.no_unjust_gap import NoUnjustGap
 from gapless.sim.checkers.once_published import OncePublished
 from gapless.sim.checkers.only_matching import OnlyMatching
 from gapless.sim.checkers.order import InOrder
+from gapless.sim.checkers.routing_tables import RoutingTables
 from gapless.sim.checkers.total_order import TotalOrder
 from gapless.sim.clients import Publisher, Subscriber
 from gapless.sim.clock import START
@@ -134,7 +135,6 @@ def node_maker(
 ) -> Callable[[BrokerName, Store, Instant], Machine]:
     """Makes the real node of each broker, shadowed by the strict lattice where that applies."""
     network = options.network
-    filters = {cell.name: options.filters_at(cell.name) for cell in network.cells}
 
     def make(name: BrokerName, store: Store, now: Instant) -> Machine:
         return Node(
@@ -145,7 +145,6 @@ def node_maker(
             config=options.config,
             attributes_of=decode_attributes,
             check_events=check_events,
-            filters=filters[network.cell_of[name].name],
             parts=parts,
             shadow=True,
         )
@@ -213,6 +212,8 @@ def _longest_wait(options: Options) -> int:
         + config.dead_after
         + config.start_repeat
         + config.silence_flush
+        + config.change_wait_longest
+        + config.lag_repeat
         + max(plan.patience for plan in options.publishers)
     )
 
@@ -233,7 +234,8 @@ def _wait(world: World, options: Options, clients: list[Publisher | Subscriber])
 
 
 def _settle(world: World, options: Options) -> None:
-    """Until every log is empty (all is acknowledged) and no question is out any more."""
+    """Until every log is empty (all is acknowledged), no question is out any more, and every
+    broker's routing tables are right."""
     end = world.now + PATIENCE * (_longest_wait(options) + options.config.release_delay)
     logs = world.watch.record.logs
     while True:
@@ -244,8 +246,12 @@ def _settle(world: World, options: Options) -> None:
         asking = [
             name for name, process in world.processes.items() if not merged and _is_asking(process)
         ]
-        if not kept and not asking:
+        nodes = [each.node for each in world.processes.values() if isinstance(each.node, Node)]
+        wrong = RoutingTables(world.watch.record, nodes).wrong()
+        if not (kept or asking or wrong):
             return
+        if world.now > end and wrong:
+            raise Violation(RoutingTables.promise, "; ".join(wrong))
         if world.now > end:
             raise Violation(
                 "quiet in the end",

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import AckExpected, Knowledge, Nack, Sideways, StartReply
+from gapless.core.broker_messages import (
+    AckExpected,
+    DigestNack,
+    Knowledge,
+    Nack,
+    Propagated,
+    Sideways,
+    StartReply,
+    SubscriptionChange,
+    SubscriptionNack,
+    SubscriptionState,
+)
 from gapless.core.client_messages import Receipt, Subscribed
 from gapless.core.identity import BrokerName
 from gapless.sim.checkers.checker import Checker
@@ -51,7 +62,27 @@ EXPECTED = (
     "an acknowledgement expected",
     "a log was chopped",
     "silence ahead of the clock",
+    "a change of subscriptions",
+    "a change that removed",
+    "a change came from a sibling",
+    "all subscriptions told at once",
+    "subscriptions asked for",
+    "subscriptions went sideways",
+    "a vector asked for",
+    "an event was filtered",
+    "an event passed because too little was known",
+    "a subscription started ahead of what is settled",
 )
+
+
+PLAIN: dict[type[Message], str] = {
+    StartReply: "a start query answered",
+    AckExpected: "an acknowledgement expected",
+    SubscriptionState: "all subscriptions told at once",
+    SubscriptionNack: "subscriptions asked for",
+    DigestNack: "a vector asked for",
+}
+"""What is recognised by the kind of a message alone."""
 
 
 class Situations(Checker):
@@ -75,20 +106,42 @@ class Situations(Checker):
                 reached["a nack"] += 1
                 if len(spans) > 1:
                     reached["a nack for several spans"] += 1
-            case Sideways():
+            case Sideways(message=inner):
                 reached["a message went sideways"] += 1
-            case StartReply():
-                reached["a start query answered"] += 1
-            case AckExpected():
-                reached["an acknowledgement expected"] += 1
+                if isinstance(inner, Propagated):
+                    reached["subscriptions went sideways"] += 1
+            case SubscriptionChange():
+                self._change(broker, to, message)
             case Receipt():
                 self._receipt(broker, message)
             case Subscribed():
                 subscription = self.record.subscriptions.get((to, message.subscription))  # type: ignore[arg-type]  # a client
                 if subscription is not None and subscription.order == "total":
                     reached["a subscription in total order"] += 1
+            case _ if type(message) in PLAIN:
+                reached[PLAIN[type(message)]] += 1
             case _:
                 pass
+
+    def _change(self, broker: Broker, to: PeerName, change: SubscriptionChange) -> None:
+        self._reached["a change of subscriptions"] += 1
+        if change.removed:
+            self._reached["a change that removed"] += 1
+        cell_of = self.record.network.cell_of
+        if cell_of[broker.name] is cell_of[BrokerName(to)]:
+            self._reached["a change came from a sibling"] += 1
+
+    def sampled(self, broker: Broker) -> None:
+        topics = broker.statistics().get("topics", {})
+        assert isinstance(topics, dict)
+        for figures in topics.values():
+            self._reached["an event was filtered"] += bool(figures["filtered"])
+            self._reached["an event passed because too little was known"] += bool(
+                figures["flooded"]
+            )
+            self._reached["a subscription started ahead of what is settled"] += bool(
+                figures["started_ahead"]
+            )
 
     def _knowledge(self, broker: Broker, to: PeerName, message: Knowledge) -> None:
         if message.requested:

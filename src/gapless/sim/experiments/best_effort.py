@@ -75,7 +75,7 @@ class BestEffort:
             case Pong():
                 self.routing.receive_pong(sender, now)
                 return []
-            case Sideways(cell=cell, message=inner):
+            case Sideways(cell=cell, message=Knowledge() as inner):
                 return self.routing.send_direct(cell, inner.pubend, inner, now)
             case Knowledge():
                 return self._forward(message, now)
@@ -111,7 +111,8 @@ class BestEffort:
 
     def _subscribe(self, client: ClientName, message: Subscribe) -> list[Effect]:
         condition = Filter.parse(message.condition)
-        self.subscribers.add(client, message.subscription, message.topic, message.order, condition)
+        number, topic = message.subscription, message.topic
+        self.subscribers.add(client, number, topic, message.order, condition)
         start = {str(each.name): 0 for each in self.network.topic[message.topic].pubends}
         return [Send(client, Subscribed(message.request, message.subscription, start))]
 

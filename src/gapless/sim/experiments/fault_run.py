@@ -139,7 +139,7 @@ class Struck(NamedTuple):
 def play(plan: Plan, fault: Callable[[World, Meter, Plan], Struck]) -> Course:
     """Play the fault out; see the module docstring."""
     network = paper_network(plan.host_count)
-    config = Config()
+    config = Config(propagates=False)
     record = Record(network)
     meter = Meter(record, config)
     trace = Trace()

@@ -148,7 +148,7 @@ def measure(
     events_per_s: int = 50,
 ) -> Load:
     """Play one load for some virtual seconds, and count."""
-    network, config = paper_network(HOST_COUNT), Config()
+    network, config = paper_network(HOST_COUNT), Config(propagates=False)
     record = Record(network)
     meter = Meter(record, config, counts_bytes=True)
     machines: dict[BrokerName, Clocked] = {}

@@ -1,0 +1,39 @@
+"""What a machine wants sent: to a neighbouring cell, to the one broker that asked, to siblings.
+
+A machine knows cells, not brokers: which live member of a cell gets a message is routing, and that
+is the node's business. Only an answer goes to the very broker that asked, because no other member
+of its cell is waiting for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from gapless.core.identity import BrokerName, CellName
+
+MessageT = TypeVar("MessageT", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ToCell(Generic[MessageT]):
+    """For whichever live member of a neighbouring cell routing picks."""
+
+    cell: CellName
+    message: MessageT
+
+
+@dataclass(frozen=True, slots=True)
+class ToBroker(Generic[MessageT]):
+    """For this broker and no other: it asked."""
+
+    broker: BrokerName
+    message: MessageT
+
+
+@dataclass(frozen=True, slots=True)
+class ToSiblings(Generic[MessageT]):
+    """For every other member of our own cell."""
+
+    message: MessageT
