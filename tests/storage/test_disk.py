@@ -18,7 +18,9 @@ from gapless.core.errors import (
     StorageMissingError,
 )
 from gapless.storage.disk import DiskVolume
-from gapless.storage.segment import Sync
+from gapless.storage.folder import FORMAT
+from gapless.storage.frame import ENTRY_BYTES
+from gapless.storage.segment import PIECES_MAX, Sync
 from gapless.storage.volume import Limits
 from tests.storage.labs import NO_SYNC, SMALL_SEGMENT_BYTES, append, indices, small
 
@@ -45,14 +47,40 @@ def test_a_second_process_is_told_who_holds_the_volume(tmp_path: Path) -> None:
     small(tmp_path).close()
 
 
-def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_the_description_of_a_batch_is_checked_with_every_point_read(tmp_path: Path) -> None:
+    volume = DiskVolume(tmp_path, sync=NO_SYNC)
+    for start in range(0, 2000, 100):
+        volume.commit([append(*range(start, start + 100), size=400)])
+    assert volume.read("a", 1234) == append(1234, size=400).records[0]
+    path = tmp_path / "000000000001.log"
+    data = bytearray(path.read_bytes())
+    place = data.find(b"1900,1900") - 200  # among the ends of the records of that batch
+    data[place] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StorageCorruptError, match="held records of 'a' between 1900 and 1999"):
+        volume.read("a", 1950)
+    assert volume.read("a", 1899) == append(1899, size=400).records[0]
+    volume.close()
+
+
+def test_a_commit_may_have_more_pieces_than_one_call_takes(tmp_path: Path) -> None:
+    names = [f"s{number}" for number in range(PIECES_MAX + 100)]
+    volume = DiskVolume(tmp_path, sync=NO_SYNC)
+    volume.commit([Append(name, (1,), (name.encode(),)) for name in names])
+    assert [volume.read(name, 1) for name in names] == [name.encode() for name in names]
+    volume.close()
+
+
+@pytest.mark.parametrize("version", [FORMAT - 1, FORMAT + 1])
+def test_another_format_is_refused_and_left_alone(tmp_path: Path, version: int) -> None:
     small(tmp_path).close()
     path = tmp_path / "volume.json"
-    newer = path.read_text().replace('"format": 1', '"format": 2')
-    path.write_text(newer)
-    with pytest.raises(StorageError, match="has format 2; this version of gapless knows up to 1"):
+    other = path.read_text().replace(f'"format": {FORMAT}', f'"format": {version}')
+    path.write_text(other)
+    expected = f"has format {version}; this version of gapless knows {FORMAT}"
+    with pytest.raises(StorageError, match=expected):
         small(tmp_path)
-    assert path.read_text() == newer
+    assert path.read_text() == other
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "x", "salt": 1}', "\0\0"])
@@ -153,7 +181,7 @@ def test_statistics_count_what_happened(tmp_path: Path) -> None:
     volume.commit([append(1, 2), Put("t", "key", b"value")])
     after = volume.statistics()
     assert (after.commits - before.commits, after.syncs - before.syncs) == (1, 1)
-    assert after.bytes_live == 2 * (50 + 16) + len("keyvalue")
+    assert after.bytes_live == 2 * (50 + ENTRY_BYTES) + len("keyvalue")
     assert (after.streams, after.facts) == (1, 1)
     assert sum(after.sync_buckets) == after.syncs
     volume.close()

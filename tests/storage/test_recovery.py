@@ -180,6 +180,25 @@ def test_damage_in_an_old_segment_is_named_when_it_is_read(tmp_path: Path) -> No
     volume.close()
 
 
+def test_damage_in_a_batch_takes_its_page_with_it_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "volume"
+    volume = DiskVolume(path, sync=NO_SYNC)
+    volume.commit([Append("a", tuple(range(40)), tuple(b"%03d" % n * 333 for n in range(40)))])
+    assert volume.read("a", 9) == b"009" * 333, "what was found once is remembered, not trusted"
+    data = (path / FIRST).read_bytes()
+    (path / FIRST).write_bytes(data.replace(b"009009", b"009008", 1))
+    lost = r"records from 8 to 11 of 'a' in .*000000000001\.log are damaged"
+    for index in range(8, 12):
+        with pytest.raises(StorageCorruptError, match=lost):
+            volume.read("a", index)
+        with pytest.raises(StorageCorruptError, match=lost):
+            volume.scan("a", index, index + 1)
+    for start, end in ((0, 8), (12, 40)):
+        assert volume.scan("a", start, end).indices == list(range(start, end))
+        assert volume.read("a", end - 1) == b"%03d" % (end - 1) * 333
+    volume.close()
+
+
 def test_a_damaged_description_names_the_file_and_the_records(tmp_path: Path) -> None:
     path = tmp_path / "volume"
     volume = small(path)
@@ -193,6 +212,8 @@ def test_a_damaged_description_names_the_file_and_the_records(tmp_path: Path) ->
     volume = small(path)
     with pytest.raises(StorageCorruptError, match=rf"byte {place} of .*log is damaged.*'a'"):
         volume.scan("a", 0, 40)
+    with pytest.raises(StorageCorruptError, match=rf"byte {place} of .*log is damaged.*'a'"):
+        volume.read("a", 1)
     volume.close()
     (path / "000000000001.index").unlink()
     with pytest.raises(StorageCorruptError, match=r"000000000001\.log is damaged: commits \d+ to"):

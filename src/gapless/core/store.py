@@ -17,6 +17,10 @@ SCAN_BYTES = 1 << 20
 class Store(Protocol):
     """The reading half of a volume: durable records and facts only."""
 
+    def read(self, stream: str, index: int) -> bytes:
+        """One record; `StorageMissingError` if there is none at that index."""
+        ...
+
     def scan(
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES
     ) -> tuple[list[int], list[bytes]]:

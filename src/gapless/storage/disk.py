@@ -1,7 +1,7 @@
 """The disk volume: a journal of commits in segment files.
 
 Theory of operation
-    A commit is one frame, appended to the newest segment with one `pwrite` and one `fdatasync`
+    A commit is one frame, appended to the newest segment with one `pwritev` and one `fdatasync`
     (`journal`). That frame is log and table alike: there is no second copy and no second sync.
     Where records are is kept in memory (`extent`), and so are the tables, which are small by
     contract. Opening replays the newest segment (`recovery`).
@@ -101,12 +101,14 @@ class DiskVolume:
     # --- reading -------------------------------------------------------------------------------
 
     def read(self, stream: str, index: int) -> bytes:
+        self._check_readable()
         with self._reading:
-            bounds = self.bounds(stream)
-            for extent in self._state.catalogue.from_index(stream, index):
-                if bounds.start <= index and extent.first <= index:
-                    return self._reader.read(extent, index)
-                break
+            bounds = self._state.facts.bounds.get(stream, NO_BOUNDS)
+            if bounds.start <= index < bounds.end:
+                extent = self._state.catalogue.find(stream, index)
+                record = self._reader.read(extent, index) if extent else None
+                if record is not None:
+                    return record
         raise StorageMissingError(
             f"{stream!r} has no record {index}; it is kept from {bounds.start} to {bounds.end}"
         )

@@ -114,6 +114,14 @@ class Catalogue:
             yield extents[place]
             place += 1
 
+    def find(self, stream: str, index: int) -> Extent | None:
+        """The extent that holds `index`, if there is a record at it."""
+        extents = self._streams.get(stream, ())
+        place = bisect_left(extents, index, key=BY_LAST)
+        if place < len(extents) and extents[place].first <= index:
+            return extents[place]
+        return None
+
     def in_segment(self, segment: int) -> list[Extent]:
         """The live extents of a segment."""
         live = [extent for extent in self._segments.get(segment, ()) if extent.live]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gapless.storage.segment import Sync
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Folder:
@@ -48,10 +48,10 @@ class Folder:
             version, salt = int(found["format"]), int(found["salt"])
         except (ValueError, TypeError, KeyError):
             raise StorageCorruptError(f"{self.path / 'volume.json'} is damaged") from None
-        if version > FORMAT:
+        if version != FORMAT:
             raise StorageError(
-                f"{self.path} has format {version}; this version of gapless knows up to {FORMAT}",
-                "Open it with the newer version of gapless that wrote it.",
+                f"{self.path} has format {version}; this version of gapless knows {FORMAT}",
+                "Open it with the version of gapless that wrote it.",
             )
         return salt
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from gapless.core.effects import Append, Chop, Put
 from gapless.core.errors import StorageCorruptError, StorageError, StorageFullError
 from gapless.storage.extent import BY_LAST, Extent, encode_index
-from gapless.storage.frame import TERMINATOR, Hold, Mark, Move, Section, encode
+from gapless.storage.frame import ENTRY_BYTES, TERMINATOR, Hold, Mark, Move, Section, encode
 from gapless.storage.recovery import State, recover
 from gapless.storage.segment import FRAMES_START, Segments
 from gapless.storage.volume import Limits, Records, Recovery
@@ -100,8 +100,9 @@ class Journal:
         state = self.state
         try:
             frame = encode(sections, state.sequence + 1, self._salt)
-            if not self._fits(len(frame), grows=grows):
-                self._roll(len(frame), grows=grows)
+            size = sum(map(len, frame))
+            if not self._fits(size, grows=grows):
+                self._roll(size, grows=grows)
                 frame = encode(sections, state.sequence + 1, self._salt)
             self._segments.write(state.offset, frame)
         except OSError as error:
@@ -109,7 +110,7 @@ class Journal:
             raise StorageError(f"cannot write to {self._folder.path}: {error.strerror}") from error
         start = state.offset
         state.sequence += 1
-        state.offset += len(frame) - len(TERMINATOR)
+        state.offset += size - len(TERMINATOR)
         return start, state.offset
 
     def _fits(self, frame_bytes: int, *, grows: bool) -> bool:
@@ -122,7 +123,7 @@ class Journal:
             state.facts.apply(write)
             match write:
                 case Append(stream, indices, records) if indices:
-                    kept = sum(map(len, records)) + 16 * len(records)
+                    kept = sum(map(len, records)) + ENTRY_BYTES * len(records)
                     moved = isinstance(write, Move)
                     extent = (stream, indices[0], indices[-1], kept, moved, state.active)
                     state.catalogue.add(Extent(*extent, start, end))
@@ -160,11 +161,12 @@ class Journal:
         for segment in self._segments.sizes:
             checkpoint += self._holds_of(segment)
         frame = encode(checkpoint, state.sequence + 1, self._salt)
-        size = self._size_for(frame_bytes, len(frame))
+        checkpoint_bytes = sum(map(len, frame))
+        size = self._size_for(frame_bytes, checkpoint_bytes)
         self._segments.create(state.active + 1, size, state.sequence + 1, frame)
         state.active += 1
         state.sequence += 1
-        state.offset = FRAMES_START + len(frame) - len(TERMINATOR)
+        state.offset = FRAMES_START + checkpoint_bytes - len(TERMINATOR)
 
     def _size_for(self, frame_bytes: int, checkpoint_bytes: int) -> int:
         # Twice the checkpoint: large tables make large segments, so that writing them again with

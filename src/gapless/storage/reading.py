@@ -2,32 +2,35 @@
 
 Theory of operation
     An extent is walked frame by frame: header and description are checked together, then each
-    record against its own checksum. What does not fit is a `StorageCorruptError` that names the
-    stream and the index (or the file and the place, if the description itself is damaged).
+    page of records that is touched. What does not fit is a `StorageCorruptError` that names the
+    stream and the records (or the file and the place, if the description itself is damaged).
+    Everything is checked each time it is used, also what was kept from an earlier read.
 
-Cost: a point read walks its extent, unless a recent one did, then takes one `pread`. A scan takes
-one `pread` per large frame or run of small ones, one CRC-32 and one slice per record.
+Cost: a point read walks its extent, unless a recent one did, and checks one page: two `pread`s at
+most for a frame whose description fits `WINDOW_BYTES`. A scan takes one `pread` per large frame or
+run of small ones, one CRC-32 per page and one slice per record.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from itertools import repeat
-from operator import ne
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from gapless.core.errors import StorageCorruptError, StorageMissingError
-from gapless.storage.frame import HEADER, Block, Header, decode
+from gapless.core.errors import StorageCorruptError
+from gapless.storage.frame import HEADER, TERMINATOR, Block, Header, decode_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gapless.storage.extent import Extent
     from gapless.storage.segment import Segments
     from gapless.storage.volume import Records
 
+    Located = tuple[int, list[tuple[int, Block]]]
+
 WINDOW_BYTES = 16 << 10
+EMPTY = memoryview(b"")
 RECENT_MAX = 64
 """Extents of which the places of all records are remembered."""
 
@@ -45,14 +48,14 @@ class Window:
         self._segments = segments
         self._segment = segment
         self._offset = 0
-        self._data = b""
+        self._data = EMPTY
 
-    def read(self, start: int, end: int, end_max: int) -> bytes:
+    def read(self, start: int, end: int, end_max: int) -> memoryview:
         """The bytes from `start` to `end`; may read ahead, never past `end_max`."""
         low = start - self._offset
         if low < 0 or end - self._offset > len(self._data):
             ahead = max(end - start, min(WINDOW_BYTES, end_max - start))
-            self._data = self._segments.read(self._segment, start, ahead)
+            self._data = memoryview(self._segments.read(self._segment, start, ahead))
             self._offset, low = start, 0
         return self._data[low : low + end - start]
 
@@ -60,36 +63,60 @@ class Window:
 class Reader:
     """Reads records of extents, and remembers where the records of recent ones stand."""
 
-    __slots__ = ("_recent", "_salt", "_segments")
+    __slots__ = ("_ahead", "_recent", "_salt", "_segments")
 
     def __init__(self, segments: Segments, salt: int) -> None:
         self._segments = segments
         self._salt = salt
-        self._recent: dict[tuple[str, int, int, int], list[tuple[int, Block]]] = {}
+        self._ahead = WINDOW_BYTES  # header and description of the last frame that was alone
+        self._recent: dict[Extent, Located] = {}
 
-    def read(self, extent: Extent, index: int) -> bytes:
-        blocks = self._located(extent)
-        number = bisect_left(blocks, index, key=_last_index)
-        if number < len(blocks):
-            offset, block = blocks[number]
-            place = bisect_left(block.indices, index)
-            if block.indices[place] == index:
-                start, end = block.place(place)
-                record = self._segments.read(extent.segment, offset + start, end - start)
-                if crc32(record, self._salt) != block.checksums[place]:
-                    raise self._damaged(extent, index)
-                return record
-        raise StorageMissingError(f"{extent.stream!r} has no record {index}")
+    def read(self, extent: Extent, index: int) -> bytes | None:
+        """The record at this index; None if the extent has none there."""
+        known = self._recent.get(extent)
+        if known is None or known[0] != extent.end:
+            known = self._locate(extent)
+        _, blocks = known
+        found = bisect_left(blocks, index, key=_last_index) if len(blocks) > 1 else 0
+        if found == len(blocks):
+            return None
+        offset, block = blocks[found]
+        place = block.locate(index)
+        if place is None:
+            return None
+        start, end, checksum, low, high = place
+        page = self._segments.read(extent.segment, offset + start, end - start)
+        if crc32(page, self._salt) != checksum:
+            raise self._damaged(extent, block, block.page_of(bisect_left(block.indices, index)))
+        return page[low:high]
 
-    def _located(self, extent: Extent) -> list[tuple[int, Block]]:
-        key = (extent.stream, extent.segment, extent.start, extent.end)
-        blocks = self._recent.pop(key, None)
+    def _locate(self, extent: Extent) -> Located:
+        """Where the records of the extent stand; remembered as long as it does not grow."""
+        blocks = self._only_frame(extent)
         if blocks is None:
             blocks = [(offset, block) for offset, block, _ in self._blocks(extent)]
-            if len(self._recent) >= RECENT_MAX:
-                del self._recent[next(iter(self._recent))]
-        self._recent[key] = blocks  # last: the least recently used one goes first
-        return blocks
+        located = extent.end, blocks
+        recent = self._recent
+        recent.pop(extent, None)
+        if len(recent) >= RECENT_MAX:
+            del recent[next(iter(recent))]
+        recent[extent] = located
+        return located
+
+    def _only_frame(self, extent: Extent) -> list[tuple[int, Block]] | None:
+        """The same for an extent that is one frame, as large batches make them, in one read;
+        None if it is more, or anything is wrong with it."""
+        offset, size = extent.start, extent.end - extent.start
+        data = memoryview(self._segments.read(extent.segment, offset, min(self._ahead, size)))
+        if len(data) < HEADER.size:
+            return None
+        header = Header(data)
+        end = HEADER.size + header.description_bytes
+        self._ahead = min(end, WINDOW_BYTES)
+        description = data[HEADER.size : end]
+        if header.frame_bytes != size or not header.is_whole(description, self._salt):
+            return None
+        return [(offset, block) for block in self._own(description, extent)]
 
     def scan(
         self, extent: Extent, start: int, end: int, bytes_max: int, found: Records
@@ -101,42 +128,47 @@ class Reader:
             high = bisect_left(block.indices, min(end, extent.last + 1))
             if low >= high:
                 continue
-            base = block.ends[low - 1] if low else 0
-            fitting = bisect_right(block.ends, base + bytes_max)
+            base = block.reach(low)
+            fitting = block.fitting(base + bytes_max)
             if fitting < high:
                 high = max(fitting, low if found.indices else low + 1)
                 bytes_max = -1
             if low < high:
-                data_start = offset + block.start
-                data = window.read(data_start + base, data_start + block.ends[high - 1], extent.end)
                 found.indices.extend(block.indices[low:high])
-                found.records.extend(self._cut(extent, block, low, high, data))
+                found.records.extend(self._cut(extent, window, offset, block, low, high))
             if bytes_max < 0:
                 return -1
-            bytes_max -= block.ends[high - 1] - base
+            bytes_max -= block.reach(high) - base
         return bytes_max
 
     def _cut(
-        self, extent: Extent, block: Block, low: int, high: int, data: bytes
-    ) -> list[bytes]:  # fmt: skip
-        base = block.ends[low - 1] if low else 0
-        ends = [end - base for end in block.ends[low:high]]
-        records = list(map(data.__getitem__, map(slice, [0, *ends], ends)))
-        checksums = block.checksums[low:high].tolist()
-        found = list(map(crc32, records, repeat(self._salt)))
-        if found != checksums:
-            wrong = list(map(ne, found, checksums)).index(True)
-            raise self._damaged(extent, block.indices[low + wrong])
-        return records
+        self, extent: Extent, window: Window, offset: int, block: Block, low: int, high: int
+    ) -> Iterable[bytes]:
+        """The records `low` to `high` of a block, with the pages that they stand on checked."""
+        if block.page_count == 1:  # a small commit, of which there may be many
+            first, after, base, end = 0, 1, 0, block.reach(len(block.indices))
+        else:
+            first, after = block.page_of(low), block.page_of(high - 1) + 1
+            base, end = block.reach(block.first_of(first)), block.reach(block.first_of(after))
+        start = offset + block.start
+        data = bytes(window.read(start + base, start + end, extent.end))
+        wrong = block.damaged_page(data, first, after, self._salt)
+        if wrong is not None:
+            raise self._damaged(extent, block, wrong)
+        if len(block.indices) == 1:
+            return (data,)
+        ends = [end - base for end in block.words[low:high]]
+        return map(data.__getitem__, map(slice, [block.reach(low) - base, *ends], ends))
 
     def _blocks(self, extent: Extent) -> Iterator[tuple[int, Block, Window]]:
-        """The blocks of the extent's stream with the place of their frame, ascending."""
+        """The blocks of the extent with the place of their frame, ascending."""
         window = Window(self._segments, extent.segment)
         offset = extent.start
         while offset < extent.end:
             body = offset + HEADER.size
-            header = Header(window.read(offset, body, extent.end).ljust(HEADER.size, b"\0"))
-            description = b""
+            found = window.read(offset, body, extent.end)
+            header = Header(found if len(found) == HEADER.size else TERMINATOR)
+            description = EMPTY
             if header.is_frame and header.frame_bytes <= extent.end - offset:
                 description = window.read(body, body + header.description_bytes, extent.end)
             if not header.is_whole(description, self._salt):
@@ -145,16 +177,22 @@ class Reader:
                     f"damaged; it held records of {extent.stream!r} between {extent.first} and "
                     f"{extent.last}"
                 )
-            for block in decode(description):
-                if (
-                    isinstance(block, Block)
-                    and block.stream == extent.stream
-                    and extent.first <= block.indices[-1]
-                    and block.indices[0] <= extent.last
-                ):
-                    yield offset, block, window
+            for block in self._own(description, extent):
+                yield offset, block, window
             offset += header.frame_bytes
 
-    def _damaged(self, extent: Extent, index: int) -> StorageCorruptError:
+    @staticmethod
+    def _own(description: memoryview, extent: Extent) -> list[Block]:
+        """The blocks of the extent; a frame with copies may have others of its stream."""
+        first, last = extent.first, extent.last
+        blocks = decode_blocks(description, extent.stream)
+        return [one for one in blocks if first <= one.indices[-1] and one.indices[0] <= last]
+
+    def _damaged(self, extent: Extent, block: Block, page: int) -> StorageCorruptError:
         path = self._segments.path(extent.segment)
-        return StorageCorruptError(f"record {index} of {extent.stream!r} in {path} is damaged")
+        first, last = block.first_of(page), block.first_of(page + 1) - 1
+        which = f"record {block.indices[first]} of {extent.stream!r} in {path} is damaged"
+        if first < last:
+            which = f"one or more of the records from {block.indices[first]} to "
+            which += f"{block.indices[last]} of {extent.stream!r} in {path} are damaged"
+        return StorageCorruptError(which)

@@ -22,14 +22,22 @@ Cost: reads one segment whole and one index file per older segment.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from gapless.core.errors import StorageCorruptError
 from gapless.storage.draft import Facts
 from gapless.storage.extent import Catalogue, Extent, decode_index, encode_index
-from gapless.storage.frame import HEADER, MAGIC, TERMINATOR, Block, Header, Hold, Mark, decode
+from gapless.storage.frame import (
+    ENTRY_BYTES,
+    HEADER,
+    MAGIC,
+    TERMINATOR,
+    Block,
+    Header,
+    Hold,
+    Mark,
+    decode,
+)
 from gapless.storage.segment import FRAMES_START
 from gapless.storage.volume import Bounds, Recovery
 
@@ -71,7 +79,7 @@ def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State
     cut_bytes = _torn_bytes(data, state)
     if closed_at is None:
         rest = bytes(min(max(cut_bytes, len(TERMINATOR)), len(data) - state.offset))
-        segments.write(0, data[: state.offset] + rest)
+        segments.write(0, [data[: state.offset], rest])
     for stream, bounds in state.facts.bounds.items():
         state.catalogue.chop(stream, bounds.start)
     _check_held(segments, state)
@@ -86,7 +94,8 @@ def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State
 
 
 def add_block(catalogue: Catalogue, block: Block, segment: int, start: int, end: int) -> None:
-    kept = block.ends[-1] + 16 * len(block.ends)
+    count = len(block.indices)
+    kept = block.reach(count) + ENTRY_BYTES * count
     first, last = block.indices[0], block.indices[-1]
     catalogue.add(Extent(block.stream, first, last, kept, block.moved, segment, start, end))
 
@@ -166,10 +175,8 @@ def _replay(segments: Segments, data: bytes, salt: int, state: State) -> None:
 
 
 def _is_whole(frame: memoryview, block: Block, salt: int) -> bool:
-    data = frame[block.start : block.start + block.ends[-1]]
-    ends = block.ends.tolist()
-    records = map(data.__getitem__, map(slice, [0, *ends], ends))
-    return list(map(crc32, records, repeat(salt))) == block.checksums.tolist()
+    data = frame[block.start : block.start + block.reach(len(block.indices))]
+    return block.damaged_page(data, 0, block.page_count, salt) is None
 
 
 def _look_beyond(segments: Segments, data: bytes, salt: int, state: State) -> None:

@@ -13,7 +13,7 @@ Invariants
     I1  a named segment is as long as its header says; a shorter one has lost blocks
     I2  numbers only grow; no number is used twice
 
-Cost: one `pwrite` and one `fdatasync` per frame; two syncs more per segment.
+Cost: one `pwritev` and one `fdatasync` per frame; two syncs more per segment.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from os import pread
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from gapless.core.errors import StorageCorruptError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from gapless.storage.volume import Statistics
@@ -41,6 +42,8 @@ SEGMENT_MAGIC = b"gapless\n"
 FRAMES_START = 64
 SPARES_MAX = 2
 OPEN_MAX = 64
+PIECES_MAX = 1000
+"""In one call; systems take 1,024."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +62,13 @@ class Sync:
             os.close(descriptor)
 
 
-def write_all(descriptor: int, data: bytes, offset: int) -> None:
-    written = os.pwrite(descriptor, data, offset)
-    view = memoryview(data)
-    while written < len(data):
-        written += os.pwrite(descriptor, view[written:], offset + written)
+def write_all(descriptor: int, pieces: Sequence[bytes], offset: int) -> None:
+    size = sum(map(len, pieces))
+    written = os.pwritev(descriptor, pieces, offset) if len(pieces) <= PIECES_MAX else 0
+    if written < size:  # rare: too many pieces, or the disk has taken a part
+        rest = memoryview(b"".join(pieces))
+        while written < size:
+            written += os.pwrite(descriptor, rest[written:], offset + written)
 
 
 class Segments:
@@ -122,7 +127,7 @@ class Segments:
             (path for path, spare_bytes in self.spares.items() if spare_bytes == size), None
         )
 
-    def create(self, number: int, size: int, first_sequence: int, frame: bytes) -> None:
+    def create(self, number: int, size: int, first_sequence: int, frame: Sequence[bytes]) -> None:
         """A new segment that starts with `frame`, durable when this returns."""
         new = self._folder / "segment.new"
         spare = self.take_spare(size)
@@ -136,7 +141,7 @@ class Segments:
                 os.posix_fallocate(descriptor, 0, size)
             head = SEGMENT_HEADER.pack(SEGMENT_MAGIC, number, size, first_sequence, 0)[:-4]
             head += struct.pack("<I", crc32(head, self._salt))
-            write_all(descriptor, head.ljust(FRAMES_START, b"\0") + frame, 0)
+            write_all(descriptor, [head.ljust(FRAMES_START, b"\0"), *frame], 0)
             self.sync(descriptor)
         except OSError:
             os.close(descriptor)
@@ -163,7 +168,7 @@ class Segments:
             os.close(self._writer)
         self._writer = descriptor
 
-    def write(self, offset: int, data: bytes) -> None:
+    def write(self, offset: int, data: Sequence[bytes]) -> None:
         """Into the newest segment; durable when this returns."""
         write_all(self._writer, data, offset)
         self.sync(self._writer)
@@ -184,16 +189,18 @@ class Segments:
         """Up to `size` bytes; fewer only at the end of the file."""
         try:
             with self._lock:  # a reader is soon done, and its file must not be closed meanwhile
-                descriptor = self._descriptor(number)
-                data = os.pread(descriptor, size, offset)
-                while 0 < len(data) < size:
-                    more = os.pread(descriptor, size - len(data), offset + len(data))
+                descriptor = self._open.get(number, -1)
+                if descriptor < 0:
+                    descriptor = self._open_reader(number)
+                data = pread(descriptor, size, offset)
+                while len(data) < size:
+                    more = pread(descriptor, size - len(data), offset + len(data))
                     if not more:
                         break
                     data += more
+                return data
         except OSError as error:
             raise StorageError(f"cannot read {self.path(number)}: {error.strerror}") from error
-        return data
 
     def drop(self, number: int, spare_bytes: int) -> None:
         """Give a segment's space back: to the next segment if it has that size and there are
@@ -223,11 +230,8 @@ class Segments:
             os.close(self._open.popitem()[1])
         self._replace_writer(-1)
 
-    def _descriptor(self, number: int) -> int:
-        descriptor = self._open.pop(number, -1)
-        if descriptor < 0:
-            if len(self._open) >= OPEN_MAX:
-                os.close(self._open.pop(next(iter(self._open))))
-            descriptor = os.open(self.path(number), os.O_RDONLY | os.O_CLOEXEC)
-        self._open[number] = descriptor  # last: the least recently used one goes first
+    def _open_reader(self, number: int) -> int:
+        if len(self._open) >= OPEN_MAX:
+            os.close(self._open.pop(next(iter(self._open))))  # the one that was opened first
+        descriptor = self._open[number] = os.open(self.path(number), os.O_RDONLY | os.O_CLOEXEC)
         return descriptor
