@@ -81,6 +81,7 @@ def fifty_brokers(events: int, check_every: int) -> tuple[int, int, float]:
         is_encoded=False,
         conditions={},
         publishers=(),
+        durables=(),
         subscribers=(),
         clock_jump_max=1,
         check_every=check_every,

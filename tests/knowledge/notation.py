@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gapless.core.broker_messages import Ack, AckExpected, Knowledge, Nack
+from gapless.core.broker_messages import Ack, AckExpected, Knowledge, Nack, Purpose
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, PubendName
 from gapless.core.outgoing import ToCell
@@ -60,7 +60,7 @@ def knowledge(text: str, pubend: PubendName = PUBEND) -> Knowledge:
             what, _, tick = word.partition("<")
             below[what] = int(tick)
         else:
-            assert word in ("asked", "more"), word
+            assert word in ("asked", "more", *PURPOSES), word
     return Knowledge(
         pubend,
         span(where),
@@ -70,15 +70,22 @@ def knowledge(text: str, pubend: PubendName = PUBEND) -> Knowledge:
         lost_below=below["lost"],
         requested="asked" in words,
         more="more" in words,
+        purpose=next((PURPOSES[word] for word in words if word in PURPOSES), Purpose.DELIVERY),
     )
 
 
+PURPOSES = {"catching-up": Purpose.CATCH_UP, "whole": Purpose.WHOLE}
+
+
 def nack(text: str, pubend: PubendName = PUBEND) -> Nack:
+    *where, last = text.split()
+    if last in PURPOSES:
+        return Nack(pubend, tuple(spans(" ".join(where))), purpose=PURPOSES[last])
     return Nack(pubend, tuple(spans(text)))
 
 
-def ack(cell: str, delivered: int) -> Ack:
-    return Ack(PUBEND, CellName(cell), delivered)
+def ack(cell: str, delivered: int, released: int | None = None) -> Ack:
+    return Ack(PUBEND, CellName(cell), delivered, delivered if released is None else released)
 
 
 def show(message: Message) -> str:
@@ -91,9 +98,11 @@ def show(message: Message) -> str:
             words += [f"lost<{message.lost_below}"] if message.lost_below else []
             words += ["asked"] if message.requested else []
             words += ["more"] if message.more else []
+            words += [word for word, purpose in PURPOSES.items() if purpose == message.purpose]
             return " ".join([str(message.span), *words])
         case Nack():
-            return "nack " + " ".join(map(str, message.spans))
+            words = [word for word, purpose in PURPOSES.items() if purpose == message.purpose]
+            return " ".join(["nack", *map(str, message.spans), *words])
         case Ack():
             return f"ack {message.delivered}"
         case AckExpected():

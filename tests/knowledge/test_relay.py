@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gapless.core.errors import ProtocolError
-from gapless.core.identity import CellName, Instant
+from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.core.ticks import PUBEND_BITS
 from gapless.knowledge.outgoing import PUBLISHER_ORDER, TOTAL_ORDER
 from tests.knowledge.notation import (
@@ -121,13 +122,17 @@ def test_what_upstream_calls_final_is_passed_on_to_those_who_asked_and_is_not_ca
 
 def test_loss_is_told_to_those_who_asked_and_is_not_cached() -> None:
     machine = make_relay("all", "red")
-    ask(machine, "all", "[0,6)")
-    assert tell(machine, "[0,6) D5 lost<4 asked") == [
-        "*all1: [0,4) lost<4 asked",
-        "*all1: [4,6) D5 asked",
+    ask(machine, "all", "[0,6) catching-up")
+    ask(machine, "red", "[2,6)")
+    assert tell(machine, "[0,6) D5 lost<4 asked catching-up") == [
+        "*all1: [0,4) lost<4 asked catching-up",
+        "*all1: [4,6) D5 asked catching-up",
+        "*red1: [4,6) asked",
     ]
     assert list(machine.stream.known) == spans("[4,6)")
-    assert tell(machine, "[0,4) lost<4 asked") == []
+    assert tell(machine, "[0,4) lost<4 asked catching-up") == []
+    # To the one who goes on delivering it is not lost but final: that is another answer.
+    assert tell(machine, "[0,4) final<4 asked") == ["*red1: [2,4) final<4 asked"]
 
 
 @pytest.mark.parametrize("text", ["[0,6) D3:other", "[0,6) D3:other lost<2 asked"])
@@ -145,7 +150,13 @@ def state(machine: Relay) -> object:
     """All that a relay holds, in a form that compares by value."""
     stream = machine.stream
     return copy.deepcopy(
-        (machine.outlets, machine.asking, machine.acked, machine.deadline, machine.nacks_sent)
+        (
+            machine.outlets,
+            vars(machine.questions),
+            machine.acked,
+            machine.deadline,
+            machine.nacks_sent,
+        )
     ), (stream.base, list(stream.known), stream.event_count)
 
 
@@ -173,7 +184,7 @@ def test_an_answer_goes_only_to_those_who_asked() -> None:
     machine = make_relay("red", "all")
     ask(machine, "red", "[0,4)")
     assert tell(machine, "[0,9) D1:red D6:red asked") == ["*red1: [0,4) D1:red asked"]
-    assert machine.asking == {}
+    assert machine.questions.asking == {}
 
 
 def test_news_goes_on_even_where_part_of_it_was_asked_for() -> None:
@@ -231,8 +242,40 @@ def test_an_acknowledgement_never_moves_back() -> None:
     machine = make_relay("all")
     tell(machine, "[0,9)")
     assert acked(machine, "all", 9) == ["above: ack 9"]
-    assert acked(machine, "all", 4) == []
+    machine.receive_ack(ack("all", 4, released=9), Instant(0))
+    assert machine.fire(Instant(CONFIG.ack_delay)) == []
     assert machine.acked == 9
+
+
+def test_what_durable_subscriptions_need_may_move_back_by_a_newer_report() -> None:
+    machine = make_relay("all")
+    tell(machine, "[0,9)")
+    acked(machine, "all", 9)
+    assert machine.released == 9
+    machine.receive_ack(replace(ack("all", 9, released=3), sequence=2), Instant(0))
+    machine.receive_ack(replace(ack("all", 9, released=8), sequence=1), Instant(0))
+    assert machine.released == 3
+    twins = replace(ack("all", 9, released=9), reporter=BrokerName("twin"))
+    machine.receive_ack(twins, Instant(0))
+    assert machine.released == 3
+    machine.forget_reporter(CellName("all"), BrokerName(""), Instant(0))
+    assert machine.released == 9
+
+
+def test_one_who_catches_up_gets_what_its_cell_has_delivered_long_ago() -> None:
+    machine = make_relay("all")
+    tell(machine, "[0,9) D1")
+    acked(machine, "all", 9)
+    assert ask(machine, "all", "[0,3)") == ["*all1: [0,3) final<3 asked"]
+    assert ask(machine, "all", "[0,3) catching-up") == ["*all1: [0,3) D1 asked catching-up"]
+
+
+def test_one_who_wants_the_whole_gets_it_from_the_source_and_unfiltered() -> None:
+    machine = make_relay("red")
+    tell(machine, "[0,9) D1:blue")
+    assert ask(machine, "red", "[0,3) whole") == ["above: nack [0,3) whole"]
+    assert tell(machine, "[0,3) D1:blue asked catching-up") == []
+    assert tell(machine, "[0,3) D1:blue asked whole") == ["*red1: [0,3) D1:blue asked whole"]
 
 
 def test_after_a_restart_nothing_is_acknowledged_before_every_cell_was_heard() -> None:
@@ -284,7 +327,7 @@ def test_a_merge_counts_while_it_is_there() -> None:
     assert acked(machine, PUBLISHER_ORDER, 9) == ["above: ack 6"]
     ask(machine, TOTAL_ORDER, "[9,12)", asker=TOTAL_ORDER)
     machine.remove_cell(TOTAL_ORDER)
-    assert machine.asking == {}
+    assert machine.questions.asking == {}
     assert tell(machine, "[9,12) D10") == ["@publisher-order: [9,12) D10"]
     assert acked(machine, PUBLISHER_ORDER, 12) == ["above: ack 12"]
 

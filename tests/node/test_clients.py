@@ -6,6 +6,7 @@ from itertools import count
 
 import pytest
 
+from gapless.core.broker_messages import Knowledge, StartReply
 from gapless.core.client_messages import (
     Deliveries,
     Ended,
@@ -16,8 +17,11 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.events import EventBatch
-from gapless.core.identity import BrokerName, ClientName, TopicName
-from tests.node.town import ALONE, ANN, CONFIG, NEWS, Town, colours, publish, subscribe
+from gapless.core.identity import BrokerName, CellName, ClientName, PubendName, TopicName
+from gapless.core.ticks import Span
+from tests.node.town import ALONE, ANN, CONFIG, NEWS, Town, colours, event, publish, subscribe
+
+ZERO = PubendName("news/0")
 
 CASES = {
     "publish to no topic": ("l", publish("red", topic="sport"), "there is no topic 'sport'"),
@@ -151,3 +155,21 @@ def test_the_remedy_of_a_wrong_broker_names_the_right_one() -> None:
     assert BrokerName("s") in town.network.cell_of
     assert TopicName("news") in town.network.topic
     assert ClientName(ANN) in town.node.subscribers.clients
+
+
+def test_a_total_order_that_begins_with_what_is_cached_gives_it_to_the_one_that_began_it() -> None:
+    left = Town("l")
+    left.connect()
+    left.receive("m1", StartReply(ZERO, CellName("left"), 1, 0))
+    left.receive("m1", Knowledge(ZERO, Span(0, 10)))
+    left.receive("m1", Knowledge(ZERO, Span(20, 30), (25,), EventBatch.join([event("red")])))
+    left.receive(ANN, subscribe(1, order="total"))
+    hole = Knowledge(ZERO, Span(10, 20), (15,), EventBatch.join([event("blue")]), requested=True)
+    left.receive("m1", hole)
+    left.receive(ANN, Unsubscribe(1))
+    sent = left.receive(ANN, subscribe(2, order="total"))
+    told = [message for to, message in sent if to == ANN]
+    assert isinstance(told[0], Subscribed)
+    assert told[0].start == {"news/0": 10}
+    ticks = [t for m in told[1:] if isinstance(m, Deliveries) for t in m.ticks]
+    assert ticks == [15, 25]

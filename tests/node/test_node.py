@@ -45,7 +45,7 @@ FAR = 1 << 60
 
 
 def ack(cell: str, delivered: int = 5) -> Ack:
-    return Ack(NEWS, CellName(cell), delivered)
+    return Ack(NEWS, CellName(cell), delivered, delivered)
 
 
 def query(cell: str) -> StartQuery:
@@ -82,7 +82,7 @@ WRONG: list[tuple[str, str, Message, str]] = [
     ("l", "r", KNOWLEDGE, "'r' is no neighbour of 'l'"),
     ("m1", "m2", publish("red"), "Publish is not for brokers"),
     ("m1", "m2", Persisted(NEWS, 1), "Persisted is not for brokers"),
-    ("m1", "l", HandOver(SubscriptionName("x")), "HandOver is not for brokers"),
+    ("m1", "l", HandOver(SubscriptionName("x")), "no broker is called ''"),
     ("l", "stranger", publish("red"), "'stranger' is not connected"),
     ("l", ANN, KNOWLEDGE, "Knowledge is not for clients"),
     ("l", ANN, Persisted(NEWS, 1), "Persisted is not for clients"),

@@ -127,7 +127,7 @@ def test_a_host_publishes_to_the_cells_below_and_releases_what_they_have() -> No
     [told] = [m for _, m in sent if isinstance(m, Knowledge)]
     assert len(told.ticks) == 1
     end = told.span.end
-    town.receive("m1", Ack(PUBEND, CellName("middle"), end))
+    town.receive("m1", Ack(PUBEND, CellName("middle"), end, end))
     town.wait(CONFIG.ack_delay + CONFIG.release_delay)
     assert town.node.streams.pubends[PUBEND].released == end
     assert town.volume.bounds("log/news/0").start == end

@@ -44,7 +44,7 @@ def settled(*which: str, lost: tuple[Span, ...] = ()) -> Settled:
 
 
 def deliver(machine: Subscribers, *which: str, through: int = 50) -> list[Effect]:
-    effects = machine.deliver(NEWS, PUBEND, settled(*which), through)
+    effects = machine.deliver(NEWS, PUBEND, settled(*which), through).effects
     machine.check()
     return effects
 
@@ -79,15 +79,17 @@ def test_a_delivery_says_at_which_ticks_and_how_far() -> None:
 def test_nobody_is_bothered_with_what_he_does_not_want() -> None:
     machine = subscribers((ANN, 1, BLUE))
     assert deliver(machine, "red") == []
-    assert machine.deliver(TopicName("sport"), PUBEND, settled("blue"), 50) == []
-    assert machine.deliver(NEWS, None, settled("blue"), 50) == []
+    assert machine.deliver(TopicName("sport"), PUBEND, settled("blue"), 50).effects == []
+    assert machine.deliver(NEWS, None, settled("blue"), 50).effects == []
 
 
 def test_total_and_publisher_order_are_apart() -> None:
     machine = subscribers((ANN, 1, ANY))
     add(machine, ANN, 2, ANY, "total")
     assert shown(deliver(machine, "red")) == [("ann", ["red"], ((1,),))]
-    assert shown(machine.deliver(NEWS, None, settled("red"), 50)) == [("ann", ["red"], ((2,),))]
+    assert shown(machine.deliver(NEWS, None, settled("red"), 50).effects) == [
+        ("ann", ["red"], ((2,),))
+    ]
     assert machine.wants(NEWS, "total")
     machine.remove(ANN, 2)
     assert not machine.wants(NEWS, "total")
@@ -131,7 +133,7 @@ def test_those_to_whom_nothing_was_sent_are_told_their_position_once() -> None:
 
 def test_loss_is_told_to_every_subscription_of_the_order() -> None:
     machine = subscribers((ANN, 1, RED), (ANN, 2, BLUE), (BOB, 1, RED))
-    effects = machine.deliver(NEWS, PUBEND, settled(lost=(Span(3, 5),)), 50)
+    effects = machine.deliver(NEWS, PUBEND, settled(lost=(Span(3, 5),)), 50).effects
     assert effects == [
         Send(ANN, Lost((1, 2), PUBEND, Span(3, 5))),
         Send(BOB, Lost((1,), PUBEND, Span(3, 5))),

@@ -13,6 +13,7 @@ from gapless.core.broker_messages import (
     HandOver,
     Knowledge,
     Nack,
+    Purpose,
     ReleaseEcho,
     ReleaseHold,
     Sideways,
@@ -23,11 +24,18 @@ from gapless.core.broker_messages import (
     SubscriptionState,
 )
 from gapless.core.client_messages import (
+    Acknowledge,
+    CaughtUp,
     Consumed,
     Deliveries,
+    Done,
     Ended,
+    FellBehind,
+    Forget,
     Lost,
     Publish,
+    PublisherPosition,
+    PublisherQuery,
     Receipt,
     Refused,
     Subscribe,
@@ -90,6 +98,7 @@ LINK_MESSAGES: dict[str, Message] = {
 }
 
 PUBEND, CELL, TOPIC = PubendName("trades/0"), CellName("east"), TopicName("trades")
+DESK = SubscriptionName("desk-7")
 BATCH = EventBatch.join([PLAIN, TRADE])
 
 PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
@@ -98,6 +107,7 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
         PUBEND, Span(5, 20), final_below=7, lost_below=9, requested=True, more=True
     ),
     "nack": Nack(PUBEND, (Span(1, 2), Span(5, 9)), {"s1": 4}),
+    "nack to catch up": Nack(PUBEND, (Span(1, 2),), purpose=Purpose.CATCH_UP),
     "ack": Ack(PUBEND, CELL, 20, 10, BrokerName("b1"), 1, 7),
     "ack expected": AckExpected(PUBEND, 20),
     "start query": StartQuery(PUBEND, CELL, 1),
@@ -109,16 +119,37 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "digest nack": DigestNack(PUBEND, 3),
     "release hold": ReleaseHold(PUBEND, CELL, Tick(20), 1),
     "release echo": ReleaseEcho(PUBEND, CELL, 1),
-    "hand over": HandOver(SubscriptionName("desk-7")),
+    "hand over": HandOver(DESK, TOPIC, BrokerName("b2"), BrokerName("b1"), 1, done=True),
     "publish": Publish(TOPIC, 1, BATCH, PublisherName("feed-1"), 7),
     "receipt": Receipt(1, PUBEND, (12, 19)),
+    "publisher query": PublisherQuery(1, TOPIC, PublisherName("feed-1")),
+    "publisher position": PublisherPosition(1, 7),
     "refused": Refused(1, "the disk is full", "Try again.", retry=True),
     "subscribe": Subscribe(TOPIC, 2, 1, "price > 90", "total"),
+    "subscribe by name": Subscribe(
+        TOPIC,
+        2,
+        1,
+        name=DESK,
+        token={"trades/0": 20},
+        tokens="broker",
+        previous=BrokerName("b1"),
+        moves=1,
+    ),
+    "subscribe from the oldest": Subscribe(TOPIC, 2, 1, name=DESK, earliest=True),
+    "subscribe from an instant": Subscribe(TOPIC, 2, 1, name=DESK, instant=1_000_000),
     "subscribed": Subscribed(2, 1, {"trades/0": 20}),
+    "subscribed, behind": Subscribed(2, 1, {"trades/0": 20}, ("trades/0",), 1),
     "unsubscribe": Unsubscribe(1),
     "ended": Ended(1, "too slow", "Consume faster."),
     "deliveries": Deliveries(TOPIC, 20, PUBEND, (12, 19), BATCH, ((1,), (1, 2))),
+    "deliveries to one behind": Deliveries(TOPIC, 20, PUBEND, (12, 19), BATCH, ((1,), (1,)), 1),
     "lost": Lost((1, 2), PUBEND, Span(5, 9)),
+    "caught up": CaughtUp(1, PUBEND),
+    "fell behind": FellBehind(1, PUBEND),
+    "acknowledge": Acknowledge(1, {"trades/0": 20}, 3),
+    "done": Done(3),
+    "forget": Forget(4, DESK),
     "consumed": Consumed(2),
 }
 

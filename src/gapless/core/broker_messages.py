@@ -12,17 +12,33 @@ Source: Bhola et al., DSN 2002; Zhao et al., Middleware 2004; Bhola et al., DSN 
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import msgspec
 
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, PubendName, SubscriptionName, TopicName
 from gapless.core.messages import Message
-from gapless.core.ticks import Span, Tick
+from gapless.core.ticks import Span
 
 Vector = dict[str, int]
 """Virtual-time vector: for each subscriber-hosting broker, how much of its subscriptions counts."""
 
 NO_EVENTS = EventBatch.join([])
+
+
+class Purpose(IntEnum):
+    """What a question is for, which decides what will do as an answer."""
+
+    DELIVERY = 0
+    """To go on delivering: what nobody below needs any more is final."""
+
+    CATCH_UP = 1
+    """For a durable subscription that was away: what is no longer kept is lost."""
+
+    WHOLE = 2
+    """The same for one that was not known here: silence that others made by filtering does not
+    count, so that the pubend's own broker answers, and nobody filters the answer."""
 
 
 # --- knowledge streams (DSN 2002) ---------------------------------------------------------------
@@ -32,7 +48,8 @@ class Knowledge(Message, frozen=True):
     """All there is to know about `span`: events at `ticks`, and silence at every other tick.
 
     Ticks below `final_below` are final: nobody behind the receiver needs them any more, so that
-    they may be taken for silence. Ticks from there to `lost_below` were released early: lost.
+    they may be taken for silence. Ticks from there to `lost_below` are kept no longer: lost to one
+    who catches up.
     `requested` marks an answer to a nack: it is passed on only to those who asked. `more`: what
     was asked for does not fit one answer, ask on for the rest.
     """
@@ -48,6 +65,7 @@ class Knowledge(Message, frozen=True):
     digest: int = 0  # stands for the message vector; 0: no propagation
     vector: Vector | None = None  # with the first message of a new digest on a link
     base: int = 0  # `vector` has only what differs from that of this digest; 0: it has all
+    purpose: Purpose = Purpose.DELIVERY  # of the question that this answers
 
     def __post_init__(self) -> None:
         ticks, span = self.ticks, self.span
@@ -66,6 +84,8 @@ class Nack(Message, frozen=True):
     pubend: PubendName
     spans: tuple[Span, ...]
     minimum: Vector | None = None  # silence made with less than this vector does not count
+    purpose: Purpose = Purpose.DELIVERY
+    events_max: int = 0  # who asks has room for so many; 0: for as many as an answer has
 
 
 class Ack(Message, frozen=True):
@@ -152,27 +172,20 @@ class DigestNack(Message, frozen=True):
     digest: int
 
 
-Routed = Knowledge | Nack | Ack | AckExpected | StartQuery | StartReply
-"""What is addressed to a cell, so that routing may pick which of its members gets it."""
-
-
-class Sideways(Message, frozen=True):
-    """A message for a neighbouring cell to which the sender has no live link; hops once only."""
-
-    cell: CellName
-    message: Routed | Propagated
-
-
 # --- durable subscriptions (DSN 2003) -----------------------------------------------------------
 
 
 class ReleaseHold(Message, frozen=True):
-    """Release nothing at or above `tick` behind this cell, from now on; answered by an echo."""
+    """Release nothing at or above `tick` behind the sender's cell, from now on. It counts among the
+    reporter's acknowledgements, and is answered by an echo to `cell`, where it began."""
 
     pubend: PubendName
     cell: CellName
-    tick: Tick
+    tick: int
     number: int
+    reporter: BrokerName = BrokerName("")
+    epoch: int = 0
+    sequence: int = 0
 
 
 class ReleaseEcho(Message, frozen=True):
@@ -184,6 +197,26 @@ class ReleaseEcho(Message, frozen=True):
 
 
 class HandOver(Message, frozen=True):
-    """The subscription lives at the sender now; the receiver may forget it."""
+    """The subscription lives at `sender` now, after so many moves; `receiver` may forget it.
+    `done`: it has, durably. `elsewhere`: not here, it had moved on to that broker before."""
 
     subscription: SubscriptionName
+    topic: TopicName = TopicName("")
+    sender: BrokerName = BrokerName("")
+    receiver: BrokerName = BrokerName("")
+    moves: int = 0
+    done: bool = False
+    elsewhere: BrokerName | None = None
+
+
+# --- on the way ---------------------------------------------------------------------------------
+
+Routed = Knowledge | Nack | Ack | AckExpected | StartQuery | StartReply | ReleaseHold | ReleaseEcho
+"""What is addressed to a cell, so that routing may pick which of its members gets it."""
+
+
+class Sideways(Message, frozen=True):
+    """A message for a neighbouring cell to which the sender has no live link; hops once only."""
+
+    cell: CellName
+    message: Routed | Propagated | HandOver

@@ -10,11 +10,18 @@ from typing import Literal
 
 from gapless.core.broker_messages import NO_EVENTS
 from gapless.core.events import EventBatch
-from gapless.core.identity import PubendName, PublisherName, TopicName
+from gapless.core.identity import (
+    BrokerName,
+    PubendName,
+    PublisherName,
+    SubscriptionName,
+    TopicName,
+)
 from gapless.core.messages import Message
 from gapless.core.ticks import Span
 
 Order = Literal["publisher", "total"]
+TokenKeeper = Literal["client", "broker"]
 
 
 class Publish(Message, frozen=True):
@@ -44,6 +51,21 @@ class Receipt(Message, frozen=True):
     ticks: tuple[int, ...]
 
 
+class PublisherQuery(Message, frozen=True):
+    """Which number does the next event of this publisher get?"""
+
+    request: int
+    topic: TopicName
+    publisher: PublisherName
+
+
+class PublisherPosition(Message, frozen=True):
+    """So many events were published under the name: the next gets this number."""
+
+    request: int
+    sequence: int
+
+
 class Refused(Message, frozen=True):
     """The request was not carried out; nothing of it took effect."""
 
@@ -54,13 +76,32 @@ class Refused(Message, frozen=True):
 
 
 class Subscribe(Message, frozen=True):
-    """Deliver what matches `condition` from now on, until the connection ends."""
+    """Deliver what matches `condition`, until the connection ends.
+
+    With a `name` the subscription is durable: it goes on counting while nobody is connected, until
+    it is forgotten. A first time it starts now, or where `token`, `earliest` or `instant` says; one
+    that exists goes on from `token`, or from what its broker knows to be consumed.
+    """
 
     topic: TopicName
     request: int
     subscription: int  # chosen by the client, unique on its connection
     condition: str = ""
     order: Order = "publisher"
+    name: SubscriptionName | None = None
+    token: dict[str, int] | None = None  # by pubend: everything below is consumed
+    earliest: bool = False  # from the oldest event that is kept
+    instant: int | None = None  # from this time on, in microseconds
+    tokens: TokenKeeper = "client"  # who remembers what is consumed
+    previous: BrokerName | None = None  # where it lived before, if elsewhere
+    moves: int = 0  # how often it has moved
+
+    def __post_init__(self) -> None:
+        given = (self.token is not None) + self.earliest + (self.instant is not None)
+        if given > 1:
+            raise ValueError("a subscription starts at one place: token, earliest or instant")
+        if self.name is None and given:
+            raise ValueError("only a named subscription starts elsewhere than now")
 
 
 class Subscribed(Message, frozen=True):
@@ -69,6 +110,8 @@ class Subscribed(Message, frozen=True):
     request: int
     subscription: int
     start: dict[str, int]  # by pubend: the first tick that counts
+    behind: tuple[str, ...] = ()  # pubends at which it has to catch up first
+    moves: int = 0
 
 
 class Unsubscribe(Message, frozen=True):
@@ -91,6 +134,8 @@ class Deliveries(Message, frozen=True):
     Event i, at `ticks[i]`, goes to the subscriptions `takers[i]`, in this order. All else below
     `through` is silence for the subscriptions of that order: their position is now `through`.
     With a `pubend`, this is about that one; without, about all pubends of the topic, merged.
+    With `only`, it is about that subscription alone, which is behind; all others are about those
+    that are not.
     """
 
     topic: TopicName
@@ -99,6 +144,7 @@ class Deliveries(Message, frozen=True):
     ticks: tuple[int, ...] = ()
     events: EventBatch = NO_EVENTS
     takers: tuple[tuple[int, ...], ...] = ()
+    only: int | None = None
 
     def __post_init__(self) -> None:
         if not len(self.ticks) == len(self.events) == len(self.takers):
@@ -111,6 +157,43 @@ class Lost(Message, frozen=True):
     subscriptions: tuple[int, ...]
     pubend: PubendName
     span: Span
+
+
+class CaughtUp(Message, frozen=True):
+    """From here on the subscription gets of this pubend what all others get."""
+
+    subscription: int
+    pubend: PubendName
+
+
+class FellBehind(Message, frozen=True):
+    """From here on the subscription is behind again, because its client is slower than the stream:
+    it gets deliveries of its own, as fast as it takes them."""
+
+    subscription: int
+    pubend: PubendName
+
+
+class Acknowledge(Message, frozen=True):
+    """Of a named subscription everything below `token` is consumed: it need not be kept. With a
+    `request`, the answer comes when that is on stable storage."""
+
+    subscription: int
+    token: dict[str, int]
+    request: int = 0
+
+
+class Done(Message, frozen=True):
+    """The request was carried out, durably."""
+
+    request: int
+
+
+class Forget(Message, frozen=True):
+    """End a named subscription for good, whoever is connected to it."""
+
+    request: int
+    name: SubscriptionName
 
 
 class Consumed(Message, frozen=True):

@@ -1,11 +1,20 @@
-"""Cutting a run of events into batches of bounded count and size."""
+"""Batches: cutting a run of events to bounded count and size, and reading one from a log."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from gapless.core.errors import StorageMissingError
+from gapless.core.events import EventBatch
+from gapless.core.ticks import Span
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from gapless.core.broker_messages import Knowledge
+    from gapless.core.store import Store
 
 
 def cut(events: Sequence[bytes], count_max: int, bytes_max: int) -> list[tuple[int, int]]:
@@ -21,3 +30,47 @@ def cut(events: Sequence[bytes], count_max: int, bytes_max: int) -> list[tuple[i
         size += len(event)
     bounds.append((low, len(events)))
     return bounds
+
+
+def split(
+    kind: Knowledge,
+    ticks: Sequence[int],
+    events: Sequence[bytes],
+    limits: tuple[int, int],
+    *,
+    more: bool = False,
+) -> list[Knowledge]:
+    """`kind`, which has no events yet, with these; as one message or as several that cover its
+    span. With `more`, the last of them says that there is more to ask for."""
+    messages, start, end = [], kind.span.start, kind.span.end
+    for low, high in cut(events, *limits):
+        is_last = high >= len(ticks)
+        span = Span(start, end if is_last else ticks[high])
+        messages.append(
+            replace(
+                kind,
+                span=span,
+                ticks=tuple(ticks[low:high]),
+                events=EventBatch.join(events[low:high]),
+                more=more and is_last,
+            )
+        )
+        start = span.end
+    return messages
+
+
+def read(
+    store: Store, stream: str, span: Span, bytes_max: int, events_max: int = 0
+) -> tuple[list[int], list[bytes], int]:
+    """The events of a span in a log, as many as fit but one at least, and up to where these are
+    all. One tick alone, as those who catch up ask for, is a single look."""
+    if len(span) == 1:
+        try:
+            return [span.start], [store.read(stream, span.start)], span.end
+        except StorageMissingError:
+            return [], [], span.end
+    ticks, events = store.scan(stream, span.start, span.end, bytes_max=max(bytes_max, 1))
+    if events_max and len(ticks) > events_max:
+        return ticks[:events_max], events[:events_max], ticks[events_max]
+    rest = store.scan(stream, ticks[-1] + 1, span.end, bytes_max=1)[0] if ticks else []
+    return ticks, events, rest[0] if rest else span.end

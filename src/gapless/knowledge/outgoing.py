@@ -1,6 +1,6 @@
 """What a knowledge machine wants sent, the neighbours it has within its own broker, and edges.
 
-Three names stand for neighbours inside the same broker.
+Four names stand for neighbours inside the same broker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ PUBLISHER_ORDER = CellName("@publisher-order")
 TOTAL_ORDER = CellName("@total-order")
 """Downstream: this broker's own subscribers in total order."""
 
-LOCAL = (PUBLISHER_ORDER, TOTAL_ORDER)
+CATCH_UP = CellName("@catch-up")
+"""Not downstream, but it asks: this broker's durable subscriptions that are behind."""
+
+LOCAL = (PUBLISHER_ORDER, TOTAL_ORDER, CATCH_UP)
 
 
 Outgoing = ToCell[Routed] | ToBroker[Routed]

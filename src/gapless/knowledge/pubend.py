@@ -26,14 +26,16 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import Knowledge, Nack
+from gapless.core.broker_messages import NO_EVENTS, Knowledge, Nack, Purpose
 from gapless.core.client_messages import Publish, Receipt, Refused
-from gapless.core.effects import Append, Chop, Effect, Persist, Put, Send, Tell, Write
+from gapless.core.effects import Append, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName, PublisherName
 from gapless.core.messages import Message
 from gapless.core.ticks import INSTANT_MAX, PUBEND_BITS, Span, tick_at
+from gapless.knowledge.batch import read
 from gapless.knowledge.receipts import STEP, Publisher
+from gapless.knowledge.retention import Policy, Release
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from gapless.core.store import Store
     from gapless.knowledge.timing import Timing
 
+FOR_EVER = Policy()
 PROMISES = "promises"
 PUBLISHERS = "publishers"
 
@@ -68,18 +71,24 @@ class Pubend:
     """One pubend at its host. Sans-IO: see the module docstring."""
 
     def __init__(
-        self, name: PubendName, number: int, store: Store, timing: Timing, now: Instant
+        self,
+        name: PubendName,
+        number: int,
+        store: Store,
+        timing: Timing,
+        now: Instant,
+        policy: Policy = FOR_EVER,
     ) -> None:
         self.name = name
         self.number = number
         self.stream = f"log/{name}"
         self.store = store
         self.timing = timing
-        self.released, logged = store.bounds(self.stream)
+        self.release = Release(self.stream, store, policy, timing)
+        released, logged = store.bounds(self.stream)
         self.promise = int.from_bytes(store.get(PROMISES, name) or b"", "little")
         self.end = max(logged, self.promise)
-        self.acked = self.released
-        self.newest = logged if logged > self.released else 0  # below it all events lie
+        self.newest = logged if logged > released else 0  # below it all events lie
         self.publishers = {
             PublisherName(key): Publisher.decode(fact)
             for key, fact in store.items(f"{PUBLISHERS}/{name}").items()
@@ -93,7 +102,6 @@ class Pubend:
         self._promising = 0  # a promise being persisted
         self._wanted_end = 0  # silence up to here was asked for
         self._silence_due = now
-        self._release_due: Instant | None = None
         self._expect_due: Instant | None = None
         self._expect_after = timing.ack_expected
         self._expect_tick = 0
@@ -101,8 +109,12 @@ class Pubend:
 
     @property
     def deadline(self) -> Instant | None:
-        due = [self._silence_due, self._release_due, self._expect_due]
+        due = [self._silence_due, self.release.deadline, self._expect_due]
         return min((instant for instant in due if instant is not None), default=None)
+
+    @property
+    def released(self) -> int:
+        return self.release.gone
 
     # --- publishing -----------------------------------------------------------------------------
 
@@ -110,7 +122,7 @@ class Pubend:
         """Take a publication in; its receipt leaves when it is durable."""
         fresh, name = message.events.events, message.publisher
         if name is not None:
-            following = self._following(name)
+            following = self.following(name)
             if message.sequence > following:
                 return [refuse(client, message, f"event {following} of {name!r} is missing")]
             if self._is_one_too_many(name):
@@ -142,7 +154,7 @@ class Pubend:
         pending = sum(each not in self.publishers for each in self._accepted)
         return len(self.publishers) + pending >= self.timing.publishers_max
 
-    def _following(self, name: PublisherName) -> int:
+    def following(self, name: PublisherName) -> int:
         """The next number of a publisher, counting what waits."""
         known = self.publishers.get(name)
         return self._accepted.get(name, known.next if known else 0)
@@ -217,6 +229,7 @@ class Pubend:
         if ticks:
             span = Span(self.end, ticks[-1] + 1)
             self.end = self.newest = span.end
+            self.release.append(ticks[0], size_of(events), now)
             knowledge = [Knowledge(self.name, span, tuple(ticks), EventBatch.join(events))]
             self._silence_due = Instant(now + self.timing.idle_silence)
             self._expect(now)
@@ -286,7 +299,7 @@ class Pubend:
         room = self.timing.answer_bytes_max
         for span in nack.spans:
             self._wanted_end = max(self._wanted_end, span.end)
-            answers += self._answer(span, room)
+            answers += self._answer(span, room, nack)
             room -= sum(size_of(answer.events.events) for answer in answers[-1:])
             if answers and answers[-1].more:
                 break
@@ -296,7 +309,8 @@ class Pubend:
             effects, knowledge = self._promise_silence(now)
         return effects, answers + knowledge
 
-    def _answer(self, span: Span, room: int) -> list[Knowledge]:
+    def _answer(self, span: Span, room: int, nack: Nack) -> list[Knowledge]:
+        purpose = nack.purpose
         end = min(span.end, self.end)
         if span.start >= end:
             return []
@@ -304,48 +318,52 @@ class Pubend:
         answers = []
         if span.start < start:
             done = Span(span.start, min(start, end))
-            answers = [Knowledge(self.name, done, final_below=done.end, requested=True)]
+            is_final = purpose == Purpose.DELIVERY
+            final, lost = (done.end, 0) if is_final else (0, done.end)
+            answers = [
+                Knowledge(self.name, done, (), NO_EVENTS, final, lost, True, purpose=purpose)
+            ]
         if start < end:
-            ticks, events = self.store.scan(self.stream, start, end, bytes_max=max(room, 1))
-            rest = self.store.scan(self.stream, ticks[-1] + 1, end, bytes_max=1)[0] if ticks else []
+            ticks, events, through = read(
+                self.store, self.stream, Span(start, end), room, nack.events_max
+            )
             answers.append(
                 Knowledge(
                     self.name,
-                    Span(start, rest[0] if rest else end),
+                    Span(start, through),
                     tuple(ticks),
                     EventBatch.join(events),
                     requested=True,
-                    more=bool(rest),
+                    more=through < end,
+                    purpose=purpose,
                 )
             )
         return answers
 
-    def acknowledge(self, tick: int, now: Instant) -> None:
-        """Everyone below needs nothing before `tick` any more."""
-        if tick > self.acked:
-            self.acked = min(tick, self.end)
+    def acknowledge(self, delivered: int, now: Instant, released: int | None = None) -> None:
+        """Everyone below has all before `delivered`; no durable subscription needs anything before
+        `released`."""
+        release, before = self.release, self.release.delivered
+        delivered = min(delivered, self.end)
+        release.acknowledge(delivered, delivered if released is None else released, now)
+        if release.delivered > before:
             self._expect_after = self.timing.ack_expected
-            if self.acked >= self.newest:
-                self._expect_due = None
-            if self._release_due is None:
-                self._release_due = Instant(now + self.timing.release_delay)
+        if self._is_done:
+            self._expect_due = None
+
+    @property
+    def _is_done(self) -> bool:
+        """Does everyone below have everything, and does nobody need it any more?"""
+        return min(self.release.delivered, self.release.freed) >= self.newest
 
     def _expect(self, now: Instant) -> None:
-        if self._expect_due is None and self.acked < self.newest:
+        if self._expect_due is None and not self._is_done:
             self._expect_due = Instant(now + self._expect_after)
             self._expect_tick = self.newest
 
-    def _release(self) -> list[Effect]:
-        """Give the space of acknowledged events back."""
-        self._release_due = None
-        self.released = self.acked
-        return [Persist((Chop(self.stream, self.released),))]
-
     def fire(self, now: Instant) -> tuple[list[Effect], list[Knowledge], int]:
         """What is due: effects, knowledge, and the tick whose acknowledgement is overdue or 0."""
-        effects, knowledge, expected = list[Effect](), list[Knowledge](), 0
-        if self._release_due is not None and self._release_due <= now:
-            effects += self._release()
+        effects, knowledge, expected = self.release.fire(now), list[Knowledge](), 0
         if self._silence_due <= now:
             self._silence_due = Instant(now + self.timing.idle_silence)
             more, knowledge = self._promise_silence(now)
@@ -358,7 +376,8 @@ class Pubend:
         return effects, knowledge, expected
 
     def check(self) -> None:
-        assert self.released <= self.acked <= self.end, "I1"
+        self.release.check()
+        assert self.release.delivered <= self.end, "I1"
         counts = [len(request.events) for request in (*self.waiting, *self.writing)]
         assert self.pending_count == sum(counts)
         longest = max(counts, default=0)

@@ -9,18 +9,15 @@ Theory of operation
     one is news and does not wait either. One message never joins ticks of different digests. What
     is sent again has the highest: to be matched against more is always right.
     A nack is answered from the cache as far as that reaches, and where the asking cell is known
-    to need nothing, with just that: final. The rest is asked for upstream, once for all who
-    want it: while the question is out, more nacks for the same ticks are held back, until it is
-    forgotten after `nack_forget` and a repeated nack may pass again.
+    to need nothing, with just that: final. The rest is asked for upstream (`questions`).
     Acknowledgements are consolidated: what every cell below has delivered or will never need is
-    acknowledged upstream. All state is soft. After a crash nothing is known, and nothing is
-    acknowledged before every cell below has been heard.
+    acknowledged upstream, and so is what no durable subscription below needs. All state is soft.
+    After a crash nothing is known, and nothing is acknowledged before every cell below was heard.
 
 Invariants (checked by `check`)
     I1  what a cell has been told and what is silence for it are disjoint
     I2  the acknowledged tick never moves back, and no cell below needs a tick before it
-    I3  the cache holds at most `cache_events_max` events and `cache_bytes_max` bytes; of each
-        neighbour at most `nack_spans_max` questions are remembered
+    I3  the cache holds at most `cache_events_max` events and `cache_bytes_max` bytes
 
 Source: DSN 2002, sec. 2.1.1 and 2.4; PROTOCOLS A5, A8.
 """
@@ -28,18 +25,24 @@ Source: DSN 2002, sec. 2.1.1 and 2.4; PROTOCOLS A5, A8.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import Ack, AckExpected, Knowledge, Nack
-from gapless.core.events import EventBatch
+from gapless.core.broker_messages import (
+    Ack,
+    AckExpected,
+    Knowledge,
+    Nack,
+    Purpose,
+    ReleaseHold,
+)
 from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.core.outgoing import ToBroker, ToCell
 from gapless.core.spans import SpanSet
-from gapless.core.ticks import PUBEND_BITS, Span
-from gapless.knowledge.batch import cut
-from gapless.knowledge.outgoing import LOCAL, Edge, Outgoing
+from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
+from gapless.knowledge.batch import cut, split
+from gapless.knowledge.outgoing import LOCAL, SOURCE, Edge, Outgoing
+from gapless.knowledge.outlet import Outlet, Report
+from gapless.knowledge.questions import Asker, Questions
 from gapless.knowledge.stream import KnowledgeStream
 
 if TYPE_CHECKING:
@@ -47,22 +50,6 @@ if TYPE_CHECKING:
 
     from gapless.core.identity import PubendName
     from gapless.knowledge.timing import Timing
-
-
-@dataclass(slots=True)
-class Outlet:
-    """What we know of one cell below."""
-
-    told: SpanSet = field(default_factory=SpanSet)  # sent to it, and it may have it
-    quiet: SpanSet = field(default_factory=SpanSet)  # silence for it, not yet sent
-    settled: int = -1  # it needs nothing below: delivered, or silence; -1: not heard yet
-    digest: int = 0  # the highest that it was sent
-    quiet_digest: int = 0  # that of everything in `quiet`
-
-    def settle(self, delivered: int) -> None:
-        """Move on past what was delivered and past silence that it need not be told."""
-        if delivered >= 0:
-            self.settled = self.quiet.first_missing(max(self.settled, delivered))
 
 
 class Relay:
@@ -78,6 +65,7 @@ class Relay:
         timing: Timing,
         edge: Edge,
         *,
+        epoch: int = 0,
         shadow: bool = False,
     ) -> None:
         self.pubend = pubend
@@ -87,25 +75,33 @@ class Relay:
         self.timing = timing
         self.edge = edge
         self.stream = KnowledgeStream(shadow=shadow)
+        self._limits = timing.batch_events_max, timing.batch_bytes_max
         self.outlets = {each: Outlet() for each in below}
-        self.asking: dict[str, tuple[CellName | None, SpanSet]] = {}
+        self.questions = Questions(timing)
         self.acked = -1  # told or to be told upstream; -1: nothing yet
         self.nacks_sent = 0
         self.digest = 0  # the highest that came
-        self._asked: deque[tuple[Instant, Span]] = deque()  # questions out, by when to forget
+        self._digest_from = TICK_MAX  # the tick from which on that is the ticks' own
+        self.epoch = epoch  # our reports of one life count after those of the life before
+        self.is_mute = False  # while the epoch is not durable, nothing is reported under it
+        self._sequence = 0
+        self._told_above = (-1, 0)  # what was acknowledged
         self._ack_due: Instant | None = None
         self._flush_due: Instant | None = None
 
     @property
     def deadline(self) -> Instant | None:
-        return min((due for due in (self._ack_due, self._flush_due) if due), default=None)
+        ack_due = None if self.is_mute else self._ack_due
+        return min((due for due in (ack_due, self._flush_due) if due), default=None)
 
     # --- downstream: knowledge ------------------------------------------------------------------
 
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Outgoing]:
         """Join what upstream says, and pass on what is new."""
         start = max(knowledge.span.start, knowledge.final_below, knowledge.lost_below)
-        self.digest = max(self.digest, knowledge.digest)
+        if knowledge.digest > self.digest:
+            self.digest = knowledge.digest
+            self._digest_from = TICK_MAX if knowledge.requested else knowledge.span.start
         if start >= knowledge.span.end:
             return self._pass_on_settled(knowledge)
         span = Span(start, knowledge.span.end)
@@ -121,52 +117,53 @@ class Relay:
 
     def _pass_on_settled(self, knowledge: Knowledge) -> list[Outgoing]:
         """What is final or lost is not cached: whoever knows says so, each time he is asked."""
-        end = min(max(knowledge.final_below, knowledge.lost_below), knowledge.span.end)
         out: list[Outgoing] = []
-        if end > knowledge.span.start:
-            settled = Span(knowledge.span.start, end)
-            for asker, (_, wanted) in sorted(self.asking.items()):
-                for span in list(wanted.within(settled)):
-                    message = Knowledge(
-                        self.pubend,
-                        span,
-                        final_below=knowledge.final_below,
-                        lost_below=knowledge.lost_below,
-                        requested=True,
-                    )
-                    out.append(self._to_asker(asker, message))
-                wanted.remove(settled)
-                self._limit(wanted)
+        for below, purposes in (
+            (knowledge.final_below, (Purpose.DELIVERY,)),
+            (knowledge.lost_below, (Purpose.CATCH_UP, Purpose.WHOLE)),
+        ):
+            end = min(below, knowledge.span.end)
+            if end > knowledge.span.start:
+                for asker, _, part in self.questions.answer(
+                    Span(knowledge.span.start, end), purposes
+                ):
+                    out.append(self._to_asker(asker, self._settled(asker, part)))
         return out
+
+    def _settled(self, asker: Asker, span: Span) -> Knowledge:
+        """That a span is final; or lost, to one who catches up."""
+        is_final = asker.purpose == Purpose.DELIVERY
+        return Knowledge(
+            self.pubend,
+            span,
+            final_below=span.end if is_final else 0,
+            lost_below=0 if is_final else span.end,
+            requested=True,
+            purpose=asker.purpose,
+        )
 
     def _answer_asking(self, span: Span, knowledge: Knowledge) -> list[Outgoing]:
         """Answer from the message itself: what was asked may lie before all that we cache."""
         out: list[Outgoing] = []
-        if knowledge.more:  # the rest of the question is not being answered: it may be put again
-            self._asked = deque(
-                (forget, Span(asked.start, min(asked.end, span.end)))
-                for forget, asked in self._asked
-                if asked.start < span.end
+        if knowledge.more:
+            self.questions.cut_off(span.end, knowledge.purpose)
+        is_whole = knowledge.purpose == Purpose.WHOLE or self.upstream == SOURCE
+        purposes = tuple(Purpose) if is_whole else (Purpose.DELIVERY, Purpose.CATCH_UP)
+        for asker, cell, part in self.questions.answer(span, purposes):
+            low = bisect_left(knowledge.ticks, part.start)
+            high = bisect_left(knowledge.ticks, part.end)
+            ticks, events = knowledge.ticks[low:high], knowledge.events.events[low:high]
+            # What was asked for before it was there is news, under its own digest.
+            again = knowledge.requested or cell is None or asker.purpose != Purpose.DELIVERY
+            digest, more = self.digest if again else knowledge.digest, knowledge.more
+            out += self._answer(
+                asker, cell, part, ticks, events, digest, more=more, requested=again
             )
-        for asker, (cell, wanted) in sorted(self.asking.items()):
-            for part in list(wanted.within(span)):
-                low = bisect_left(knowledge.ticks, part.start)
-                high = bisect_left(knowledge.ticks, part.end)
-                ticks, events = knowledge.ticks[low:high], knowledge.events.events[low:high]
-                # What was asked for before it was there is news, under its own digest.
-                again = knowledge.requested or cell is None
-                digest, more = self.digest if again else knowledge.digest, knowledge.more
-                out += self._answer(
-                    asker, cell, part, ticks, events, digest, more=more, requested=again
-                )
-            wanted.remove(span)
-            self._limit(wanted)
-        self.asking = {asker: entry for asker, entry in self.asking.items() if entry[1]}
         return out
 
     def _answer(
         self,
-        asker: str,
+        asker: Asker,
         cell: CellName | None,
         span: Span,
         ticks: Sequence[int],
@@ -177,18 +174,22 @@ class Relay:
         requested: bool = True,
     ) -> list[Outgoing]:
         """Everything known about `span`, for one that asked."""
-        if cell is not None:
+        if cell is not None and asker.purpose == Purpose.DELIVERY:
             outlet = self.outlets[cell]
             outlet.quiet.remove(span)
             outlet.told.add(span)
-        ticks, events = self._passing(cell, digest, ticks, events)
-        messages = self._messages(span, ticks, events, digest, requested=requested, more=more)
+        if asker.purpose != Purpose.WHOLE:
+            ticks, events = self._passing(cell, digest, ticks, events)
+        kind = Knowledge(
+            self.pubend, span, requested=requested, digest=digest, purpose=asker.purpose
+        )
+        messages = split(kind, ticks, events, self._limits, more=more)
         return [self._to_asker(asker, message) for message in messages]
 
-    def _to_asker(self, asker: str, message: Knowledge) -> Outgoing:
-        if asker in LOCAL:
-            return ToCell(CellName(asker), message)
-        return ToBroker(BrokerName(asker), message)
+    def _to_asker(self, asker: Asker, message: Knowledge) -> Outgoing:
+        if asker.name in LOCAL:
+            return ToCell(CellName(asker.name), message)
+        return ToBroker(BrokerName(asker.name), message)
 
     def _offer(self, cell: CellName, run: Span, digest: int, now: Instant) -> list[Outgoing]:
         """Tell a cell below what has become known; silence alone may wait."""
@@ -207,7 +208,8 @@ class Relay:
                 outlet.quiet.remove(whole)
                 outlet.told.add(whole)
                 outlet.digest = max(outlet.digest, digest)
-                messages = self._messages(whole, ticks, events, digest, requested=False)
+                kind = Knowledge(self.pubend, whole, digest=digest)
+                messages = split(kind, ticks, events, self._limits)
                 out += [ToCell(cell, message) for message in messages]
             else:
                 outlet.quiet.add(span)
@@ -226,35 +228,6 @@ class Relay:
             return ticks, events
         return [ticks[i] for i in chosen], [events[i] for i in chosen]
 
-    def _messages(
-        self,
-        span: Span,
-        ticks: Sequence[int],
-        events: Sequence[bytes],
-        digest: int,
-        *,
-        requested: bool,
-        more: bool = False,
-    ) -> list[Knowledge]:
-        """One message for the span, or several within the limits of a batch."""
-        messages, start = [], span.start
-        limits = self.timing.batch_events_max, self.timing.batch_bytes_max
-        for low, high in cut(events, *limits):
-            end = span.end if high >= len(ticks) else ticks[high]
-            messages.append(
-                Knowledge(
-                    self.pubend,
-                    Span(start, end),
-                    tuple(ticks[low:high]),
-                    EventBatch.join(events[low:high]),
-                    requested=requested,
-                    more=more and high >= len(ticks),
-                    digest=digest,
-                )
-            )
-            start = end
-        return messages
-
     def _flush(self, cell: CellName) -> list[Outgoing]:
         """Tell a cell the silence that has waited."""
         outlet = self.outlets[cell]
@@ -266,18 +239,20 @@ class Relay:
     # --- upstream: curiosity and acknowledgements -----------------------------------------------
 
     def receive_nack(
-        self, asker: str, cell: CellName | None, nack: Nack, now: Instant
+        self, name: str, cell: CellName | None, nack: Nack, now: Instant
     ) -> list[Outgoing]:
         """Answer what is known, ask upstream for the rest. `cell` is None for a sibling."""
-        out: list[Outgoing] = []
-        unknown = SpanSet()
+        asker, out, unknown = Asker(name, nack.purpose), list[Outgoing](), SpanSet()
         room = self.timing.answer_bytes_max
         for span in nack.spans[: self.timing.nack_spans_max]:
             rest = self._answer_final(asker, cell, span, out)
             if rest is None:
                 continue
+            if nack.purpose == Purpose.WHOLE and self.upstream != SOURCE:
+                unknown.add(rest)  # our silence may have been made by filtering
+                continue
             ticks, events = self.stream.events_in(rest)
-            _, fitting = cut(events, len(events), room)[0]
+            _, fitting = cut(events, nack.events_max or len(events), room)[0]
             room -= sum(map(len, events[:fitting]))
             more = fitting < len(events)
             if more:  # whatever is left is to be asked for anew
@@ -286,63 +261,69 @@ class Relay:
             for known in runs:
                 last = more and known is runs[-1]
                 found = self.stream.events_in(known)
-                out += self._answer(asker, cell, known, *found, self.digest, more=last)
+                again = last or cell is None or nack.purpose > 0 or known.start < self._digest_from
+                out += self._answer(
+                    asker, cell, known, *found, self.digest, more=last, requested=again
+                )
             unknown.update(self.stream.known.missing(rest))
             if more:
                 break
         if unknown:
-            wanted = self.asking.setdefault(asker, (cell, SpanSet()))[1]
-            wanted.update(unknown)
-            self._limit(wanted)
-            out += self._ask_upstream(unknown, now)
+            self.questions.add(asker, cell, unknown, now)
+            out += self._ask_upstream(unknown, nack.purpose, now, nack.events_max)
         return out
 
     def _answer_final(
-        self, asker: str, cell: CellName | None, span: Span, out: list[Outgoing]
+        self, asker: Asker, cell: CellName | None, span: Span, out: list[Outgoing]
     ) -> Span | None:
         """Say of what the asker needs no more that it is final; return the rest of the span."""
+        if asker.purpose != Purpose.DELIVERY:
+            return span
         final = self.acked if cell is None else self.outlets[cell].settled
         if span.start >= final:
             return span
         done = Span(span.start, min(span.end, final))
-        message = Knowledge(self.pubend, done, final_below=done.end, requested=True)
-        out.append(self._to_asker(asker, message))
+        out.append(self._to_asker(asker, self._settled(asker, done)))
         return Span(done.end, span.end) if done.end < span.end else None
 
-    def _limit(self, wanted: SpanSet) -> None:
-        """Remember only the lowest questions of a neighbour; it repeats the others."""
-        for forgotten in list(wanted)[self.timing.nack_spans_max :]:
-            wanted.remove(forgotten)
-
-    def _ask_upstream(self, unknown: SpanSet, now: Instant) -> list[Outgoing]:
-        while self._asked and self._asked[0][0] <= now:
-            self._asked.popleft()
-        unknown.difference_update(span for _, span in self._asked)
-        spans = tuple(unknown)[: self.timing.nack_spans_max]
-        if not spans:
-            return []
-        forget = Instant(now + self.timing.nack_forget)
-        self._asked.extend((forget, span) for span in spans)
-        self.nacks_sent += 1
-        return [ToCell(self.upstream, Nack(self.pubend, spans))]
+    def _ask_upstream(
+        self, unknown: SpanSet, purpose: Purpose, now: Instant, events_max: int = 0
+    ) -> list[Outgoing]:
+        spans, count_max = self.questions.fresh(unknown, purpose, now), self.timing.nack_spans_max
+        self.nacks_sent += bool(spans)
+        return [
+            ToCell(
+                self.upstream,
+                Nack(self.pubend, spans[at : at + count_max], None, purpose, events_max),
+            )
+            for at in range(0, len(spans), count_max)
+        ]
 
     def ask_again(self, now: Instant) -> list[Outgoing]:
         """Whoever was asked may be gone: put all open questions again."""
-        self._asked.clear()
-        return self._ask_upstream(SpanSet(s for _, some in self.asking.values() for s in some), now)
+        return [
+            out
+            for purpose, spans in self.questions.put_again(now)
+            for out in self._ask_upstream(spans, purpose, now)
+        ]
 
     def receive_ack(self, ack: Ack, now: Instant) -> list[Outgoing]:
-        """A cell below needs nothing before `delivered` any more."""
+        """A cell below needs nothing before `delivered` any more, or before `released` ever."""
         outlet = self.outlets[ack.cell]
+        outlet.report(ack.reporter, Report(ack.epoch, ack.sequence, ack.released))
         if ack.delivered > outlet.settled:
             outlet.settle(ack.delivered)
             outlet.told.remove_below(ack.delivered)
             outlet.quiet.remove_below(ack.delivered)
-            for cell, wanted in self.asking.values():
-                if cell == ack.cell:
-                    wanted.remove_below(ack.delivered)
-            self._acknowledge(now)
+            self.questions.remove_below(ack.delivered, ack.cell)
+        self._acknowledge(now)
         return []
+
+    @property
+    def released(self) -> int:
+        """No durable subscription behind us needs anything before it."""
+        released = min((each.released for each in self.outlets.values()), default=self.acked)
+        return max(0, min(released, self.acked))
 
     def _acknowledge(self, now: Instant) -> None:
         for outlet in self.outlets.values():
@@ -350,25 +331,45 @@ class Relay:
         settled = min((outlet.settled for outlet in self.outlets.values()), default=self.stream.end)
         if settled > self.acked:
             self.acked = settled
-            for _, wanted in self.asking.values():
-                wanted.remove_below(settled)
+            self.questions.remove_below(settled)
             self.stream.forget_below(settled - (self.timing.past_window << PUBEND_BITS))
-            if self._ack_due is None:
-                self._ack_due = Instant(now + self.timing.ack_delay)
+        is_news = self.acked >= 0 and (self.acked, self.released) != self._told_above
+        if is_news and self._ack_due is None:
+            self._ack_due = Instant(now + self.timing.ack_delay)
 
     def receive_ack_expected(self, tick: int, now: Instant) -> list[Outgoing]:
-        """Pass the question on to the cells that owe an answer; answer it if none does."""
-        if self.acked >= tick:
-            return self._ack_upstream()
-        return [
+        """Pass the question on to the cells that owe an answer; answer what we can."""
+        out: list[Outgoing] = [
             ToCell(cell, AckExpected(self.pubend, tick))
             for cell, outlet in self.outlets.items()
-            if outlet.settled < tick
+            if min(outlet.settled, outlet.released) < tick
         ]
+        return out + (self._ack_upstream() if self.acked >= tick else [])
 
     def _ack_upstream(self) -> list[Outgoing]:
+        if self.is_mute:
+            return []
         self._ack_due = None
-        return [ToCell(self.upstream, Ack(self.pubend, self.cell, self.acked, reporter=self.name))]
+        self._sequence += 1
+        self._told_above = delivered, released = self.acked, self.released
+        ack = Ack(
+            self.pubend, self.cell, delivered, released, self.name, self.epoch, self._sequence
+        )
+        return [ToCell(self.upstream, ack)]
+
+    def receive_hold(self, cell: CellName, hold: ReleaseHold, now: Instant) -> ReleaseHold:
+        """From now on no more is released behind the cell than the hold says; what to pass up."""
+        self.outlets[cell].report(hold.reporter, Report(hold.epoch, hold.sequence, hold.tick))
+        self._acknowledge(now)
+        self._sequence += 1
+        named = self.name, self.epoch, self._sequence
+        return ReleaseHold(self.pubend, hold.cell, self.released, hold.number, *named)
+
+    def forget_reporter(self, cell: CellName, reporter: BrokerName, now: Instant) -> None:
+        """That broker is gone, and others speak for its cell."""
+        if cell in self.outlets:
+            self.outlets[cell].forget(reporter)
+            self._acknowledge(now)
 
     # --- time, membership, invariants -----------------------------------------------------------
 
@@ -383,11 +384,12 @@ class Relay:
 
     def add_cell(self, cell: CellName, start: int) -> None:
         """From `start` on, another cell below counts (a merge that has come up)."""
-        self.outlets[cell] = Outlet(settled=start)
+        self.outlets[cell] = outlet = Outlet(settled=start)
+        outlet.report(self.name, Report(self.epoch, 0, start))
 
     def remove_cell(self, cell: CellName) -> None:
-        self.outlets.pop(cell, None)
-        self.asking = {a: entry for a, entry in self.asking.items() if entry[0] != cell}
+        del self.outlets[cell]
+        self.questions.remove_cell(cell)
 
     def check(self) -> None:
         self.stream.check()
@@ -395,4 +397,4 @@ class Relay:
             assert not any(outlet.told.overlaps(span) for span in outlet.quiet), "I1"
             assert outlet.settled >= self.acked or self.acked < 0, "I2"
         assert self.stream.event_count <= self.timing.cache_events_max, "I3"
-        assert all(len(w) <= self.timing.nack_spans_max for _, w in self.asking.values()), "I3"
+        self.questions.check()

@@ -11,16 +11,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from gapless.core.client_messages import Ended, Publish, Refused, Subscribe, Subscribed
+from gapless.core.client_messages import (
+    Ended,
+    Publish,
+    PublisherPosition,
+    PublisherQuery,
+    Refused,
+    Subscribe,
+    Subscribed,
+)
 from gapless.core.effects import Effect, Send
 from gapless.core.errors import FilterError, WireError
 from gapless.filters.filter import Filter
+from gapless.knowledge.pubend import Pubend
+from gapless.node.merging import merge_position, start_merge, stop_merge
+from gapless.node.subscribers import DURABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gapless.core.events import EventBatch
     from gapless.core.identity import ClientName, Instant, PubendName, TopicName
+    from gapless.node.attachments import Attachments
     from gapless.node.config import Config
     from gapless.node.interests import Interests
     from gapless.node.network import Network
@@ -38,6 +50,7 @@ class Clients:
         streams: Streams,
         subscribers: Subscribers,
         interests: Interests,
+        attachments: Attachments,
         check_events: Callable[[EventBatch], object],
     ) -> None:
         self.network = network
@@ -45,10 +58,32 @@ class Clients:
         self.streams = streams
         self.subscribers = subscribers
         self.interests = interests
+        self.attachments = attachments
         self.check_events = check_events
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
 
     def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+        pubend = self._bound(client, message)
+        if not isinstance(pubend, Pubend):
+            return pubend
+        try:
+            self.check_events(message.events)
+        except WireError as error:
+            # Once stored, an event that nobody can read would stop everybody below.
+            return refuse(client, message, error.problem, "Encode the events as documented.")
+        return pubend.publish(client, message, now)
+
+    def position(self, client: ClientName, query: PublisherQuery) -> list[Effect]:
+        """The next number of a publisher, counting what is being written."""
+        pubend = self._bound(client, query)
+        if not isinstance(pubend, Pubend):
+            return pubend
+        return [Send(client, PublisherPosition(query.request, pubend.following(query.publisher)))]
+
+    def _bound(
+        self, client: ClientName, message: Publish | PublisherQuery
+    ) -> Pubend | list[Effect]:
+        """The pubend that a publisher is bound to, or why there is none here."""
         topic = self.network.topic.get(message.topic)
         if topic is None:
             return refuse(client, message, f"there is no topic {message.topic!r}", "Create it.")
@@ -57,13 +92,8 @@ class Clients:
             hosts = ", ".join(sorted(set(topic.hosts)))
             problem = f"topic {message.topic!r} is not published at this broker"
             return refuse(client, message, problem, f"Connect to one of: {hosts}.")
-        try:
-            self.check_events(message.events)
-        except WireError as error:
-            # Once stored, an event that nobody can read would stop everybody below.
-            return refuse(client, message, error.problem, "Encode the events as documented.")
         bound = here[crc32((message.publisher or client).encode()) % len(here)]
-        return self.streams.pubends[bound.name].publish(client, message, now)
+        return self.streams.pubends[bound.name]
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if message.topic not in self.network.topic:
@@ -73,7 +103,7 @@ class Clients:
             return refuse(client, message, problem, remedy)
         key = (client, message.subscription)
         taken = message.subscription in self.subscribers.clients[client].subscriptions
-        if taken or key in self.waiting:
+        if taken or key in self.waiting or self.attachments.has_session(*key):
             problem = f"subscription {message.subscription} exists on this connection"
             return refuse(client, message, problem, "Use another number.")
         count = self.subscribers.subscription_count + len(self.waiting)
@@ -84,6 +114,18 @@ class Clients:
             condition = Filter.parse(message.condition)
         except FilterError as error:
             return refuse(client, message, error.problem, f"{error.remedy}\n{error.caret()}")
+        if message.name is not None:
+            if message.order != "publisher":
+                problem = "a named subscription gets its events in publisher order"
+                return refuse(client, message, problem, 'Leave the name or the order "total" out.')
+            if message.previous is not None and (
+                message.token is None or message.previous not in self.network.cell_of
+            ):
+                problem = "a subscription that comes from another broker needs a token and its name"
+                return refuse(client, message, problem, "Give the token, and where it was last.")
+            attached = self.attachments.attach(client, message)
+            if attached is not None:
+                return attached
         self.waiting[key] = (message, condition)
         self.interests.subscribe(message.topic, key, condition, now)
         return []
@@ -95,11 +137,12 @@ class Clients:
             self.interests.unsubscribe(topic, key, now)
         self.subscribers.dropped.clear()
         effects = self.interests.update(now)
+        effects += self.streams.settle(now)
         if self.waiting:
             effects += self._begin_those_that_can(now)
         for topic in list(self.streams.merges):
             if not self.subscribers.wants(topic, "total"):
-                self.streams.stop_merge(topic)
+                stop_merge(self.streams, topic)
         return effects
 
     def _begin_those_that_can(self, now: Instant) -> list[Effect]:
@@ -141,16 +184,14 @@ class Clients:
     ) -> list[Effect]:
         """Start a subscription, not before the ticks `first` and not before what is settled."""
         streams, topic = self.streams, message.topic
-        more: list[Effect] = []
+        if message.name is not None:
+            return self._create(client, message, first, now)
         young: dict[PubendName | None, int] = {}
         if message.order == "publisher":
             start = {name: max(streams.subends[name].taken, tick) for name, tick in first.items()}
             young.update((n, t) for n, t in start.items() if t > streams.subends[n].taken)
         else:
-            if topic in streams.merges:
-                position = streams.merges[topic].position
-            else:
-                position, more = streams.start_merge(topic, now)
+            position = merge_position(streams, topic)
             latest = max(position, *first.values())
             start = dict.fromkeys(first, latest)
             if latest > position:
@@ -160,12 +201,30 @@ class Clients:
         number = message.subscription
         self.subscribers.add(client, number, topic, message.order, condition, young)
         told = {str(name): tick for name, tick in start.items()}
-        return [Send(client, Subscribed(message.request, number, told)), *more]
+        effects: list[Effect] = [Send(client, Subscribed(message.request, number, told))]
+        if message.order == "total" and topic not in streams.merges:
+            effects += start_merge(streams, topic, now)  # it may deliver at once
+        return effects
+
+    def _create(
+        self, client: ClientName, message: Subscribe, first: dict[PubendName, int], now: Instant
+    ) -> list[Effect]:
+        """A durable subscription can start: make it, and its client is told when it is durable."""
+        taken = {name: self.streams.subends[name].taken for name in first}
+        since = {name: max(taken[name], tick) for name, tick in first.items()}
+        number, effects = self.attachments.create(client, message, since, taken, now)
+        key = (client, message.subscription)
+        if number is None:
+            self.interests.unsubscribe(message.topic, key, now)
+        elif message.topic in self.interests.by_topic:
+            self.interests.by_topic[message.topic].rename(key, (DURABLE, number))
+        return effects
 
     def unsubscribe(self, client: ClientName, number: int, now: Instant) -> list[Effect]:
         """End a subscription; ending one that is not there is fine, and says so too."""
         self._give_up((client, number), now)
-        self.subscribers.remove(client, number)
+        if not self.attachments.detach(client, number):
+            self.subscribers.remove(client, number)
         return [Send(client, Ended(number))]
 
     def _give_up(self, key: tuple[ClientName, int], now: Instant) -> None:
@@ -177,10 +236,11 @@ class Clients:
     def disconnect(self, client: ClientName, now: Instant) -> None:
         for key in [key for key in self.waiting if key[0] == client]:
             self._give_up(key, now)
+        self.attachments.disconnect(client)
         self.subscribers.disconnect(client)
 
 
 def refuse(
-    client: ClientName, message: Publish | Subscribe, problem: str, remedy: str
+    client: ClientName, message: Publish | PublisherQuery | Subscribe, problem: str, remedy: str
 ) -> list[Effect]:
     return [Send(client, Refused(message.request, problem, remedy))]

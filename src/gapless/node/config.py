@@ -148,6 +148,40 @@ class Config:
     virtual_time_step: int = 1_000
     """How far ahead the clock of changes is persisted, so that not each needs a write."""
 
+    durable_subscriptions_max: int = 100_000
+    """Durable subscriptions at one broker; beyond it a new one is refused."""
+
+    catch_up_window: int = 256
+    """Events that one subscription which catches up has asked for and not been sent yet."""
+
+    catch_up_spans_max: int = 20_000
+    """Open questions of all that catch up behind one neighbour; beyond it the oldest is forgotten,
+    and asked again by who still wants it."""
+
+    filtered_read_max: int = 5_000
+    """Events that one read of the filtered log finds; the rest is read later."""
+
+    filtered_walk_max: int = 5_000
+    """Records that one read of the filtered log looks at; it goes on with the next."""
+
+    filtered_replay_max: int = 20_000
+    """Records of the filtered log that a restart reads again, at most."""
+
+    filtered_pending_max: int = 10_000
+    """Events delivered and not yet in the filtered log; beyond it the stream waits for the disk."""
+
+    delivered_flush: int = 250 * MILLISECOND
+    """How long a position may wait to be written when nobody took an event."""
+
+    released_flush: int = 250 * MILLISECOND
+    """How long acknowledgements are gathered before they are written."""
+
+    storage_retry: int = 1 * SECOND
+    """When to try again a write for which there was no room."""
+
+    hand_over_repeat: int = 1 * SECOND
+    """How often a step of a hand-over is repeated until it is answered."""
+
     nack_spans_max: int = 100
     """Spans in one nack; the rest is asked for when these have come. More than that of one
     neighbour's questions are not remembered either: it asks again."""

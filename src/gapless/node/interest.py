@@ -20,6 +20,7 @@ Source: Middleware 2004; PROTOCOLS B.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -37,10 +38,10 @@ from gapless.node.vectors import Vectors
 from gapless.propagation.leaf import ClockPersisted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from gapless.core.broker_messages import Knowledge, Propagated, Vector
-    from gapless.core.identity import BrokerName, CellName, PubendName
+    from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
     from gapless.core.store import Store
     from gapless.filters.filter import Filter
     from gapless.node.config import Config
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str, int]
 """A subscription: the client, and the number it gave."""
+
+NOTHING: Mapping[Key, Filter] = MappingProxyType({})
 
 FIRST_PER_MICROSECOND = 1_000
 """Clock and digests of a broker that lost its disk begin at its time in milliseconds: beyond all
@@ -73,8 +76,11 @@ class Interest:
         routing: Routing,
         parts: Parts,
         now: Instant,
+        moved: dict[TopicName, None],
     ) -> None:
+        """`moved`: where to note that our deadline may be another one."""
         self.topic = topic.name
+        self._moved = moved
         self.name = name
         self.config = config
         self.routing = routing
@@ -115,18 +121,30 @@ class Interest:
         self._update_due: Instant | None = None
         self._updated = Instant(now - config.change_gather)
         self._advanced: dict[CellName | None, Vector] = {}  # what was made of a branch's vector
-        self._retry_due: Instant | None = None  # to persist the stamp, when there was no room
+        self._stamp_due: Instant | None = None  # when to put what we know on messages
+        self._stamped = self._updated
 
     # --- this broker's own subscriptions ----------------------------------------------------------
 
-    def begin(self, now: Instant) -> list[Effect]:
-        """Call once, first."""
+    def begin(self, now: Instant, survivors: Mapping[Key, Filter] = NOTHING) -> list[Effect]:
+        """Call once, first, with the subscriptions that were here before."""
+        self._moved[self.topic] = None
         effects: list[Effect] = []
         if self.stamp is not None:
             effects += self.stamp.begin()
             if None in self.branches:
                 self.branches[None].notice(self.stamp.vector, now)
-        return effects + (self._from_leaf(self.leaf.begin({}, now), now) if self.leaf else [])
+        if self.leaf is not None:
+            self._handle_count = len(survivors)
+            self._handles = {key: str(number) for number, key in enumerate(survivors, start=1)}
+            named = {self._handles[key]: condition for key, condition in survivors.items()}
+            effects += self._from_leaf(self.leaf.begin(named, now), now)
+        return effects
+
+    def rename(self, key: Key, other: Key) -> None:
+        """The same subscription, under another key."""
+        if key in self._handles:
+            self._handles[other] = self._handles.pop(key)
 
     def subscribe(self, key: Key, condition: Filter, now: Instant) -> None:
         if self.leaf is not None:
@@ -143,6 +161,7 @@ class Interest:
         self._gather(now)
 
     def _gather(self, now: Instant) -> None:
+        self._moved[self.topic] = None
         if self._update_due is None:
             self._update_due = max(now, Instant(self._updated + self.config.change_gather))
 
@@ -151,6 +170,7 @@ class Interest:
         if self._update_due is None or now < self._update_due:
             return []
         assert self.leaf is not None
+        self._moved[self.topic] = None
         fresh, gone = self._fresh, self._gone
         self._fresh, self._gone, self._update_due, self._updated = {}, [], None, now
         self.has_news = True
@@ -177,17 +197,17 @@ class Interest:
 
     def receive(self, sender: BrokerName, message: Propagated, now: Instant) -> list[Effect]:
         """From a neighbour: changes and states from below or a sibling, questions from above."""
+        self._moved[self.topic] = None
         cell = self.routing.network.cell_of[sender].name
         is_sibling = cell == self.cell
         if isinstance(message, SubscriptionNack):
             return self._receive_nack(sender, cell, message, now)
-        if not is_sibling and message.cell != cell:
+        concerned = [each for each in self.branches.items() if message.cell in each[1].children]
+        if not concerned or not (is_sibling or message.cell == cell):
             raise ProtocolError(f"{sender!r} of {cell!r} speaks for {message.cell!r}")
         effects: list[Effect] = []
         passed = False
-        for direction, branch in self.branches.items():
-            if message.cell not in branch.children or message.cell == self.cell:
-                continue
+        for direction, branch in concerned:
             if isinstance(message, SubscriptionChange):
                 out = branch.receive_change(message, now, from_sibling=is_sibling)
             else:
@@ -212,7 +232,7 @@ class Interest:
         self, direction: CellName | None, out: Iterable[Outgoing], now: Instant
     ) -> list[Effect]:
         """Send what a branch wants sent; its vector may have grown."""
-        effects = self._advance(direction)
+        effects = self._advance(direction, now)
         for each in out:
             match each:
                 case ToCell(cell, SubscriptionNack()) if cell == self.cell:
@@ -226,13 +246,25 @@ class Interest:
                     effects += self.routing.share(self._addressed(message))
         return effects
 
-    def _advance(self, direction: CellName | None) -> list[Effect]:
+    def _advance(self, direction: CellName | None, now: Instant) -> list[Effect]:
         vector = self.branches[direction].vector
         if self._advanced.get(direction) is vector:
             return []
         self._advanced[direction] = vector
         self.vectors.sufficiency[direction].advance(vector)
-        return [*self.stamp.advance(vector)] if direction is None and self.stamp else []
+        if direction is None and self.stamp is not None and self._stamp_due is None:
+            self._stamp_due = max(now, Instant(self._stamped + self.config.change_gather))
+        return self._advance_stamp(now)
+
+    def _advance_stamp(self, now: Instant) -> list[Effect]:
+        """Put a new vector on messages, which costs one to everybody, not more often than changes
+        are told."""
+        if self._stamp_due is None or now < self._stamp_due:
+            return []
+        assert self.stamp is not None
+        self._stamp_due, self._stamped = None, now
+        vector = self.branches[None].vector if None in self.branches else {}
+        return [*(self.stamp.begin() or self.stamp.advance(vector))]
 
     def _from_leaf(self, actions: Iterable[Action], now: Instant) -> list[Effect]:
         """What the leaf says goes to its branches here, or straight up where there is none."""
@@ -271,6 +303,7 @@ class Interest:
 
     def learn(self, sender: BrokerName, knowledge: Knowledge, now: Instant) -> list[Effect]:
         """Take in the vector of a message from above; at a leaf, something may start with it."""
+        self._moved[self.topic] = None
         learnt = self.vectors.learn(sender, knowledge, now)
         effects: list[Effect] = [*learnt.question]
         direction = self.upstream[knowledge.pubend]
@@ -293,6 +326,7 @@ class Interest:
 
     def persisted(self, message: StampPersisted | ClockPersisted, now: Instant) -> list[Effect]:
         """The stamp or the leaf's clock is durable, or had no room."""
+        self._moved[self.topic] = None
         if isinstance(message, ClockPersisted):
             assert self.leaf is not None
             return self._from_leaf(self.leaf.persisted(message, now), now)
@@ -301,7 +335,7 @@ class Interest:
         if message.ok:
             self.vectors.learn_own(self.stamp)
         else:
-            self._retry_due = Instant(now + self.config.lag_repeat)
+            self._stamp_due = Instant(now + self.config.lag_repeat)
         return effects
 
     # --- time, invariants -----------------------------------------------------------------------
@@ -309,16 +343,15 @@ class Interest:
     @property
     def deadline(self) -> Instant | None:
         due = [branch.deadline for branch in self.branches.values()]
-        due += [self._update_due, self._retry_due]
+        due += [self._update_due, self._stamp_due]
         if self.leaf is not None:
             due.append(self.leaf.deadline)
         return min((each for each in due if each is not None), default=None)
 
     def fire(self, now: Instant) -> list[Effect]:
+        self._moved[self.topic] = None
         effects: list[Effect] = []
-        if self.stamp is not None and self._retry_due is not None and now >= self._retry_due:
-            self._retry_due = None
-            effects += self.stamp.begin() or self.stamp.advance({})
+        effects += self._advance_stamp(now)
         for direction, branch in self.branches.items():
             effects += self._carry(direction, branch.fire(now), now)
         if self.leaf is not None:

@@ -2,6 +2,11 @@
 
 Every message of knowledge passes here twice: on its way in its vector is learnt, on its way out to
 a neighbour it gets what that one must be told of it.
+
+Invariants (checked by `check`)
+    I1  the deadline of a topic that has not moved since is the one that is kept
+
+Cost: a step costs the topics that it touches, and a look at those that have a deadline.
 """
 
 from __future__ import annotations
@@ -48,10 +53,14 @@ class Interests(Edge):
         self.by_topic: dict[TopicName, Interest] = {}
         self._by_pubend: dict[PubendName, Interest] = {}
         self._touched: dict[TopicName, None] = {}  # where something was asked for in this step
+        self._moved: dict[TopicName, None] = {}  # whose deadline may be another one
+        self._due: dict[TopicName, Instant] = {}  # of the others, where there is one
         self._attributes_of = attributes_of
         self._decoded: tuple[Sequence[bytes], list[Attributes]] = ((), [])
         for topic in network.topics if config.propagates else ():
-            interest = Interest(topic, name, network, store, config, routing, parts, now)
+            interest = Interest(
+                topic, name, network, store, config, routing, parts, now, self._moved
+            )
             self.by_topic[topic.name] = interest
             for pubend in topic.pubends:
                 self._by_pubend[pubend.name] = interest
@@ -142,11 +151,20 @@ class Interests(Edge):
 
     @property
     def deadline(self) -> Instant | None:
-        due = (each.deadline for each in self.by_topic.values())
-        return min((each for each in due if each is not None), default=None)
+        for topic in self._moved:
+            due = self.by_topic[topic].deadline
+            if due is None:
+                self._due.pop(topic, None)
+            else:
+                self._due[topic] = due
+        self._moved.clear()
+        return min(self._due.values(), default=None)
 
     def fire(self, now: Instant) -> list[Effect]:
-        return [effect for each in self.by_topic.values() for effect in each.fire(now)]
+        if self.deadline is None:  # which sees to it that all are known
+            return []
+        ripe = [topic for topic, due in self._due.items() if due <= now]
+        return [effect for topic in ripe for effect in self.by_topic[topic].fire(now)]
 
     def forget_peer(self, peer: BrokerName) -> None:
         """The link to a neighbour broke: what it was told may not have come."""
@@ -154,5 +172,6 @@ class Interests(Edge):
             each.vectors.announcer.forget_peer(peer)
 
     def check(self) -> None:
-        for each in self.by_topic.values():
+        for topic, each in self.by_topic.items():
             each.check()
+            assert topic in self._moved or each.deadline == self._due.get(topic), "I1"

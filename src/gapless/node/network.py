@@ -63,6 +63,10 @@ class Topic:
     name: TopicName
     hosts: tuple[BrokerName, ...]
     service: Service = "durable"
+    retention_us: int | None = None
+    """Events older than this are given up even if a durable subscription has not consumed them."""
+    retention_bytes: int | None = None
+    """So are the oldest, while the log of a pubend is larger than this."""
 
     @cached_property
     def pubends(self) -> tuple[Pubend, ...]:
@@ -262,9 +266,15 @@ def _cell(read: dict[str, Any]) -> Cell:
 
 
 def _topic(read: dict[str, Any]) -> Topic:
-    _only(read, "a topic", "name", "pubends", "service")
+    _only(read, "a topic", "name", "pubends", "service", "retention_seconds", "retention_bytes")
+    seconds, size = read.get("retention_seconds"), read.get("retention_bytes")
+    for name, value in (("retention_seconds", seconds), ("retention_bytes", size)):
+        if value is not None and (not isinstance(value, int | float) or value <= 0):
+            raise refuse(f"{name} = {value!r} is not above zero")
     return Topic(
         name=TopicName(_field(read, "name", str)),
         hosts=tuple(map(BrokerName, read["pubends"])),
         service=read.get("service", "durable"),
+        retention_us=None if seconds is None else int(seconds * 1_000_000),
+        retention_bytes=None if size is None else int(size),
     )

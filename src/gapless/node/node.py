@@ -20,9 +20,13 @@ from gapless.core.broker_messages import (
     Ack,
     AckExpected,
     DigestNack,
+    HandOver,
     Knowledge,
     Nack,
     Propagated,
+    ReleaseEcho,
+    ReleaseHold,
+    Routed,
     Sideways,
     StartQuery,
     StartReply,
@@ -30,14 +34,28 @@ from gapless.core.broker_messages import (
     SubscriptionNack,
     SubscriptionState,
 )
-from gapless.core.client_messages import Consumed, Publish, Subscribe, Unsubscribe
+from gapless.core.client_messages import (
+    Acknowledge,
+    Consumed,
+    Forget,
+    Publish,
+    PublisherQuery,
+    Subscribe,
+    Unsubscribe,
+)
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.messages import Ping, Pong
+from gapless.durable.consolidated import Recorded
+from gapless.durable.subscriptions import Kept
 from gapless.knowledge.outgoing import SOURCE
 from gapless.knowledge.pubend import Persisted
+from gapless.node.attachments import Attachments, Created
 from gapless.node.clients import Clients
 from gapless.node.config import Config
+from gapless.node.durables import Durables
+from gapless.node.epoch import Epoch, EpochPersisted
+from gapless.node.hand_overs import HandOvers
 from gapless.node.interests import Interests
 from gapless.node.parts import Parts
 from gapless.node.routing import Routing
@@ -49,7 +67,6 @@ from gapless.propagation.stamp import StampPersisted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gapless.core.broker_messages import Routed
     from gapless.core.effects import Effect
     from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import CellName, PeerName, PubendName
@@ -88,6 +105,12 @@ class Node:
             name, network, store, self.config, self.routing, parts, now, attributes_of
         )
         self.subscribers = parts.subscribers(self.config, attributes_of)
+        self.durables = Durables(self.config, store, self.subscribers, parts)
+        self.attachments = Attachments(
+            name, self.config, self.subscribers, self.durables, parts, attributes_of
+        )
+        self.hand_overs = HandOvers(name, network, self.config, self.routing, self.attachments, now)
+        self.epoch = Epoch(store, self.config, now)
         self.streams = Streams(
             name,
             network,
@@ -96,13 +119,23 @@ class Node:
             self.routing,
             self.subscribers,
             self.interests,
+            self.durables,
+            self.attachments,
+            self.hand_overs,
+            self.epoch,
             parts,
             now,
             shadow=shadow,
         )
         check_events = check_events or attributes_of
         self.clients = Clients(
-            network, self.config, self.streams, self.subscribers, self.interests, check_events
+            network,
+            self.config,
+            self.streams,
+            self.subscribers,
+            self.interests,
+            self.attachments,
+            check_events,
         )
 
     # --- what the driver calls ------------------------------------------------------------------
@@ -110,22 +143,36 @@ class Node:
     def start(self, now: Instant) -> list[Effect]:
         """Call once, first."""
         instant = self._time(now)
-        begun = [each.begin(instant) for each in self.interests.by_topic.values()]
+        begun = [
+            each.begin(instant, self.durables.survivors(topic))
+            for topic, each in self.interests.by_topic.items()
+        ]
         return [effect for some in begun for effect in some] + self.fire(now)
 
     @property
     def deadline(self) -> Instant | None:
         """When to call `fire`, on the driver's clock."""
         if not self._is_due_known:
-            some = [self.routing.deadline, self.streams.deadline, self.interests.deadline]
+            some = [
+                self.routing.deadline,
+                self.epoch.deadline,
+                self.streams.deadline,
+                self.interests.deadline,
+                self.durables.deadline,
+                self.attachments.deadline,
+                self.hand_overs.deadline,
+            ]
             self._due = min((each for each in some if each is not None), default=None)
             self._is_due_known = True
         return None if self._due is None else Instant(self._due - self._ahead)
 
     def fire(self, now: Instant) -> list[Effect]:
         instant = self._time(now)
-        effects = self.routing.fire(instant) + self.interests.fire(instant)
-        effects += self.streams.fire(instant)
+        effects = self.routing.fire(instant) + self.epoch.fire(instant)
+        effects += self.interests.fire(instant)
+        effects += self.streams.fire(instant) + self.durables.fire(instant)
+        self.attachments.fire(instant)
+        effects += self.hand_overs.fire(instant)
         return effects + self.clients.settle(instant)
 
     def link_up(self, peer: PeerName, now: Instant) -> list[Effect]:
@@ -150,7 +197,10 @@ class Node:
         if isinstance(message, Consumed) and sender in self.subscribers.clients:
             # The most frequent message moves no stream, so that no deadline changes.
             self.subscribers.consumed(ClientName(sender), message.count)
-            return []
+            if not self.attachments.has_behind(ClientName(sender)):
+                return []
+            self.attachments.consumed(ClientName(sender))
+            return self.clients.settle(self._time(now))
         instant = self._time(now)
         if sender == self.name:
             return self._persisted(message, instant) + self.clients.settle(instant)
@@ -167,6 +217,16 @@ class Node:
         match message:
             case Persisted():
                 return self.streams.persisted(message, now)
+            case EpochPersisted():
+                self.epoch.persisted(message, now)
+                self.streams.report(self.epoch)
+                return []
+            case Recorded():
+                return self.durables.recorded(message, now)
+            case Kept():
+                return self.durables.kept(message, now)
+            case Created():
+                return self.attachments.created(message)
             case ClockPersisted(key=topic):
                 return self.interests.by_topic[TopicName(topic)].persisted(message, now)
             case StampPersisted(source=source):
@@ -196,7 +256,9 @@ class Node:
                 if interest is not None:
                     interest.vectors.receive_digest_nack(sender, message)
                 return []
-            case Knowledge() | Nack() | Ack() | AckExpected() | StartQuery() | StartReply():
+            case HandOver():
+                return self.hand_overs.receive(message, now)
+            case _ if isinstance(message, Routed):
                 return self._routed(sender, message, now)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not for brokers")
@@ -230,6 +292,21 @@ class Node:
                 return self.streams.carry(relay.receive_nack(sender, asking, message, now), now)
             case StartQuery(cell=target) if from_below and self._is_below(relay, target):
                 return self.streams.receive_start_query(message, now)
+            case ReleaseHold(cell=target) if cell in relay.outlets and self._is_below(
+                relay, target
+            ):
+                effects = self.streams.receive_hold(cell, message, now)
+                return effects + self.routing.share(message)
+            case ReleaseHold(cell=target) if sender in self.routing.siblings and self._is_below(
+                relay, target
+            ):
+                hop = self.network.next_hop(self.streams.cell.name, target)
+                relay.receive_hold(hop, message, now)
+                return []
+            case ReleaseEcho(cell=target) if from_above and (
+                target == self.streams.cell.name or self._is_below(relay, target)
+            ):
+                return self.hand_overs.receive_echo(message, now)
             case Ack(cell=of) if of in relay.outlets and cell in (of, self.streams.cell.name):
                 return self._acknowledged(sender, message, now)
             case _:
@@ -256,7 +333,11 @@ class Node:
         return effects
 
     def _pass_on(
-        self, sender: BrokerName, cell: CellName, message: Routed | Propagated, now: Instant
+        self,
+        sender: BrokerName,
+        cell: CellName,
+        message: Routed | Propagated | HandOver,
+        now: Instant,
     ) -> list[Effect]:
         if sender not in self.routing.siblings or cell not in self.network.neighbours(
             self.streams.cell.name
@@ -264,7 +345,8 @@ class Node:
             raise ProtocolError(f"{sender!r} may not send {cell!r} anything by way of us")
         if isinstance(message, Propagated):
             return self.routing.send_first(cell, message, now, direct=True)
-        return self.routing.send_direct(cell, message.pubend, message, now)
+        key = message.subscription if isinstance(message, HandOver) else message.pubend
+        return self.routing.send_direct(cell, key, message, now)
 
     def _from_client(self, sender: ClientName, message: Message, now: Instant) -> list[Effect]:
         if sender not in self.subscribers.clients:
@@ -272,8 +354,14 @@ class Node:
         match message:
             case Publish():
                 return self.clients.publish(sender, message, now)
+            case PublisherQuery():
+                return self.clients.position(sender, message)
             case Subscribe():
                 return self.clients.subscribe(sender, message, now)
+            case Acknowledge():
+                return self.attachments.acknowledge(sender, message, now)
+            case Forget():
+                return self.attachments.forget(sender, message)
             case Unsubscribe(subscription=number):
                 return self.clients.unsubscribe(sender, number, now)
             case _:
@@ -292,6 +380,9 @@ class Node:
         self.streams.check()
         self.interests.check()
         self.subscribers.check()
+        self.durables.check()
+        self.attachments.check()
+        self.hand_overs.check()
 
     def statistics(self) -> dict[str, object]:
         return statistics(self.routing, self.clients)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gapless.durable.catch_up import CatchUp
+from gapless.durable.consolidated import Consolidated
+from gapless.durable.subscriptions import Subscriptions
 from gapless.knowledge.merge import Merge
 from gapless.knowledge.pubend import Pubend
 from gapless.knowledge.relay import Relay
@@ -30,3 +33,6 @@ class Parts:
     sufficiency: type[Sufficiency] = Sufficiency
     stamp: type[Stamp] = Stamp
     starts: type[DeliveryStart] = DeliveryStart
+    durable_subscriptions: type[Subscriptions] = Subscriptions
+    consolidated: type[Consolidated] = Consolidated
+    catch_up: type[CatchUp] = CatchUp

@@ -15,8 +15,8 @@ Source: DSN 2002, fig. 1 (cells, link bundles); PROTOCOLS A8.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from gapless.core.broker_messages import Nack, Sideways
 from gapless.core.effects import Effect, Send
@@ -24,10 +24,18 @@ from gapless.core.identity import BrokerName, Instant
 from gapless.core.messages import Ping, Pong
 
 if TYPE_CHECKING:
-    from gapless.core.broker_messages import Propagated, Routed
+    from gapless.core.broker_messages import HandOver, Propagated, Routed
     from gapless.core.identity import CellName, PeerName
     from gapless.node.config import Config
     from gapless.node.network import Network
+
+
+RANKS_MAX = 10_000
+"""Orders of a cell's members that are remembered; beyond it all are worked out anew."""
+
+
+def _score(key: str, member: BrokerName) -> bytes:
+    return blake2b(f"{key}|{member}".encode(), digest_size=8).digest()
 
 
 class Routing:
@@ -48,6 +56,7 @@ class Routing:
         self._live = frozenset(self.peers)
         self._looked = now
         self._ping_due = now
+        self._ranks: dict[tuple[tuple[BrokerName, ...], str], list[BrokerName]] = {}
         self._ping_number = 0
 
     @property
@@ -99,7 +108,9 @@ class Routing:
         if peer in self._answered:
             self._answered[BrokerName(peer)] = Instant(now - self.config.dead_after)
 
-    def send(self, cell: CellName, key: str, message: Routed, now: Instant) -> list[Effect]:
+    def send(
+        self, cell: CellName, key: str, message: Routed | HandOver, now: Instant
+    ) -> list[Effect]:
         """Send to the member of a neighbouring cell that `key` picks, or by way of a sibling."""
         member = self._pick(self.network.members(cell), key, now)
         if member is not None:
@@ -122,7 +133,9 @@ class Routing:
         live = [sibling for sibling in self.siblings if self.is_live(sibling, now)]
         return [Send(live[0], Sideways(cell, message))] if live and not direct else []
 
-    def send_direct(self, cell: CellName, key: str, message: Routed, now: Instant) -> list[Effect]:
+    def send_direct(
+        self, cell: CellName, key: str, message: Routed | HandOver, now: Instant
+    ) -> list[Effect]:
         """The same for a message that has come sideways: never sideways again."""
         member = self._pick(self.network.members(cell), key, now)
         return [] if member is None else [Send(member, message)]
@@ -135,7 +148,15 @@ class Routing:
         return None
 
     def _ranked(self, members: tuple[BrokerName, ...], key: str) -> list[BrokerName]:
-        return sorted(members, key=lambda member: (crc32(f"{key}|{member}".encode()), member))
+        """Rendezvous hashing. A cyclic checksum would not do: it is linear, so that the order of
+        two members would depend on few bits of the key."""
+        ranked = self._ranks.get((members, key))
+        if ranked is None:
+            if len(self._ranks) >= RANKS_MAX:
+                self._ranks.clear()
+            ranked = sorted(members, key=lambda member: (_score(key, member), member))
+            self._ranks[members, key] = ranked
+        return ranked
 
     def share(self, message: Routed | Propagated) -> list[Effect]:
         """Tell the siblings a fact that any of them may need."""

@@ -18,7 +18,7 @@ def statistics(routing: Routing, clients: Clients) -> dict[str, object]:
             "known_end": relay.stream.end,
             "acked": relay.acked,
             "nacks_sent": relay.nacks_sent,
-            "asking": sum(wanted.tick_count for _, wanted in relay.asking.values()),
+            "asking": relay.questions.tick_count,
         }
         if subend := streams.subends.get(name):
             figures["horizon"] = subend.horizon

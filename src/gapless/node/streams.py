@@ -5,8 +5,8 @@ Theory of operation
     subscribers are hosted, their subend (and the merge of their topic, if anyone wants a total
     order) stand below the relay like any other cell. Machines return what is to be sent; what is
     for a machine of this same broker is handed over at once, the rest goes to routing.
-    A broker that hosts subscribers begins by asking each pubend where it stands; from there on
-    nothing is lost to it, so that is where its first subscriptions start.
+    Where a pubend stands when this broker comes up, and its subscribers start, is asked for
+    (`beginnings`); where durable subscriptions were here before, it goes on from there.
 
 Invariants (checked by `check`): those of the machines, and
     I1  a merge exists exactly while someone wants the topic in total order
@@ -22,23 +22,37 @@ from gapless.core.broker_messages import (
     AckExpected,
     Knowledge,
     Nack,
+    ReleaseEcho,
+    ReleaseHold,
     StartQuery,
     StartReply,
 )
 from gapless.core.effects import Effect, Send
 from gapless.core.identity import Instant
 from gapless.core.outgoing import ToBroker, ToCell
-from gapless.knowledge.outgoing import PUBLISHER_ORDER, SOURCE, TOTAL_ORDER, Outgoing
+from gapless.knowledge.outgoing import (
+    CATCH_UP,
+    LOCAL,
+    PUBLISHER_ORDER,
+    SOURCE,
+    TOTAL_ORDER,
+    Outgoing,
+)
+from gapless.node.beginnings import Beginnings
+from gapless.node.machines import make_pubends, make_relays
 
 if TYPE_CHECKING:
     from gapless.core.broker_messages import Routed
     from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
     from gapless.core.store import Store
     from gapless.knowledge.merge import Merge
-    from gapless.knowledge.pubend import Persisted, Pubend
-    from gapless.knowledge.relay import Relay
+    from gapless.knowledge.pubend import Persisted
     from gapless.knowledge.subend import Subend
+    from gapless.node.attachments import Attachments
     from gapless.node.config import Config
+    from gapless.node.durables import Durables
+    from gapless.node.epoch import Epoch
+    from gapless.node.hand_overs import HandOvers
     from gapless.node.interests import Interests
     from gapless.node.network import Network
     from gapless.node.parts import Parts
@@ -61,6 +75,10 @@ class Streams:
         routing: Routing,
         subscribers: Subscribers,
         interests: Interests,
+        durables: Durables,
+        attachments: Attachments,
+        hand_overs: HandOvers,
+        epoch: Epoch,
         parts: Parts,
         now: Instant,
         *,
@@ -72,32 +90,25 @@ class Streams:
         self.routing = routing
         self.subscribers = subscribers
         self.interests = interests
+        self.durables = durables
+        self.attachments = attachments
+        self.hand_overs = hand_overs
         self.parts = parts
         self.shadow = shadow and not config.propagates
         self.cell = network.cell_of[name]
-        self.relays: dict[PubendName, Relay] = {}
-        self.pubends: dict[PubendName, Pubend] = {}
         self.subends: dict[PubendName, Subend] = {}
         self.merges: dict[TopicName, Merge] = {}
-        self._starting: dict[PubendName, int] = {}  # question numbers of starts not yet known
-        self._start_due: Instant | None = now if self.cell.subscribers else None
+        self.beginnings = Beginnings(network, self.cell, config, routing, now)
         self._tell_due = Instant(now + config.silence_flush)
+        self.epoch = epoch.number
+        self._reports = 0
+        self.relays = make_relays(name, network, config, interests, parts, self.epoch, shadow)
+        self.report(epoch)
+        self.pubends = make_pubends(name, network, config, store, parts, now)
         for pubend in network.pubends.values():
-            upstream = network.upstream(pubend, self.cell.name) or SOURCE
-            below = network.downstream(pubend, self.cell.name)
-            if self.cell.subscribers:
-                below = (*below, PUBLISHER_ORDER)
-                self._starting[pubend.name] = 0
-            # A tick that was filtered once may pass another time, so that only what comes from
-            # the pubend itself can be held to the strict lattice.
-            strict = shadow and (upstream == SOURCE or not config.propagates)
-            self.relays[pubend.name] = parts.relay(
-                pubend.name, name, self.cell.name, upstream, below, config, interests, shadow=strict
-            )
-            if upstream == SOURCE:
-                self.pubends[pubend.name] = parts.pubend(
-                    pubend.name, pubend.number, store, config, now
-                )
+            stream = durables.streams.get(pubend.name)
+            if stream is not None:  # it goes on where it was
+                self._start(pubend.name, stream.latest, now)
 
     # --- carrying out what machines want sent -----------------------------------------------------
 
@@ -116,7 +127,7 @@ class Streams:
                 more, onward = self._to_source(item.message, now)
                 effects += more
                 rest += onward
-            elif item.cell in (PUBLISHER_ORDER, TOTAL_ORDER):
+            elif item.cell in LOCAL:
                 more, onward = self._to_subscribers(item, now)
                 effects += more
                 rest += onward
@@ -131,7 +142,7 @@ class Streams:
                 effects, knowledge = self.pubends[name].receive_nack(message, now)
                 return effects, self._spread(knowledge, now)
             case Ack(pubend=name):
-                self.pubends[name].acknowledge(message.delivered, now)
+                self.pubends[name].acknowledge(message.delivered, now, message.released)
                 return [], []
             case _:
                 raise AssertionError(f"{message} is nothing for a pubend")
@@ -156,6 +167,10 @@ class Streams:
     ) -> tuple[list[Effect], list[Outgoing]]:
         """For the subend of a pubend, or for the merge of its topic."""
         message = item.message
+        if item.cell == CATCH_UP:
+            assert isinstance(message, Knowledge)
+            self.attachments.receive_knowledge(message, now)
+            return [], []
         merging = item.cell == TOTAL_ORDER
         topic = self.network.pubends[message.pubend].topic
         machine = self.merges.get(topic) if merging else self.subends.get(message.pubend)
@@ -166,11 +181,10 @@ class Streams:
                 nacks = machine.receive_knowledge(message, now)
             case AckExpected(pubend=name, tick=tick):
                 nacks = self._subend(item).expect(tick, now)
-                ack = Ack(name, item.cell, self._subend(item).taken)
-                self.relays[name].receive_ack(ack, now)
+                self._acknowledge(name, item.cell, self._subend(item).taken, now)
             case _:
                 raise AssertionError(f"{message} is nothing for subscribers")
-        out = self._ask(item.cell, nacks, now)
+        out = self.ask(item.cell, nacks, now)
         return self._deliver(topic, message.pubend, merging=merging, now=now), out
 
     def _subend(self, item: ToCell[Routed]) -> Subend:
@@ -179,7 +193,7 @@ class Streams:
             return self.subends[pubend]
         return self.merges[self.network.pubends[pubend].topic].inputs[pubend]
 
-    def _ask(self, cell: CellName, nacks: list[Nack], now: Instant) -> list[Outgoing]:
+    def ask(self, cell: CellName, nacks: list[Nack], now: Instant) -> list[Outgoing]:
         """Put the questions of this broker's own subend or merge to the relays."""
         out: list[Outgoing] = []
         for nack in nacks:
@@ -187,7 +201,7 @@ class Streams:
         return out
 
     def _deliver(
-        self, topic: TopicName, pubend: PubendName, *, merging: bool, now: Instant
+        self, topic: TopicName, pubend: PubendName, *, merging: bool = False, now: Instant
     ) -> list[Effect]:
         """Take what has become settled, deliver it, and acknowledge it to the relay."""
         if merging:
@@ -196,16 +210,31 @@ class Streams:
                 return []
             settled = merge.take(now)
             for name in merge.inputs:
-                self.relays[name].receive_ack(Ack(name, TOTAL_ORDER, merge.position), now)
-            return self.subscribers.deliver(topic, None, settled, merge.position)
+                self._acknowledge(name, TOTAL_ORDER, merge.position, now)
+            return self.subscribers.deliver(topic, None, settled, merge.position).effects
         subend = self.subends[pubend]
-        if subend.horizon <= subend.taken:
+        if subend.horizon <= subend.taken or self.durables.is_full(pubend):
             return []
-        settled = subend.take(subend.horizon, now)
-        self.relays[pubend].receive_ack(Ack(pubend, PUBLISHER_ORDER, subend.taken), now)
-        return self.subscribers.deliver(topic, pubend, settled, subend.taken)
+        before, settled = subend.taken, subend.take(subend.horizon, now)
+        done = self.subscribers.deliver(topic, pubend, settled, subend.taken)
+        effects = done.effects + self.durables.advance(
+            pubend, settled, done.takers, subend.taken, now
+        )
+        self._acknowledge(pubend, PUBLISHER_ORDER, subend.taken, now)
+        if done.slow:
+            effects += self.attachments.fall_behind(done.slow, pubend, before)
+        return effects
 
     # --- where to start ---------------------------------------------------------------------------
+
+    def receive_start_reply(self, reply: StartReply, now: Instant) -> list[Effect]:
+        """For another cell: pass it on. For ours: this is where its subscribers start."""
+        if reply.cell != self.cell.name:
+            return self.beginnings.pass_on(reply, now)
+        if not self.beginnings.receive_reply(reply):
+            return []
+        self._start(reply.pubend, reply.tick, now)
+        return []
 
     def receive_start_query(self, query: StartQuery, now: Instant) -> list[Effect]:
         """At the host: say where the pubend stands. Elsewhere: pass the question on."""
@@ -215,51 +244,65 @@ class Streams:
         reply = StartReply(query.pubend, query.cell, query.number, pubend.end)
         return self.receive_start_reply(reply, now)
 
-    def receive_start_reply(self, reply: StartReply, now: Instant) -> list[Effect]:
-        if reply.cell != self.cell.name:
-            hop = self.network.next_hop(self.cell.name, reply.cell)
-            return self.routing.send(hop, reply.pubend, reply, now)
-        if self._starting.get(reply.pubend) != reply.number:
-            return []  # an old answer, or one too many
-        del self._starting[reply.pubend]
-        self.subends[reply.pubend] = self.parts.subend(
-            reply.pubend, reply.tick, self.config, shadow=self.shadow
-        )
-        ack = Ack(reply.pubend, PUBLISHER_ORDER, reply.tick)
-        self.relays[reply.pubend].receive_ack(ack, now)
-        return []
+    def _start(self, pubend: PubendName, tick: int, now: Instant) -> None:
+        """This broker's own subscribers have everything before `tick`."""
+        self.beginnings.begun(pubend)
+        self.subends[pubend] = self.parts.subend(pubend, tick, self.config, shadow=self.shadow)
+        self._acknowledge(pubend, PUBLISHER_ORDER, tick, now)
 
-    def _ask_starts(self, now: Instant) -> list[Effect]:
-        self._start_due = Instant(now + self.config.start_repeat) if self._starting else None
+    def _acknowledge(self, pubend: PubendName, cell: CellName, tick: int, now: Instant) -> None:
+        """This broker's own subscribers need nothing before `tick`; but durable ones do."""
+        delivered, released = tick, tick
+        if cell == PUBLISHER_ORDER:
+            delivered, released = self.durables.position(pubend, tick)
+        self._reports += 1
+        ack = Ack(pubend, cell, delivered, released, self.name, self.epoch, self._reports)
+        self.relays[pubend].receive_ack(ack, now)
+
+    def receive_hold(self, cell: CellName, hold: ReleaseHold, now: Instant) -> list[Effect]:
+        """Pass a hold on release up to the pubend, whatever was reported; there, echo it."""
+        relay = self.relays[hold.pubend]
+        ours = relay.receive_hold(cell, hold, now)
+        if relay.upstream != SOURCE:
+            return self.carry([ToCell(relay.upstream, ours)], now)
+        pubend = self.pubends[hold.pubend]
+        pubend.acknowledge(pubend.release.delivered, now, ours.tick)
+        return self.hand_overs.receive_echo(ReleaseEcho(hold.pubend, hold.cell, hold.number), now)
+
+    # --- durable subscriptions --------------------------------------------------------------------
+
+    def settle(self, now: Instant) -> list[Effect]:
+        """At the end of each step: put the questions of those that are behind, and report."""
         effects: list[Effect] = []
-        for name in list(self._starting):
-            self._starting[name] += 1
-            query = StartQuery(name, self.cell.name, self._starting[name])
-            effects += self.receive_start_query(query, now)
-        return effects
+        reports, self.durables.reports = self.durables.reports, {}
+        for pubend in reports:
+            if pubend not in self.subends:
+                continue
+            self.attachments.stir(pubend)
+            self._acknowledge(pubend, PUBLISHER_ORDER, self.subends[pubend].taken, now)
+            effects += self.durables.chop(pubend, self.durables.position(pubend, 0)[1])
+            effects += self._deliver(self.network.pubends[pubend].topic, pubend, now=now)
+        for _ in range(CARRIED_MAX):
+            effects += self.attachments.settle(now) + self.hand_overs.settle(now)
+            holds, self.hand_overs.holds = self.hand_overs.holds, []
+            for hold in holds:
+                self._reports += 1
+                tick = self.durables.position(hold.pubend, hold.tick)[1]  # it counts here already
+                named = self.name, self.epoch, self._reports
+                ours = ReleaseHold(
+                    hold.pubend, hold.cell, min(hold.tick, tick), hold.number, *named
+                )
+                effects += self.receive_hold(PUBLISHER_ORDER, ours, now)
+            asks, self.attachments.asks = self.attachments.asks, []
+            if not asks:
+                return effects
+            for nack in asks:
+                relay = self.relays[nack.pubend]
+                effects += self.carry(relay.receive_nack(CATCH_UP, None, nack, now), now)
+        raise AssertionError("those that are behind ask for ever")
 
     def is_started(self, topic: TopicName) -> bool:
         return all(each.name in self.subends for each in self.network.topic[topic].pubends)
-
-    def start_merge(self, topic: TopicName, now: Instant) -> tuple[int, list[Effect]]:
-        """Merge all pubends of the topic, from where the foremost is: that tick, and effects."""
-        names = [each.name for each in self.network.topic[topic].pubends]
-        start = max(self.subends[name].horizon for name in names)
-        make = self.parts.subend
-        inputs = {name: make(name, start, self.config, shadow=self.shadow) for name in names}
-        self.merges[topic] = merge = self.parts.merge(inputs, self.config)
-        effects: list[Effect] = []
-        for name in names:
-            relay = self.relays[name]
-            relay.add_cell(TOTAL_ORDER, start)
-            if relay.stream.end > start:
-                nacks = merge.expect(name, relay.stream.end, now)
-                effects += self.carry(self._ask(TOTAL_ORDER, nacks, now), now)
-        return start, effects
-
-    def stop_merge(self, topic: TopicName) -> None:
-        for name in self.merges.pop(topic).inputs:
-            self.relays[name].remove_cell(TOTAL_ORDER)
 
     # --- the pubends hosted here ------------------------------------------------------------------
 
@@ -276,13 +319,18 @@ class Streams:
                 effects += more + self.carry(self._spread(knowledge, now), now)
         return effects
 
+    def report(self, epoch: Epoch) -> None:
+        """Reports may go up under the epoch when it is durable, and not before."""
+        for relay in self.relays.values():
+            relay.is_mute = not epoch.is_durable
+
     # --- time -------------------------------------------------------------------------------------
 
     @property
     def deadline(self) -> Instant | None:
         machines = (self.relays, self.pubends, self.subends, self.merges)
         due = [each.deadline for some in machines for each in some.values()]
-        due.append(self._start_due)
+        due.append(self.beginnings.deadline)
         if self.subscribers.matchers:
             due.append(self._tell_due)
         return min((instant for instant in due if instant is not None), default=None)
@@ -292,8 +340,8 @@ class Streams:
         before, after = self.routing.look(now)
         if before != after:
             effects += self._ask_elsewhere(before, after, now)
-        if self._start_due is not None and self._start_due <= now:
-            effects += self._ask_starts(now)
+        for query in self.beginnings.fire(now):
+            effects += self.receive_start_query(query, now)
         for pubend in self.pubends.values():
             more, knowledge, expected = pubend.fire(now)
             effects += more + self.carry(self._spread(knowledge, now), now)
@@ -301,9 +349,9 @@ class Streams:
                 out = self.relays[pubend.name].receive_ack_expected(expected, now)
                 effects += self.carry(out, now)
         for subend in self.subends.values():
-            effects += self.carry(self._ask(PUBLISHER_ORDER, subend.fire(now), now), now)
+            effects += self.carry(self.ask(PUBLISHER_ORDER, subend.fire(now), now), now)
         for merge in self.merges.values():
-            effects += self.carry(self._ask(TOTAL_ORDER, merge.fire(now), now), now)
+            effects += self.carry(self.ask(TOTAL_ORDER, merge.fire(now), now), now)
         for relay in self.relays.values():
             effects += self.carry(relay.fire(now), now)
         if self._tell_due <= now:
@@ -314,13 +362,16 @@ class Streams:
     def _ask_elsewhere(
         self, before: frozenset[BrokerName], after: frozenset[BrokerName], now: Instant
     ) -> list[Effect]:
-        """Neighbours died or returned: put open questions where they would go now."""
+        """Neighbours died or returned: put open questions where they would go now, and let those
+        who are left speak for their cells."""
         effects: list[Effect] = []
         for name, relay in self.relays.items():
             if relay.upstream != SOURCE and self.routing.has_lost(
                 relay.upstream, name, before, after
             ):
                 effects += self.carry(relay.ask_again(now), now)
+            for gone in sorted(before - after):
+                relay.forget_reporter(self.network.cell_of[gone].name, gone, now)
         return effects
 
     def _tell_positions(self) -> list[Effect]:

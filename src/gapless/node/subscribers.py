@@ -15,51 +15,40 @@ Invariants (checked by `check`)
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.client_messages import Deliveries, Ended, Lost
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
+from gapless.core.identity import ClientName
 from gapless.filters.matcher import Matcher
 from gapless.knowledge.batch import cut
+from gapless.node.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gapless.core.client_messages import Order
     from gapless.core.events import Attributes
-    from gapless.core.identity import ClientName, PubendName, TopicName
+    from gapless.core.identity import PubendName, TopicName
     from gapless.filters.filter import Filter
     from gapless.knowledge.subend import Settled
     from gapless.node.config import Config
+    from gapless.node.session import Session
 
 Key = tuple["ClientName", int]
 
+DURABLE = ClientName("@durable")
+"""In place of a client: the number is that of a durable subscription."""
 
-@dataclass(slots=True)
-class Client:
-    """One connection: its subscriptions by number, and what it has not consumed yet."""
 
-    subscriptions: dict[int, tuple[TopicName, Order]] = field(default_factory=dict)
-    sizes: deque[int] = field(default_factory=deque)  # of each event sent and not consumed
-    outstanding_bytes: int = 0
-    through: dict[tuple[TopicName, PubendName | None], int] = field(default_factory=dict)
+class Delivered(NamedTuple):
+    """What came of a settled batch."""
 
-    @property
-    def outstanding(self) -> int:
-        return len(self.sizes)
-
-    def send(self, events: EventBatch) -> None:
-        sizes = list(map(len, events))
-        self.sizes += sizes
-        self.outstanding_bytes += sum(sizes)
-
-    def consume(self, count: int) -> None:
-        for _ in range(min(count, len(self.sizes))):
-            self.outstanding_bytes -= self.sizes.popleft()
+    effects: list[Effect]
+    takers: list[list[int]]  # for each event, the durable subscriptions that want it
+    slow: list[int]  # durable subscriptions whose clients cannot take it
 
 
 class Subscribers:
@@ -72,6 +61,8 @@ class Subscribers:
         self.attributes_of = attributes_of
         self.clients: dict[ClientName, Client] = {}
         self.matchers: dict[tuple[TopicName, Order], Matcher[Key]] = {}
+        self.sessions: dict[int, Session] = {}  # by number: durable ones with a client
+        self.durable: dict[Key, TopicName] = {}
         self.young: dict[tuple[TopicName, PubendName | None], dict[Key, int]] = {}
         self.dropped: list[tuple[TopicName, Key]] = []  # removed, and whoever cares to be told
         self.delivered = 0
@@ -107,6 +98,23 @@ class Subscribers:
         for pubend, start in young.items():
             self.young.setdefault((topic, pubend), {})[name, number] = start
 
+    def add_durable(
+        self,
+        key: Key,
+        topic: TopicName,
+        condition: Filter,
+        young: Mapping[PubendName | None, int],
+    ) -> None:
+        """A durable subscription, whether a client is attached to it or not."""
+        self.durable[key] = topic
+        self.matchers.setdefault((topic, "publisher"), Matcher()).add(key, condition)
+        for pubend, start in young.items():
+            self.young.setdefault((topic, pubend), {})[key] = start
+
+    def remove_durable(self, key: Key, topic: TopicName) -> None:
+        if self.durable.pop(key, None) is not None:
+            self._remove((topic, "publisher"), key)
+
     def remove(self, name: ClientName, number: int) -> bool:
         place = self.clients[name].subscriptions.pop(number, None)
         if place is not None:
@@ -130,46 +138,77 @@ class Subscribers:
 
     def deliver(
         self, topic: TopicName, pubend: PubendName | None, settled: Settled, through: int
-    ) -> list[Effect]:
+    ) -> Delivered:
         """One message for each connection that wants something of a settled batch."""
         matcher = self.matchers.get((topic, order_of(pubend)))
+        recorded: list[list[int]] = [[] for _ in settled.ticks]
         if matcher is None:
-            return []
+            return Delivered([], recorded, [])
         effects = self._tell_lost(topic, pubend, settled)
         young = self._grow_up(topic, pubend, through)
         if not settled.ticks:
-            return effects
+            return Delivered(effects, recorded, [])
         batch = EventBatch.join(settled.events)
         self._batch_longest = max(self._batch_longest, len(batch))
         takers: dict[ClientName, dict[int, list[int]]] = {}
         for index, (name, number) in matcher.match_batch(self.attributes_of(batch)):
             if young and settled.ticks[index] < young.get((name, number), 0):
                 continue
+            if name == DURABLE:
+                recorded[index].append(number)
+                session = self.sessions.get(number)
+                if (
+                    session is None
+                    or pubend is None
+                    or not session.takes(pubend, settled.ticks[index])
+                ):
+                    continue
+                name, number = session.name, session.number
             takers.setdefault(name, {}).setdefault(index, []).append(number)
+        slow: list[int] = []
         for name, wanted in sorted(takers.items()):
-            indices = sorted(wanted)
-            events = batch.pick(indices)
+            events = batch.pick(sorted(wanted))
             if self._is_too_slow(self.clients[name], events):
-                effects += self._end_slow(name, sorted(set().union(*wanted.values())))
+                numbers = sorted(set().union(*wanted.values()))
+                slow += [
+                    n for n, s in self.sessions.items() if s.name == name and s.number in numbers
+                ]
+                effects += self._end_slow(name, numbers)
                 continue
-            self.delivered += len(indices)
-            self.clients[name].send(events)
-            self.clients[name].through[topic, pubend] = through
-            ticks = tuple(settled.ticks[i] for i in indices)
-            numbers = tuple(tuple(sorted(wanted[i])) for i in indices)
-            for low, high in cut(
-                events.events, self.config.batch_events_max, self.config.batch_bytes_max
-            ):
-                message = Deliveries(
+            effects += self._send(name, topic, pubend, settled, wanted, through)
+        return Delivered(effects, recorded, slow)
+
+    def _send(
+        self,
+        name: ClientName,
+        topic: TopicName,
+        pubend: PubendName | None,
+        settled: Settled,
+        wanted: dict[int, list[int]],
+        through: int,
+    ) -> list[Effect]:
+        """To one connection, the events that its subscriptions want, in batches."""
+        indices = sorted(wanted)
+        events = [settled.events[i] for i in indices]
+        self.delivered += len(indices)
+        self.clients[name].send(EventBatch.join(events))
+        self.clients[name].through[topic, pubend] = through
+        ticks = tuple(settled.ticks[i] for i in indices)
+        numbers = tuple(tuple(sorted(wanted[i])) for i in indices)
+        return [
+            Send(
+                name,
+                Deliveries(
                     topic,
                     through if high == len(ticks) else ticks[high],
                     pubend,
                     ticks[low:high],
-                    EventBatch(events.events[low:high]),
+                    EventBatch.join(events[low:high]),
                     numbers[low:high],
-                )
-                effects.append(Send(name, message))
-        return effects
+                ),
+            )
+            for low, high in cut(events, self.config.batch_events_max, self.config.batch_bytes_max)
+        ]
 
     def _grow_up(self, topic: TopicName, pubend: PubendName | None, through: int) -> dict[Key, int]:
         """Those that were young up to now; who starts below `through` is not from here on."""
@@ -205,6 +244,10 @@ class Subscribers:
             numbers = [n for n, place in client.subscriptions.items() if place == (topic, order)]
             if numbers:
                 found[name] = tuple(sorted(numbers))
+        if order == "publisher":
+            for session in self.sessions.values():
+                if session.subscription.definition.topic == topic:
+                    found.setdefault(session.name, ())
         return found
 
     def _tell_lost(
@@ -216,13 +259,15 @@ class Subscribers:
         return [
             Send(name, Lost(numbers, source, span))
             for name, numbers in takers
+            if numbers
             for source, span in settled.lost
         ]
 
     def _end_slow(self, name: ClientName, numbers: list[int]) -> list[Effect]:
         effects: list[Effect] = []
         for number in numbers:
-            self.remove(name, number)
+            if not self.remove(name, number):
+                continue  # a durable one: it falls behind
             self.ended_slow += 1
             problem = "too many events were sent and not consumed in time"
             remedy = "Consume faster, or narrow the condition; then subscribe again."
@@ -236,7 +281,7 @@ class Subscribers:
             for number, place in client.subscriptions.items()
         }
         assert all(key in self.matchers[place] for place, key in placed), "I1"
-        assert len(placed) == self.subscription_count, "I1"
+        assert len(placed) + len(self.durable) == self.subscription_count, "I1"
         limit = max(self.config.client_queue_max, self._batch_longest)
         assert all(client.outstanding <= limit for client in self.clients.values()), "I2"
 

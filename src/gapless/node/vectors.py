@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from gapless.core.broker_messages import DigestNack
 from gapless.core.effects import Send
+from gapless.core.errors import ProtocolError
 from gapless.core.identity import Instant
 from gapless.propagation.digest import Announcer
 
@@ -74,6 +75,8 @@ class Vectors:
 
     def learn(self, sender: BrokerName, knowledge: Knowledge, now: Instant) -> Learnt:
         pubend, digest = knowledge.pubend, knowledge.digest
+        if min(digest, knowledge.base) < 0:
+            raise ProtocolError(f"digests are above zero, not {digest} on top of {knowledge.base}")
         if not digest:
             return Learnt()
         before = self._known(pubend)

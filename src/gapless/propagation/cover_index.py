@@ -12,7 +12,8 @@ Invariants
     I1  both answers are exactly those of a test of every entry
     I2  no bucket is empty
 
-Cost: with pins, the size of a few buckets; else 0.3 ns for each entry and bound, over all entries.
+Cost: with pins, the size of a few buckets; else 0.3 ns for each entry, and again for each bound if
+many have fitting attributes.
 """
 
 from __future__ import annotations

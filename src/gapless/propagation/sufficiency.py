@@ -20,7 +20,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.propagation.digest import Dictionary
-from gapless.propagation.vector import agrees, is_at_least, restrict
+from gapless.propagation.vector import agrees, restrict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,7 +50,7 @@ def is_sufficient(
     broker: Mapping[str, int], message: Mapping[str, int], leaves: Iterable[str]
 ) -> bool:
     """Does a broker with this vector know all subscriptions of these leaves that count?"""
-    return is_at_least(broker, restrict(message, leaves))
+    return all(broker.get(leaf, 0) >= message.get(leaf, 0) for leaf in leaves)
 
 
 def knows_exactly(
@@ -86,7 +86,10 @@ class Sufficiency:
         is_known = self.dictionary.learn(source, digest, vector, base)
         after = self.dictionary.known.get(source)
         if after is not None and after is not before:
-            self._test_anew(source, after)
+            if vector is None or before is None or after.since != before.since or not base:
+                self._test_anew(source, after)
+            else:
+                self._test_growth(source, vector)
         return is_known
 
     def adopt(self, source: str, known: Known) -> None:
@@ -100,6 +103,14 @@ class Sufficiency:
             cell: is_sufficient(self._vector, known.vector, leaves)
             for cell, leaves in self._leaves.items()
         }
+
+    def _test_growth(self, source: str, grown: Vector) -> None:
+        """The message's vector has grown by this: only what was sufficient may change."""
+        results = self._results[source]
+        lacking = {leaf for leaf, time in grown.items() if self._vector.get(leaf, 0) < time}
+        for cell in self._leaves if lacking else ():
+            if results[cell] and not lacking.isdisjoint(self._leaves[cell]):
+                results[cell] = False
 
     def advance(self, vector: Mapping[str, int]) -> None:
         """The broker's vector has grown: what was insufficient may no longer be."""

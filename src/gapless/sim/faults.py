@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from gapless.core.identity import BrokerName, Instant
     from gapless.sim.clients import Publisher, Subscriber
+    from gapless.sim.durable_clients import DurableSubscriber
     from gapless.sim.options import Options
     from gapless.sim.world import World
 
@@ -27,7 +28,7 @@ class Faults:
         self,
         world: World,
         options: Options,
-        clients: Sequence[Publisher | Subscriber],
+        clients: Sequence[Publisher | Subscriber | DurableSubscriber],
         end: Instant,
     ) -> None:
         self._world = world
@@ -92,12 +93,12 @@ class Faults:
             process.jump(-self._world.dice.randrange(2 * down_for))
 
     def _full_disk(self) -> None:
-        disk = self._world.processes[self._host()].disk
+        disk = self._world.processes[self._broker()].disk
         disk.fill()
         self._world.after(self._lasts(), disk.make_room)
 
     def _failed_sync(self) -> None:
-        self._world.processes[self._host()].disk.sync_fails = True
+        self._world.processes[self._broker()].disk.sync_fails = True
 
     def _clock_jump(self) -> None:
         self._world.processes[self._broker()].jump(self._jump())

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from gapless.node.config import Config
 from gapless.sim.clients import MILLISECOND, PublisherPlan, SubscriberPlan
+from gapless.sim.durable_plans import DurablePlan, draw_durables
 from gapless.sim.links import LinkOptions
-from gapless.sim.shapes import draw_network, show_network
+from gapless.sim.shapes import draw_network, draw_retention, show_network
 from gapless.sim.workload import draw_condition
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ FAULTS = (
 """Faults that come at some instant; what happens to single messages is in `LinkOptions`."""
 
 LONGEST = ("nack_repeat_longest", "ack_expected_longest", "change_wait_longest")
+COUNTS = ("catch_up_window",)
+"""Neither times nor called `_max`."""
+
 TINY_LIMITS: dict[str, int] = {
     "cache_events_max": 5,
     "waiting_events_max": 5,
@@ -53,6 +57,11 @@ TINY_LIMITS: dict[str, int] = {
     "batch_bytes_max": 100,
     "answer_bytes_max": 100,
     "publish_pending_bytes_max": 300,
+    "catch_up_window": 2,
+    "filtered_read_max": 2,
+    "filtered_walk_max": 3,
+    "filtered_replay_max": 3,
+    "filtered_pending_max": 3,
 }
 
 
@@ -74,6 +83,7 @@ class Options:
     conditions: dict[BrokerName, tuple[str, ...]]
     publishers: tuple[PublisherPlan, ...]
     subscribers: tuple[SubscriberPlan, ...]
+    durables: tuple[DurablePlan, ...]
     clock_jump_max: int
     check_every: int
     """After how many steps a broker checks its invariants; half of a run's time if after each."""
@@ -102,7 +112,7 @@ class Options:
 def draw_options(seed: int, dice: random.Random, network: Network | None = None) -> Options:
     """Everything a run of this seed needs; the dice go on from there."""
     drawn = draw_network(dice)
-    network = network or drawn
+    network = network or draw_retention(dice, drawn)
     config = draw_config(dice)
     brokers = [broker.name for cell in network.cells for broker in cell.brokers]
     skew = dice.choice((0, 0, 5, 200, 3_000)) * MILLISECOND
@@ -129,6 +139,7 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
         conditions=conditions,
         publishers=draw_publishers(dice, network, duration),
         subscribers=draw_subscribers(dice, network, conditions),
+        durables=draw_durables(dice, network, conditions),
         clock_jump_max=dice.choice((10, 300, 2_000)) * MILLISECOND,
         check_every=dice.choice((1, 20, 20, 20)),
     )
@@ -147,6 +158,8 @@ def draw_config(dice: random.Random) -> Config:
         timers[name] *= slower
     for name in LONGEST:
         timers[name] = timers[name.removesuffix("_longest")] * dice.choice((1, 2, 8))
+    for name in COUNTS:
+        timers[name] = getattr(usual, name)
     limits = {name: limit for name, limit in TINY_LIMITS.items() if dice.random() < 0.15}
     return replace(usual, **{**timers, **limits}, propagates=dice.random() < 0.75)
 

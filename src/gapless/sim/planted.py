@@ -24,13 +24,15 @@ from gapless.propagation.leaf import Leaf
 from gapless.propagation.stamp import Stamp
 from gapless.propagation.sufficiency import Sufficiency
 from gapless.propagation.vector import is_at_least
+from gapless.sim.planted_durables import PLANTED_DURABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.core.broker_messages import Nack, SubscriptionChange
+    from gapless.core.broker_messages import Nack, Purpose, SubscriptionChange
     from gapless.core.client_messages import Publish
     from gapless.core.identity import CellName, ClientName, PublisherName
+    from gapless.core.spans import SpanSet
     from gapless.core.store import Store
     from gapless.knowledge.outgoing import Outgoing
     from gapless.propagation.outgoing import Action
@@ -92,9 +94,11 @@ class SilencesEvents(Relay):
 class AsksForEachChild(Relay):
     """Passes every nack on, whoever else has asked already."""
 
-    def _ask_upstream(self, unknown: object, now: Instant) -> list[Outgoing]:
-        self._asked.clear()
-        return super()._ask_upstream(unknown, now)  # type: ignore[arg-type]
+    def _ask_upstream(
+        self, unknown: SpanSet, purpose: Purpose, now: Instant, events_max: int = 0
+    ) -> list[Outgoing]:
+        self.questions.asked.clear()
+        return super()._ask_upstream(unknown, purpose, now, events_max)
 
 
 class ReusesPromisedTick(Pubend):
@@ -136,7 +140,7 @@ class AcknowledgesBeforeDurable(Pubend):
 class PublishesRepeats(Pubend):
     """Does not look whether a named publisher's event was there already."""
 
-    def _following(self, name: PublisherName) -> int:
+    def following(self, name: PublisherName) -> int:
         return self._asked_for
 
     _asked_for = 0
@@ -246,6 +250,7 @@ PLANTED: dict[str, Parts] = {
     "reuses-clock": Parts(leaf=ReusesClock),
     "forgets-stamp": Parts(stamp=ForgetsStamp),
     "never-repeats": Parts(leaf=NeverRepeats),
+    **PLANTED_DURABLES,
 }
 
 

@@ -4,6 +4,8 @@ Theory of operation
     What was published, what became durable (seen at the disks, not believed from brokers), who
     subscribed from where, and what each subscription was told. Facts are only added. `watch`
     adds them as they happen; a checker compares them and never asks a broker.
+    A `Subscription` is one session, on one connection; what a named one has over all its sessions
+    is in `named`.
 
 Invariants
     I1  the ticks of a pubend's log ascend (the volume refuses anything else)
@@ -21,9 +23,10 @@ from gapless.core.ticks import Tick, pubend_number_of
 from gapless.filters.filter import Filter
 
 if TYPE_CHECKING:
-    from gapless.core.client_messages import Order
+    from gapless.core.client_messages import Order, Subscribe
     from gapless.core.events import Attributes
     from gapless.node.network import Network
+    from gapless.sim.named import Named
 
 
 class Violation(Exception):  # noqa: N818 - what a checker found, not an error of ours
@@ -66,12 +69,18 @@ class Subscription:
     delivered: list[tuple[PubendName, int]] = field(default_factory=list)
     live: bool = False
     over: bool = False
+    named: Named | None = None
+    """The named subscription of which this is one session; None for an anonymous one."""
+    asked: Subscribe | None = None
+    behind: set[PubendName] = field(default_factory=set)
+    """Where it gets deliveries of its own, until it has caught up."""
 
     def __post_init__(self) -> None:
         self.filter = Filter.parse(self.condition)
 
     def __str__(self) -> str:
-        return f"{self.client}#{self.number} ({self.topic}, {self.condition or 'all'})"
+        name = f" {self.named}" if self.named else ""
+        return f"{self.client}#{self.number}{name} ({self.topic}, {self.condition or 'all'})"
 
 
 @dataclass(slots=True)
@@ -99,10 +108,18 @@ class Record:
     committed_at: dict[tuple[PubendName, int], int] = field(default_factory=dict)
     """The incarnation of its broker that made an event durable."""
     subscriptions: dict[tuple[ClientName, int], Subscription] = field(default_factory=dict)
+    repeats: set[tuple[ClientName, int]] = field(default_factory=set)
+    """Requests to forget what may be forgotten already: these may be refused."""
+    promised: dict[tuple[ClientName, int], tuple[Named, dict[str, int]]] = field(
+        default_factory=dict
+    )
+    """Acknowledgements that are to be answered once they are durable: whose, and the token."""
     queued: dict[ClientName, int] = field(default_factory=dict)
     """Events sent to a client and not yet consumed, as its broker knows it."""
     largest_request: int = 0
     """Events in the largest publication."""
+    early_releases: int = 0
+    """Chops by which a named subscription lost what it had not acknowledged, as the policy says."""
     deliveries: int = 0
     _matches: dict[tuple[str, bytes], bool] = field(default_factory=dict)
 
@@ -148,6 +165,48 @@ class Record:
         return [
             tick for tick in log.between(start, end) if self.matches(subscription, log.events[tick])
         ]
+
+    def has_retention(self, topic: TopicName) -> bool:
+        """May events of the topic be released before they are acknowledged?"""
+        given = self.network.topic[topic]
+        return given.retention_us is not None or given.retention_bytes is not None
+
+    def acknowledged(self, name: str) -> dict[PubendName, int]:
+        """The furthest that the client of this name has said, in its present life."""
+        lives = [each.named for each in self.subscriptions.values() if each.named]
+        return next((each.acknowledged for each in reversed(lives) if each.name == name), {})
+
+    def is_of(self, name: str, topic: TopicName) -> bool:
+        return any(
+            each.named.name == name and each.topic == topic
+            for each in self.subscriptions.values()
+            if each.named
+        )
+
+    def releasable(self, pubend: PubendName) -> list[int]:
+        """What is in the log though everyone who is attached has acknowledged it, and knows that
+        this is durable: an acknowledgement may get lost like any message."""
+        log, topic = self.logs[pubend], self.network.pubends[pubend].topic
+        attached = [each.named for each in self.live() if each.topic == topic and each.named]
+        ends = [max(named.assured.get(pubend, 0), named.origin[pubend]) for named in attached]
+        return log.between(log.chopped, min(ends, default=1 << 63))
+
+    def sessions(self, named: Named) -> list[Subscription]:
+        """All sessions of a named subscription, in the order they were asked for."""
+        return [each for each in self.subscriptions.values() if each.named is named]
+
+    def is_superseded(self, client: ClientName, request: int) -> bool:
+        """May the request be refused for good, because another one has done what it was for?"""
+        subscription = self.subscriptions.get((client, request))
+        overtaken = subscription is not None and self.has_other(subscription)
+        return overtaken or (client, request) in self.repeats
+
+    def has_other(self, subscription: Subscription) -> bool:
+        """Has its name another session, asked for later or still open?"""
+        if subscription.named is None:
+            return False
+        sessions = self.sessions(subscription.named)
+        return sessions[-1] is not subscription or any(not each.over for each in sessions[:-1])
 
     def live(self) -> list[Subscription]:
         """Subscriptions that have started and are not over."""

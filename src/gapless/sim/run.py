@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
 from gapless.node.node import Node
+from gapless.sim.checkers.across_sessions import AcrossSessions
 from gapless.sim.checkers.bounded_memory import BoundedMemory
 from gapless.sim.checkers.durable import DurableBeforeAcknowledged
 from gapless.sim.checkers.exactly_once import ExactlyOnce
+from gapless.sim.checkers.filtered_logs import FilteredLogs
+from gapless.sim.checkers.gaps import Gaps
 from gapless.sim.checkers.liveness import EverythingArrives
 from gapless.sim.checkers.nack_fan_in import NackFanIn
 from gapless.sim.checkers.no_gap import NoGap
@@ -26,10 +29,13 @@ from gapless.sim.checkers.no_unjust_gap import NoUnjustGap
 from gapless.sim.checkers.once_published import OncePublished
 from gapless.sim.checkers.only_matching import OnlyMatching
 from gapless.sim.checkers.order import InOrder
+from gapless.sim.checkers.releases import Releases
 from gapless.sim.checkers.routing_tables import RoutingTables
+from gapless.sim.checkers.start_points import StartPoints
 from gapless.sim.checkers.total_order import TotalOrder
 from gapless.sim.clients import Publisher, Subscriber
 from gapless.sim.clock import START
+from gapless.sim.durable_clients import DurableSubscriber
 from gapless.sim.faults import Faults
 from gapless.sim.options import Options, draw_options
 from gapless.sim.record import Record, Violation
@@ -61,8 +67,14 @@ CHECKERS: tuple[type[Checker], ...] = (
     BoundedMemory,
     NackFanIn,
     NoUnjustGap,
+    StartPoints,
+    AcrossSessions,
+    Gaps,
+    Releases,
 )
 """All that watch every run; `EverythingArrives` is asked in the liveness phase."""
+
+Actor = Publisher | Subscriber | DurableSubscriber
 
 PATIENCE = 12
 """How many of the longest waits of the configuration the liveness phase may take."""
@@ -180,9 +192,12 @@ def make_world(
 def play(world: World, options: Options) -> None:
     """Both phases and the quiet after them; raises `Violation`."""
     world.start()
-    publishers = [Publisher(world, plan) for plan in options.publishers]
-    subscribers = [Subscriber(world, plan) for plan in options.subscribers]
-    clients: list[Publisher | Subscriber] = [*publishers, *subscribers]
+    durables = [DurableSubscriber(world, plan) for plan in options.durables]
+    clients: list[Actor] = [
+        *(Publisher(world, plan) for plan in options.publishers),
+        *(Subscriber(world, plan) for plan in options.subscribers),
+        *durables,
+    ]
     end = Instant(world.now + options.duration)
     Faults(world, options, clients, end)
     pause = options.config.heartbeat
@@ -191,11 +206,23 @@ def play(world: World, options: Options) -> None:
         _sample(world)
     world.watch.finish()
     world.heal()
+    _compare_filtered_logs(world)
     for client in clients:
         client.is_quick = True
     _wait(world, options, clients)
     _settle(world, options)
+    _compare_filtered_logs(world)
+    for client in durables:
+        client.conclude()
+    _wait(world, options, clients)
+    _settle(world, options)
     world.watch.finish()
+
+
+def _compare_filtered_logs(world: World) -> None:
+    for name, process in world.processes.items():
+        if wrong := FilteredLogs(world.watch.record, name, process.store).wrong():
+            raise Violation(FilteredLogs.promise, "; ".join(wrong[:5]))
 
 
 def _sample(world: World) -> None:
@@ -218,7 +245,7 @@ def _longest_wait(options: Options) -> int:
     )
 
 
-def _wait(world: World, options: Options, clients: list[Publisher | Subscriber]) -> None:
+def _wait(world: World, options: Options, clients: list[Actor]) -> None:
     """Until nobody waits for anything any more, or it has taken too long."""
     arrives = EverythingArrives(world.watch.record, options.config)
     end = world.now + PATIENCE * _longest_wait(options)
@@ -234,13 +261,13 @@ def _wait(world: World, options: Options, clients: list[Publisher | Subscriber])
 
 
 def _settle(world: World, options: Options) -> None:
-    """Until every log is empty (all is acknowledged), no question is out any more, and every
+    """Until logs keep nothing that all have acknowledged, no question is out any more, and every
     broker's routing tables are right."""
     end = world.now + PATIENCE * (_longest_wait(options) + options.config.release_delay)
     logs = world.watch.record.logs
     while True:
         _sample(world)
-        kept = [name for name, log in logs.items() if log.ticks and log.chopped <= log.ticks[-1]]
+        kept = [name for name in logs if world.watch.record.releasable(name)]
         # A total order never rests while clocks differ: who lags is asked, again and again.
         merged = any(each.order == "total" for each in world.watch.record.live())
         asking = [

@@ -6,6 +6,7 @@ pubends with those that host subscribers; roles are combined now and then.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName, CellName, TopicName
@@ -61,6 +62,19 @@ def draw_topics(dice: random.Random, hosts: list[BrokerName]) -> tuple[Topic, ..
     )
 
 
+def draw_retention(dice: random.Random, network: Network) -> Network:
+    """The same network, in which topics now and then give up on subscribers that are away."""
+    topics = tuple(
+        replace(
+            topic,
+            retention_us=dice.choice((50_000, 300_000)) if dice.random() < 0.25 else None,
+            retention_bytes=dice.choice((200, 1_000)) if dice.random() < 0.15 else None,
+        )
+        for topic in network.topics
+    )
+    return Network(cells=network.cells, topics=topics)
+
+
 def cell(
     name: str, size: int, links: list[str] | None = None, *, subscribers: bool = False
 ) -> Cell:
@@ -81,5 +95,13 @@ def show_network(network: Network) -> str:
         size = f"*{len(each.brokers)}" if len(each.brokers) > 1 else ""
         links = f"-{','.join(each.links)}" if each.links else ""
         cells.append(f"{each.name}{size}{links}{'!' if each.subscribers else ''}")
-    topics = [f"{topic.name}@{','.join(topic.hosts)}" for topic in network.topics]
+    topics = [
+        f"{topic.name}@{','.join(topic.hosts)}{_retention(topic)}" for topic in network.topics
+    ]
     return " ".join(cells + topics)
+
+
+def _retention(topic: Topic) -> str:
+    time = "" if topic.retention_us is None else f"<{topic.retention_us // 1_000}ms"
+    size = "" if topic.retention_bytes is None else f"<{topic.retention_bytes}B"
+    return time + size

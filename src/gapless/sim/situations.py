@@ -11,17 +11,27 @@ from typing import TYPE_CHECKING
 from gapless.core.broker_messages import (
     AckExpected,
     DigestNack,
+    HandOver,
     Knowledge,
     Nack,
     Propagated,
+    Purpose,
     Sideways,
     StartReply,
     SubscriptionChange,
     SubscriptionNack,
     SubscriptionState,
 )
-from gapless.core.client_messages import Receipt, Subscribed
-from gapless.core.identity import BrokerName
+from gapless.core.client_messages import (
+    CaughtUp,
+    Done,
+    Ended,
+    FellBehind,
+    Lost,
+    Receipt,
+    Subscribed,
+)
+from gapless.core.identity import BrokerName, ClientName
 from gapless.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
@@ -72,6 +82,27 @@ EXPECTED = (
     "an event was filtered",
     "an event passed because too little was known",
     "a subscription started ahead of what is settled",
+    "a start with the oldest event",
+    "a start at an instant",
+    "a start at a token",
+    "a client returned without a token",
+    "a client returned with an old token",
+    "a client returned after its broker had crashed",
+    "a client came twice",
+    "a client went to another broker",
+    "a subscription was handed over",
+    "a named subscription was taken over",
+    "a named subscription was forgotten",
+    "a named subscription was refused for a while",
+    "an acknowledgement was assured",
+    "behind from the start",
+    "a subscription fell behind",
+    "a subscription caught up",
+    "a subscription is behind and level at once",
+    "a loss was told",
+    "a question to catch up",
+    "a question for all there was",
+    "an event was released early",
 )
 
 
@@ -81,8 +112,20 @@ PLAIN: dict[type[Message], str] = {
     SubscriptionState: "all subscriptions told at once",
     SubscriptionNack: "subscriptions asked for",
     DigestNack: "a vector asked for",
+    CaughtUp: "a subscription caught up",
+    FellBehind: "a subscription fell behind",
+    Lost: "a loss was told",
+    Done: "an acknowledgement was assured",
+    HandOver: "a subscription was handed over",
 }
 """What is recognised by the kind of a message alone."""
+
+
+ASKED = {
+    Purpose.DELIVERY: "a nack",
+    Purpose.CATCH_UP: "a question to catch up",
+    Purpose.WHOLE: "a question for all there was",
+}
 
 
 class Situations(Checker):
@@ -95,6 +138,7 @@ class Situations(Checker):
         self._reached = reached
         self._chosen: dict[tuple[str, str, CellName], PeerName] = {}
         self._receipted: dict[tuple[PubendName, int], None] = {}
+        self._attached_to: dict[str, int] = {}
         self._hosts = record.hosts
 
     def sent(self, broker: Broker, to: PeerName, message: Message) -> None:
@@ -102,8 +146,8 @@ class Situations(Checker):
         match message:
             case Knowledge():
                 self._knowledge(broker, to, message)
-            case Nack(_, spans):
-                reached["a nack"] += 1
+            case Nack(_, spans, _, purpose):
+                reached[ASKED[purpose]] += 1
                 if len(spans) > 1:
                     reached["a nack for several spans"] += 1
             case Sideways(message=inner):
@@ -115,13 +159,30 @@ class Situations(Checker):
             case Receipt():
                 self._receipt(broker, message)
             case Subscribed():
-                subscription = self.record.subscriptions.get((to, message.subscription))  # type: ignore[arg-type]  # a client
-                if subscription is not None and subscription.order == "total":
-                    reached["a subscription in total order"] += 1
+                self._subscribed(broker, ClientName(to), message)
+            case Ended(_, problem) if "taken over" in problem:
+                reached["a named subscription was taken over"] += 1
             case _ if type(message) in PLAIN:
                 reached[PLAIN[type(message)]] += 1
             case _:
                 pass
+
+    def _subscribed(self, broker: Broker, to: ClientName, message: Subscribed) -> None:
+        subscription = self.record.subscriptions.get((to, message.subscription))
+        if subscription is None:
+            return
+        reached = self._reached
+        if subscription.order == "total":
+            reached["a subscription in total order"] += 1
+        if message.behind:
+            reached["behind from the start"] += 1
+            if len(message.behind) < len(message.start):
+                reached["a subscription is behind and level at once"] += 1
+        if named := subscription.named:
+            before = self._attached_to.setdefault(named.name, broker.incarnation)
+            if before != broker.incarnation:
+                reached["a client returned after its broker had crashed"] += 1
+            self._attached_to[named.name] = broker.incarnation
 
     def _change(self, broker: Broker, to: PeerName, change: SubscriptionChange) -> None:
         self._reached["a change of subscriptions"] += 1
@@ -172,5 +233,6 @@ class Situations(Checker):
             self._receipted[message.pubend, tick] = None
 
     def finished(self) -> None:
+        self._reached["an event was released early"] += self.record.early_releases
         if any(log.chopped for log in self.record.logs.values()):
             self._reached["a log was chopped"] += 1

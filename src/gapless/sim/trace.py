@@ -75,6 +75,7 @@ def _knowledge(message: between.Knowledge) -> str:
     final = f" final<{show_tick(message.final_below)}" if message.final_below else ""
     lost = f" lost<{show_tick(message.lost_below)}" if message.lost_below else ""
     asked = " requested" * message.requested + " more" * message.more
+    asked += f" {message.purpose.name.lower()}" if message.purpose else ""
     return f"{message.pubend} {show_span(message.span)}{_data(message.ticks)}{final}{lost}{asked}"
 
 
@@ -88,12 +89,34 @@ def _deliveries(message: client.Deliveries) -> str:
         f" D{show_tick(tick)}:{','.join(map(str, takers))}"
         for tick, takers in zip(message.ticks, message.takers, strict=True)
     )
-    return f"{message.pubend or message.topic} through {show_tick(message.through)}{taken}"
+    only = "" if message.only is None else f" only #{message.only}"
+    return f"{message.pubend or message.topic}{only} through {show_tick(message.through)}{taken}"
 
 
 def _subscribed(message: client.Subscribed) -> str:
-    start = " ".join(f"{name}:{show_tick(tick)}" for name, tick in sorted(message.start.items()))
-    return f"#{message.subscription} from {start}"
+    behind = f" behind at {' '.join(message.behind)}" if message.behind else ""
+    return f"#{message.subscription} from {_token(message.start)}{behind}"
+
+
+def _subscribe(message: client.Subscribe) -> str:
+    plain = f"{message.topic} #{message.subscription} {message.order} {message.condition or 'all'}"
+    if message.name is None:
+        return plain
+    start = " earliest" * message.earliest
+    if message.token is not None:
+        start = f" from {_token(message.token)}"
+    elif message.instant is not None:
+        start = f" from {message.instant - START}"
+    return f"{plain} as {message.name}{start}"
+
+
+def _token(token: dict[str, int]) -> str:
+    return " ".join(f"{name}:{show_tick(tick)}" for name, tick in sorted(token.items()))
+
+
+def _nack(message: between.Nack) -> str:
+    purpose = f" {message.purpose.name.lower()}" if message.purpose else ""
+    return f"{message.pubend} {' '.join(map(show_span, message.spans))}{purpose}"
 
 
 def _publish(message: client.Publish) -> str:
@@ -104,7 +127,7 @@ def _publish(message: client.Publish) -> str:
 _SHOWN: dict[type[Message], Callable[[Any], str]] = {
     between.Knowledge: _knowledge,
     between.Ack: _ack,
-    between.Nack: lambda m: f"{m.pubend} {' '.join(map(show_span, m.spans))}",
+    between.Nack: _nack,
     between.AckExpected: lambda m: f"{m.pubend} <{show_tick(m.tick)}",
     between.StartQuery: lambda m: f"{m.pubend} {m.cell} {m.number}",
     between.StartReply: lambda m: f"{m.pubend} {m.cell} {m.number} {show_tick(m.tick)}",
@@ -113,7 +136,8 @@ _SHOWN: dict[type[Message], Callable[[Any], str]] = {
     client.Receipt: lambda m: f"{m.request} {m.pubend}{_data(m.ticks)}",
     client.Deliveries: _deliveries,
     client.Subscribed: _subscribed,
-    client.Subscribe: lambda m: f"{m.topic} #{m.subscription} {m.order} {m.condition or 'all'}",
+    client.Subscribe: _subscribe,
+    client.Acknowledge: lambda m: f"#{m.subscription} {_token(m.token)} request {m.request}",
     client.Lost: lambda m: f"{m.pubend} {show_span(m.span)} {m.subscriptions}",
     client.Consumed: lambda m: str(m.count),
     Ping: lambda m: str(m.number),

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import (
+    CaughtUp,
     Consumed,
     Deliveries,
     Ended,
+    FellBehind,
     Lost,
     Publish,
     Receipt,
@@ -28,9 +30,13 @@ if TYPE_CHECKING:
     from gapless.core.effects import Write
     from gapless.core.identity import PeerName
     from gapless.core.messages import Message
+    from gapless.core.ticks import Span
     from gapless.sim.checkers.checker import Broker
 
 LOG = "log/"
+
+ANNOUNCED = "behind or level, as announced"
+"""What a subscription gets, its own deliveries or everybody's, is as it was told before."""
 
 
 class Watch:
@@ -40,6 +46,7 @@ class Watch:
         self.record = record
         self.checkers = checkers
         self._asked: dict[tuple[ClientName, int], tuple[bytes, ...]] = {}
+        self._written = [c.written for c in self._with("written")]
         self._committed = [c.committed for c in self._with("committed")]
         self._acknowledged = [c.acknowledged for c in self._with("acknowledged")]
         self._restarted = [c.restarted for c in self._with("restarted")]
@@ -57,6 +64,8 @@ class Watch:
     def committed(self, broker: Broker, writes: Iterable[Write]) -> None:
         """These writes are durable from now on."""
         for write in writes:
+            for see in self._written:
+                see(broker, write)
             if isinstance(write, Append) and write.stream.startswith(LOG):
                 pubend = PubendName(write.stream.removeprefix(LOG))
                 for tick, encoded in zip(write.indices, write.records, strict=True):
@@ -83,10 +92,19 @@ class Watch:
         elif isinstance(message, Deliveries):
             queued = self.record.queued
             queued[ClientName(to)] = queued.get(ClientName(to), 0) + len(message.ticks)
+        elif isinstance(message, Subscribed):
+            self._hold(self.record.subscriptions.get((ClientName(to), message.subscription)))
         elif isinstance(message, Ended):
             subscription = self.record.subscriptions[ClientName(to), message.subscription]
             for checker in self._with("ended"):
                 checker.ended(subscription, message)
+
+    def _hold(self, subscription: Subscription | None) -> None:
+        """The subscription exists; what is logged from now on is logged for it too."""
+        if subscription and (named := subscription.named) and not named.held_from:
+            for pubend in self.record.pubends_of(subscription.topic):
+                ticks = self.record.logs[pubend].ticks
+                named.held_from[pubend] = ticks[-1] + 1 if ticks else 0
 
     def received(self, broker: Broker, sender: PeerName, message: Message) -> None:
         if isinstance(message, Consumed):
@@ -111,23 +129,53 @@ class Watch:
             case Deliveries():
                 self._deliver(client, message)
             case Subscribed():
-                subscription = self.record.subscriptions[client, message.subscription]
-                subscription.start = {PubendName(p): t for p, t in message.start.items()}
-                subscription.position = dict(subscription.start)
-                subscription.live = True
-                if sorted(subscription.start) != sorted(self.record.pubends_of(subscription.topic)):
-                    raise Violation("a start for each pubend", f"{subscription}: {message.start}")
+                self._begin(self.record.subscriptions[client, message.subscription], message)
+            case CaughtUp(number, pubend) | FellBehind(number, pubend):
+                self._switch(self.record.subscriptions[client, number], pubend, message)
             case Ended():
                 self.record.subscriptions[client, message.subscription].over = True
             case Lost():
-                losers = [self.record.subscriptions[client, n] for n in message.subscriptions]
-                for checker in self._with("lost"):
-                    checker.lost(losers, message)
-            case Refused():
+                self._lose(
+                    [self.record.subscriptions[client, n] for n in message.subscriptions], message
+                )
+            case Refused(request) if not self.record.is_superseded(client, request):
                 for checker in self._with("refused"):
                     checker.refused(message)
             case _:
                 pass
+
+    def _begin(self, subscription: Subscription, message: Subscribed) -> None:
+        start = {PubendName(pubend): tick for pubend, tick in message.start.items()}
+        if sorted(start) != sorted(self.record.pubends_of(subscription.topic)):
+            raise Violation("a start for each pubend", f"{subscription}: {message.start}")
+        for checker in self._with("begun"):
+            checker.begun(subscription, message)
+        subscription.start, subscription.position = start, dict(start)
+        subscription.behind = {PubendName(pubend) for pubend in message.behind}
+        subscription.live = True
+        if subscription.named:
+            subscription.named.begin(start)
+
+    def _switch(self, subscription: Subscription, pubend: PubendName, message: Message) -> None:
+        was_behind = pubend in subscription.behind
+        if was_behind != isinstance(message, CaughtUp):
+            how = "behind" if was_behind else "level"
+            raise Violation(ANNOUNCED, f"{subscription} is {how} at {pubend} already")
+        if was_behind:
+            subscription.behind.remove(pubend)
+            for checker in self._with("caught_up"):
+                checker.caught_up(subscription, pubend)
+        else:
+            subscription.behind.add(pubend)
+
+    def _lose(self, losers: list[Subscription], message: Lost) -> None:
+        for subscription in losers:
+            self._advance(subscription, message.pubend, message.span.start)
+        for checker in self._with("lost"):
+            checker.lost(losers, message)
+        for subscription in losers:
+            before = subscription.position[message.pubend]
+            subscription.position[message.pubend] = max(before, message.span.end)
 
     def gone(self, client: ClientName) -> None:
         """The connection is over, and with it all its subscriptions."""
@@ -145,16 +193,31 @@ class Watch:
                 subscription = record.subscriptions.get((client, number))
                 if subscription is None or not subscription.live or subscription.over:
                     raise Violation("delivered to the living", f"{client}#{number} gets {pubend}")
+                if (number == message.only) != (pubend in subscription.behind):
+                    raise Violation(ANNOUNCED, f"{subscription} gets {pubend} as the other kind")
                 for check in self._delivered:
                     check(subscription, pubend, tick, encoded)
                 subscription.delivered.append((pubend, tick))
                 record.deliveries += 1
-        order = "total" if message.pubend is None else "publisher"
         pubends = [message.pubend] if message.pubend else record.pubends_of(message.topic)
-        for subscription in self._of(client):
-            if subscription.topic == message.topic and subscription.order == order:
-                for pubend in pubends:
-                    self._advance(subscription, pubend, message.through)
+        for subscription in self._addressed(client, message):
+            for pubend in pubends:
+                self._advance(subscription, pubend, message.through)
+
+    def _addressed(self, client: ClientName, message: Deliveries) -> list[Subscription]:
+        """Those of a client that a message is about."""
+        if message.only is not None:
+            only = self.record.subscriptions[client, message.only]
+            if message.pubend not in only.behind:
+                raise Violation(ANNOUNCED, f"{only} is level at {message.pubend}")
+            return [only]
+        order = "total" if message.pubend is None else "publisher"
+        return [
+            each
+            for each in self._of(client)
+            if (each.topic, each.order) == (message.topic, order)
+            and message.pubend not in each.behind
+        ]
 
     def _of(self, client: ClientName) -> list[Subscription]:
         return [each for each in self.record.live() if each.client == client]
@@ -165,6 +228,24 @@ class Watch:
             for check in self._advanced:
                 check(subscription, pubend, before, through)
             subscription.position[pubend] = through
+
+    # --- what clients of named subscriptions do -------------------------------------------------
+
+    def consume(
+        self, subscription: Subscription, pubend: PubendName, ticks: list[int], through: int
+    ) -> None:
+        """A client takes events off its queue; its token moves to `through`."""
+        assert subscription.named
+        for checker in self._with("consumed"):
+            checker.consumed(subscription, pubend, ticks, through)
+        subscription.named.consume(pubend, ticks, through)
+
+    def skip(self, subscription: Subscription, pubend: PubendName, span: Span) -> None:
+        """A client takes note of a loss; its token moves behind it."""
+        assert subscription.named
+        for checker in self._with("skipped"):
+            checker.skipped(subscription, pubend, span)
+        subscription.named.skip(pubend, span)
 
     # --- now and then ----------------------------------------------------------------------------
 

@@ -22,11 +22,18 @@ from gapless.core.broker_messages import (
     SubscriptionState,
 )
 from gapless.core.client_messages import (
+    Acknowledge,
+    CaughtUp,
     Consumed,
     Deliveries,
+    Done,
     Ended,
+    FellBehind,
+    Forget,
     Lost,
     Publish,
+    PublisherPosition,
+    PublisherQuery,
     Receipt,
     Refused,
     Subscribe,
@@ -61,6 +68,8 @@ BROKERS: tuple[type[Message], ...] = (
 CLIENTS: tuple[type[Message], ...] = (
     Publish,
     Receipt,
+    PublisherQuery,
+    PublisherPosition,
     Refused,
     Subscribe,
     Subscribed,
@@ -68,6 +77,11 @@ CLIENTS: tuple[type[Message], ...] = (
     Ended,
     Deliveries,
     Lost,
+    CaughtUp,
+    FellBehind,
+    Acknowledge,
+    Done,
+    Forget,
     Consumed,
 )
 

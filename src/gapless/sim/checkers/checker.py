@@ -13,10 +13,12 @@ from gapless.sim.record import Violation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gapless.core.client_messages import Ended, Lost, Receipt, Refused
+    from gapless.core.client_messages import Ended, Lost, Receipt, Refused, Subscribed
+    from gapless.core.effects import Write
     from gapless.core.identity import BrokerName, Instant, PeerName, PubendName
     from gapless.core.messages import Message
     from gapless.core.store import Store
+    from gapless.core.ticks import Span
     from gapless.node.config import Config
     from gapless.sim.record import Record, Subscription
 
@@ -52,6 +54,9 @@ class Checker:
     def committed(self, pubend: PubendName, tick: int, encoded: bytes) -> None:
         """A record is about to become a fact of the log."""
 
+    def written(self, broker: Broker, write: Write) -> None:
+        """A write has become durable; the record does not have it yet."""
+
     def acknowledged(self, broker: Broker, receipt: Receipt, asked: tuple[bytes, ...]) -> None:
         """A receipt leaves its broker; `asked` are the events of that request."""
 
@@ -73,6 +78,20 @@ class Checker:
         self, subscription: Subscription, pubend: PubendName, before: int, through: int
     ) -> None:
         """A client is told that all below `through` is settled; it knew that up to `before`."""
+
+    def begun(self, subscription: Subscription, told: Subscribed) -> None:
+        """A client is told where its subscription starts; the record does not have it yet."""
+
+    def consumed(
+        self, subscription: Subscription, pubend: PubendName, ticks: list[int], through: int
+    ) -> None:
+        """The client of a named subscription takes these off its queue, and moves its token."""
+
+    def skipped(self, subscription: Subscription, pubend: PubendName, span: Span) -> None:
+        """The client of a named subscription takes a loss off its queue, and moves its token."""
+
+    def caught_up(self, subscription: Subscription, pubend: PubendName) -> None:
+        """The client of a named subscription is told that it keeps up from now on."""
 
     def lost(self, subscriptions: list[Subscription], told: Lost) -> None:
         """A client is told of a loss."""

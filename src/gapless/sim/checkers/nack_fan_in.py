@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import Knowledge, Nack, Sideways
+from gapless.core.broker_messages import Knowledge, Nack, Purpose, Sideways
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import TICK_MAX, Span
 from gapless.sim.checkers.checker import Checker
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from gapless.sim.checkers.checker import Broker
     from gapless.sim.record import Record
 
-Question = tuple[str, int, int, object, str, str]
-"""Broker, incarnation, jumps of its clock and changes of its neighbours so far, to whom, pubend.
+Question = tuple[str, int, int, object, str, str, Purpose]
+"""Broker, incarnation, jumps of its clock and changes of its neighbours so far, to whom, pubend,
+and what for: what will do as an answer to one may not do for another.
 
 When a neighbour dies or returns, questions may be put again: they may have been lost with it."""
 
@@ -45,7 +46,8 @@ class NackFanIn(Checker):
         if not isinstance(message, Nack):
             return
         changes = broker.statistics().get("neighbour_changes")
-        key = (broker.name, broker.incarnation, broker.clock_jumps, changes, to, message.pubend)
+        who = (broker.name, broker.incarnation, broker.clock_jumps, changes)
+        key = (*who, to, message.pubend, message.purpose)
         now, out = broker.now, self._out.setdefault(key, deque())
         while out and out[0][0] <= now:
             out.popleft()

@@ -1,0 +1,330 @@
+"""Catch-up: one returning subscriber's way through one pubend, back to the consolidated stream.
+
+Theory of operation
+    The filtered log says which ticks the subscription wants; all others are silence. A subend of
+    its own, which starts at the token, asks for exactly the wanted ticks. It does so in windows: no
+    more than `catch_up_window` wanted ticks, and no more than the client has credit for, are in
+    question or wait for delivery at a time; when all of a window is known the next is opened, and
+    when the log's answer is used up the log is read again.
+    The usual answer is one event at one wanted tick. Those gather, and are put to the subend
+    with `advance`: wanted ticks that follow each other in one piece, with the silence behind each.
+    Any other answer first makes the subend know all the silence of the window, piece by piece.
+    What was released meanwhile comes back as lost, or as final, which is the same to one who still
+    wants it: the client gets one gap. It is held back until something follows that is not lost, so
+    that what was lost in a row is one gap whatever pieces the news came in. Once something is
+    known to be lost, wanted ticks before it are not asked for any more.
+    Of ticks before `since` the log knows nothing (the subscription came from another broker, or
+    starts in the past): all of them are asked for, with the least vector that counts, and what
+    comes is filtered here.
+    `is_done` when everything before the consolidated stream's durable position is delivered (and
+    before `since`, which a crash may leave ahead of it); the node then adds the stream's `tail` and
+    drops this.
+
+Invariants (checked by `check`)
+    I1  position <= what the subend gave out <= told; none moves back
+    I2  at most `catch_up_window` events wait
+    I3  position lies before a gap that is held back
+    I4  what has arrived and was not put to the subend yet is in the window, and not known there
+
+Cost: a few dictionary steps per wanted tick; the machinery works once per answered question.
+Source: DSN 2003, sec. 4.1 (catchup stream, switchover); PROTOCOLS C2, C6, C8.
+Deviation: the stream ends at the durable position and takes nothing beyond it from the live one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
+
+from gapless.core.broker_messages import Knowledge, Nack, Vector
+from gapless.core.events import EventBatch
+from gapless.core.identity import Instant
+from gapless.core.spans import SpanSet
+from gapless.core.ticks import Span
+from gapless.durable.consolidated import Batch
+from gapless.durable.filtered_log import Reading, Trail
+from gapless.knowledge.subend import Subend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gapless.durable.filtered_log import FilteredLog
+    from gapless.durable.timing import Timing
+
+    Matches = Callable[[Sequence[bytes]], Sequence[int]]
+    """The indices of the events that the subscription wants, ascending."""
+
+
+class Gap(NamedTuple):
+    """Everything that the subscription wanted in the span is lost."""
+
+    span: Span
+
+
+class Window(Subend):
+    """A subend in which no more waits than a catch-up may have open."""
+
+    window = 1
+
+    @property
+    def _room(self) -> tuple[int, int]:
+        return self.window, self.timing.waiting_bytes_max
+
+    def ask_for(self, ticks: Sequence[int], now: Instant) -> list[Nack]:
+        """Ask for these, when nothing was in question: no more than one question can take."""
+        spans = [Span(tick, tick + 1) for tick in ticks]
+        if not spans or self.stream.size >= self.timing.waiting_bytes_max:
+            return self._ask(spans, now)
+        self._asked = SpanSet(spans)
+        self._out = self._asked.copy()
+        self._repeat_due = Instant(now + self._repeat_after)
+        return [Nack(self.pubend, tuple(self._asked))]
+
+
+class CatchUp:
+    """One subscription, one pubend. Sans-IO: see the module docstring."""
+
+    def __init__(
+        self,
+        taker: int,
+        start: int,
+        log: FilteredLog,
+        timing: Timing,
+        *,
+        since: int = 0,
+        matches: Matches | None = None,
+        minimum: Vector | None = None,
+    ) -> None:
+        self.taker = taker
+        self.log = log
+        self.timing = timing
+        self.since = since
+        self.matches = matches
+        self.minimum = minimum
+        self.position = start  # everything before was delivered
+        self.subend = Window(log.pubend, start, timing)
+        self.subend.window = timing.catch_up_window
+        self.told = start  # what is before it was put to the subend
+        self._reading = Reading(start, start, [], start, start)
+        self._trail = Trail()
+        self._window: list[int] = []  # the wanted ticks that were told last
+        self._is_silence_known = True  # to the subend, between those
+        self._arrived: dict[int, bytes] = {}  # answers to be put to the subend
+        self._wanted: set[int] = set()  # told, and not taken yet
+        self._unknown = SpanSet()  # told, of which the log knows nothing
+        self._lost_below = 0
+        self._gap: Span | None = None  # held back: the loss may go on
+        self._read_due: Instant | None = None
+
+    def is_done(self, latest: int) -> bool:
+        """Is all before the consolidated stream's durable position delivered?"""
+        return self.position >= max(latest, self.since)
+
+    @property
+    def deadline(self) -> Instant | None:
+        due = [self.subend.deadline, self._read_due]
+        return min((each for each in due if each is not None), default=None)
+
+    # --- in order, as fast as the client takes it -----------------------------------------------
+
+    def advance(
+        self, latest: int, credit: int, now: Instant
+    ) -> tuple[list[Batch | Gap], list[Nack]]:
+        """What can be delivered now, with at most `credit` events, and what to ask for.
+
+        To be called after everything else here, and when `latest` or the credit has grown.
+        """
+        latest = max(latest, self.since)
+        pieces, nacks = list[Batch | Gap](), self._take_in(now)
+        while not self.is_done(latest):
+            before = self.subend.taken, self.told
+            events = self._deliver(latest, credit, pieces, now)
+            credit -= events
+            if credit:
+                if events and self._unknown and self.subend.horizon < self.told:
+                    nacks += self.subend.expect(self.told, now)  # there is room again
+                nacks += self._open_window(latest, credit, now)
+            if before == (self.subend.taken, self.told):
+                break
+        return pieces, self._with_minimum(nacks)
+
+    def _deliver(self, latest: int, credit: int, pieces: list[Batch | Gap], now: Instant) -> int:
+        """Add what is settled to `pieces`; how many events that are."""
+        subend = self.subend
+        through = subend.horizon
+        if through > subend.taken:
+            ticks, _ = subend.stream.events_in(Span(subend.taken, through))
+            through = ticks[credit] if credit < len(ticks) else through
+        settled = subend.take(through, now)
+        self._unknown.remove_below(through)
+        self._wanted = {tick for tick in self._wanted if tick >= through}
+        low = 0
+        for _, lost in settled.lost:
+            high = bisect_left(settled.ticks, lost.start)
+            self._add(Batch(settled.ticks[low:high], settled.events[low:high], lost.start), pieces)
+            self._gap = Span(self._gap.start if self._gap else lost.start, lost.end)
+            low = high
+        self._add(Batch(settled.ticks[low:], settled.events[low:], through), pieces)
+        if self._gap and through >= latest:
+            self._add_gap(pieces)
+            self._add(Batch([], [], through), pieces)
+        return len(settled.ticks)
+
+    def _add(self, batch: Batch, pieces: list[Batch | Gap]) -> None:
+        """Deliver a batch; silence alone does not end a gap, for the loss may go on behind it."""
+        if self._gap and batch.ticks:
+            self._add_gap(pieces)
+        if not self._gap and batch.through > self.position:
+            pieces.append(batch)
+            self.position = batch.through
+
+    def _add_gap(self, pieces: list[Batch | Gap]) -> None:
+        assert self._gap is not None
+        pieces.append(Gap(self._gap))
+        self.position, self._gap = self._gap.end, None
+
+    # --- what is wanted -------------------------------------------------------------------------
+
+    def _open_window(self, latest: int, credit: int, now: Instant) -> list[Nack]:
+        """If all that was asked for is known, tell the subend of the next wanted ticks."""
+        subend = self.subend
+        room = min(self.timing.catch_up_window, credit) - subend.stream.event_count
+        if subend.horizon < self.told or self.told >= latest or room <= 0:
+            return []
+        self._read_due = None
+        if self.told >= self._reading.through:
+            self._reading = self.log.read(
+                self.taker, self.told, latest, since=self.since, trail=self._trail
+            )
+            if self._reading.through == self.told:  # more to look at than one read may
+                self._read_due = now
+                return []
+        # No more than one question can take: what waits for the next one is only in the way.
+        start, end = self.told, self._next_end(min(room, self.timing.nack_spans_max))
+        self.told = subend.seen = end
+        return self._tell_known(Span(start, end), now)
+
+    def _next_end(self, room: int) -> int:
+        """Where the next window ends: with its zone, or with as many wanted ticks as fit."""
+        unknown_below, lost_below, wanted, unknown_from, through = self._reading
+        for end in (unknown_below, lost_below):
+            if self.told < end:
+                return end
+        if self.told < unknown_from:
+            place = bisect_left(wanted, max(self.told, self._lost_below)) + room
+            return wanted[place] if place < len(wanted) else unknown_from
+        return through
+
+    def _tell_known(self, span: Span, now: Instant) -> list[Nack]:
+        """Tell the subend what the log knows of a part of one of its zones; ask for the rest."""
+        reading, start = self._reading, span.start
+        self._window = []
+        if span.end <= reading.unknown_below or start >= reading.unknown_from:
+            self._unknown.add(span)
+            if start < self._lost_below:
+                self._tell(Span(start, min(span.end, self._lost_below)), now, lost=True)
+        elif span.end <= reading.lost_below:
+            self._tell(span, now, lost=True)
+        else:
+            low, high = (bisect_left(reading.wanted, edge) for edge in (start, span.end))
+            window = self._window = reading.wanted[low:high]
+            self._wanted.update(window)
+            first = window[0] if window else span.end
+            if start < first:
+                self._tell(Span(start, first), now)
+            self._is_silence_known = False
+            if first >= self._lost_below:
+                return self.subend.ask_for(window, now)
+            self._tell_silence(now)
+            for tick in window[: bisect_left(window, self._lost_below)]:
+                self._tell(Span(tick, tick + 1), now, lost=True)
+        return self.subend.expect(span.end, now)
+
+    def _tell_silence(self, now: Instant) -> None:
+        """Tell the subend all that is silent in the window, once."""
+        if self._is_silence_known or not self._window:
+            return
+        self._is_silence_known = True
+        ends = [*self._window[1:], self.told]
+        for tick, end in zip(self._window, ends, strict=True):
+            if tick + 1 < end:
+                self._tell(Span(tick + 1, end), now)
+
+    def _tell(self, span: Span, now: Instant, *, lost: bool = False) -> None:
+        knowledge = Knowledge(self.log.pubend, span, lost_below=span.end if lost else 0)
+        self.subend.receive_knowledge(knowledge, now)
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Nack]:
+        """Learn what was asked for; all else is not for us, or not yet."""
+        self._lost_below = max(self._lost_below, knowledge.lost_below)
+        gone = max(knowledge.lost_below, knowledge.final_below)
+        tick = knowledge.span.start
+        if knowledge.ticks == (tick,) and tick in self._wanted and knowledge.span.end == tick + 1:
+            if tick not in self.subend.stream.known:
+                self._arrived.setdefault(tick, knowledge.events[0])
+            return []
+        nacks = self._take_in(now)
+        self._tell_silence(now)
+        start = max(knowledge.span.start, self.subend.horizon)
+        end = min(knowledge.span.end, self.told)
+        parts = list(self.subend.stream.known.missing(Span(start, end))) if start < end else []
+        for part in parts:
+            ticks, events = self._for_us(knowledge, part)
+            answer = Knowledge(
+                knowledge.pubend,
+                part,
+                ticks,
+                events,
+                lost_below=min(gone, part.end) if gone > part.start else 0,
+                more=knowledge.more and part is parts[-1],
+            )
+            nacks += self.subend.receive_knowledge(answer, now)
+        return self._with_minimum(nacks)
+
+    def _take_in(self, now: Instant) -> list[Nack]:
+        """Put to the subend what has arrived, in runs with the silence between and behind."""
+        arrived, self._arrived = self._arrived, {}
+        ticks, window, nacks = sorted(arrived), self._window, list[Nack]()
+        while ticks:
+            low = bisect_left(window, ticks[0])
+            pairs = enumerate(zip(window[low:], ticks, strict=False))
+            count = next((at for at, (want, got) in pairs if want != got), len(ticks))
+            run, ticks = ticks[:count], ticks[count:]
+            end = window[low + count] if low + count < len(window) else self.told
+            events = EventBatch.join(map(arrived.__getitem__, run))
+            knowledge = Knowledge(self.log.pubend, Span(run[0], end), tuple(run), events)
+            nacks += self.subend.receive_knowledge(knowledge, now)
+        return nacks
+
+    def _for_us(self, knowledge: Knowledge, part: Span) -> tuple[tuple[int, ...], EventBatch]:
+        """The events of a part that are wanted: by the log's word, or by the condition."""
+        low, high = (bisect_left(knowledge.ticks, edge) for edge in (part.start, part.end))
+        chosen = [i for i in range(low, high) if knowledge.ticks[i] in self._wanted]
+        if self._unknown:
+            doubtful = [i for i in range(low, high) if knowledge.ticks[i] in self._unknown]
+            if self.matches is not None:
+                events = [knowledge.events[i] for i in doubtful]
+                doubtful = [doubtful[i] for i in self.matches(events)]
+            chosen = sorted({*chosen, *doubtful})
+        return tuple(knowledge.ticks[i] for i in chosen), knowledge.events.pick(chosen)
+
+    def fire(self, now: Instant) -> list[Nack]:
+        """Ask again for what did not come; `advance` goes on with reading."""
+        self._read_due = None
+        return self._with_minimum(self._take_in(now) + self.subend.fire(now))
+
+    def _with_minimum(self, nacks: list[Nack]) -> list[Nack]:
+        if self.minimum is None:
+            return nacks
+        return [Nack(nack.pubend, nack.spans, self.minimum) for nack in nacks]
+
+    def check(self) -> None:
+        self.subend.check()
+        assert self.position <= self.subend.taken <= self.subend.horizon <= self.told, "I1"
+        waiting = self.subend.stream.event_count + len(self._arrived)
+        assert waiting <= self.timing.catch_up_window, "I2"
+        assert self._gap is None or self.position <= self._gap.start, "I3"
+        assert self._arrived.keys() <= set(self._window), "I4"
+        assert not any(tick in self.subend.stream.known for tick in self._arrived), "I4"

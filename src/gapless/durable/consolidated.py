@@ -1,0 +1,165 @@
+"""The consolidated stream: one pubend for all subscribers of a broker that keep up with it.
+
+Theory of operation
+    What has become settled goes to the connected subscribers at once; that is the node's part. Here
+    it is written down who takes what: `advance` takes the batch and its durable takers, and gives
+    it to the filtered log. `latest` moves only when that is durable; it is what may be reported
+    upstream as delivered, and where a restart goes on. While a write is under way further batches
+    gather and become the next write. A position that moved without anything taken may wait for
+    `delivered_flush`. If there is no room on the disk the same write is tried again; nothing is
+    lost meanwhile, and beyond `filtered_pending_max` events (`is_full`) nothing more may be taken
+    from the stream, which then waits upstream.
+    A catch-up reads durable records only, so it ends at `latest`. What was delivered after that
+    is still in memory here: `tail` gives the subscriber its part of it, and from there on it gets
+    what `advance` gets. One step, so nothing falls between.
+
+Invariants (checked by `check`)
+    I1  latest <= delivered, the end of what was advanced; neither moves back
+    I2  what waits and what is being written lies in [latest, delivered)
+    I3  while something waits, a write is under way or there is a deadline
+    I4  nothing is ever lost here: the pubend releases only what was delivered
+
+Source: DSN 2003, sec. 4.1; PROTOCOLS C2, C5.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gapless.core.effects import Effect, Persist, Tell
+from gapless.core.identity import Instant, PubendName
+from gapless.core.messages import Message
+from gapless.durable.filtered_log import FilteredLog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gapless.core.effects import Write
+    from gapless.core.store import Store
+    from gapless.durable.timing import Timing
+    from gapless.knowledge.subend import Settled
+
+
+class Recorded(Message, frozen=True):
+    """To the consolidated stream itself: its write is durable (or, not `ok`, had no room)."""
+
+    pubend: PubendName
+    number: int
+    ok: bool = True
+
+
+class Batch(NamedTuple):
+    """Events for one subscription; all else below `through` is silence for it."""
+
+    ticks: list[int]
+    events: list[bytes]
+    through: int
+
+
+class Taken(NamedTuple):
+    """An event that durable subscriptions took, until that is durable."""
+
+    tick: int
+    event: bytes
+    takers: Sequence[int]
+
+
+class Consolidated:
+    """One pubend at one subscriber-hosting broker. Sans-IO: see the module docstring."""
+
+    def __init__(self, pubend: PubendName, store: Store, timing: Timing) -> None:
+        self.pubend = pubend
+        self.timing = timing
+        self.log = FilteredLog(pubend, store, timing)
+        self.delivered = self.log.end
+        self.deadline: Instant | None = None
+        self._waiting: list[Taken] = []
+        self._writing: list[Taken] = []
+        self._writes: tuple[Write, ...] = ()  # under way, or to be tried again
+        self._is_out = False
+        self._number = 0
+
+    @property
+    def latest(self) -> int:
+        """Everything below is delivered and durably logged; 0 before the first `begin`."""
+        return self.log.end
+
+    @property
+    def is_full(self) -> bool:
+        """Take nothing more from the stream until something was written."""
+        return len(self._waiting) + len(self._writing) >= self.timing.filtered_pending_max
+
+    def begin(self, tick: int, now: Instant) -> list[Effect]:
+        """The very first time: the stream counts from here on."""
+        assert self.delivered == 0, "a stream that was here before goes on from `latest`"
+        self.delivered = tick
+        return self._write(now, in_haste=True)
+
+    def advance(
+        self, settled: Settled, takers: Sequence[Sequence[int]], through: int, now: Instant
+    ) -> list[Effect]:
+        """Everything below `through` is delivered; `takers[i]` are the numbers of the durable
+        subscriptions, connected or not, that take the i-th event."""
+        assert not settled.lost, "I4"
+        assert through >= self.delivered, "I1"
+        self.delivered = through
+        batch = zip(settled.ticks, settled.events, takers, strict=True)
+        self._waiting += [Taken(*each) for each in batch if each[2]]
+        return self._write(now)
+
+    def _write(self, now: Instant, *, in_haste: bool = False) -> list[Effect]:
+        """Write what waits, unless a write is under way or it may wait longer."""
+        if self._writes or self.delivered == self.log.written:
+            return []
+        if not self._waiting and not in_haste:
+            if self.deadline is None:
+                self.deadline = Instant(now + self.timing.delivered_flush)
+            return []
+        self._writing, self._waiting = self._waiting, []
+        ticks = [taken.tick for taken in self._writing]
+        takers = [taken.takers for taken in self._writing]
+        self._writes = self.log.write(ticks, takers, self.delivered)
+        return self._put_out()
+
+    def _put_out(self) -> list[Effect]:
+        self.deadline = None
+        self._is_out = True
+        self._number += 1
+        done, failed = (Recorded(self.pubend, self._number, ok=ok) for ok in (True, False))
+        return [Persist(self._writes, (Tell(done),), (Tell(failed),))]
+
+    def persisted(self, message: Recorded, now: Instant) -> list[Effect]:
+        """The write has ended."""
+        assert message.number == self._number
+        self._is_out = False
+        if not message.ok:
+            self.deadline = Instant(now + self.timing.storage_retry)
+            return []
+        self.log.persisted()
+        self._writes, self._writing = (), []
+        return self._write(now)
+
+    def fire(self, now: Instant) -> list[Effect]:
+        if self.deadline is None or now < self.deadline:
+            return []
+        self.deadline = None
+        return self._put_out() if self._writes else self._write(now, in_haste=True)
+
+    def tail(self, taker: int, start: int) -> Batch:
+        """For one that has all below `latest`: what it is still owed before it is like others."""
+        taken = [*self._writing, *self._waiting]
+        mine = [each for each in taken if each.tick >= start and taker in each.takers]
+        return Batch([t.tick for t in mine], [t.event for t in mine], max(start, self.delivered))
+
+    def chop(self, tick: int) -> list[Effect]:
+        """Nobody needs what is logged before `tick`."""
+        chop = self.log.chop(tick)
+        return [Persist((chop,))] if chop else []
+
+    def check(self) -> None:
+        self.log.check()
+        assert self.latest <= self.delivered, "I1"
+        pending = [*self._writing, *self._waiting]
+        assert all(self.latest <= taken.tick < self.delivered for taken in pending), "I2"
+        idle = self.delivered == self.latest
+        assert idle or self._is_out or self.deadline is not None, "I3"

@@ -1,0 +1,129 @@
+"""Hand-over: a durable subscription arrives from another broker, and nothing is released meanwhile.
+
+Theory of operation
+    A client presents its token to a broker that does not know the subscription. Its old broker
+    still counts it, behind or at that token, and so holds release. The new one writes it down,
+    which makes its own reports hold release too; but a report may be swallowed on the way, since
+    the minimum does not change while the old broker holds. So it sends a hold for each pubend:
+    every relay takes it for a report and passes it on whatever the minimum, and the pubend answers
+    with an echo. When all echoes are in, the new broker holds release by itself. Only then the
+    old one is told to forget the subscription, and answers when that is durable.
+    Every step is repeated each `hand_over_repeat` until it is answered.
+    A subscription may come back while an old request to forget it is still on its way. So moves
+    are counted, by the client too: a broker forgets a copy only for one that has moved more often
+    (or as often, and to a broker whose name is the greater: then two copies that know nothing of
+    each other still agree which of them goes). Who has forgotten remembers where it went, so that
+    a client that does not know yet is led there.
+
+Invariants (checked by `check`)
+    I1  until every pubend has echoed, nobody is told to forget
+    I2  a deadline is set exactly until it is done
+
+Source: PROTOCOLS C6 (DSN 2003, sec. 1, names reconnect-anywhere and leaves it out).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from gapless.core.broker_messages import ReleaseEcho, ReleaseHold
+from gapless.core.identity import BrokerName, Instant, PubendName, SubscriptionName
+from gapless.core.ticks import Tick
+
+if TYPE_CHECKING:
+    from gapless.core.identity import CellName
+    from gapless.core.token import Token
+    from gapless.durable.timing import Timing
+
+
+class Step(Enum):
+    """How far a hand-over is."""
+
+    HOLDING = "holding"
+    HANDING_OVER = "handing over"
+    DONE = "done"
+
+
+TRANSITIONS: dict[Step, dict[str, Step]] = {
+    Step.HOLDING: {"every pubend has echoed": Step.HANDING_OVER},
+    Step.HANDING_OVER: {"the old broker has forgotten": Step.DONE},
+    Step.DONE: {},
+}
+
+
+class Forget(NamedTuple):
+    """For the old broker: the subscription lives here now, after so many moves."""
+
+    broker: BrokerName
+    subscription: SubscriptionName
+    moves: int
+
+
+def may_forget(own: tuple[int, str], other: tuple[int, str]) -> bool:
+    """Is our copy (its moves, our name) older than the other?"""
+    return own < other
+
+
+class Arrival:
+    """One subscription that has arrived, at its new broker. Sans-IO: see the module docstring."""
+
+    def __init__(
+        self,
+        subscription: SubscriptionName,
+        token: Token,
+        pubends: list[PubendName],
+        cell: CellName,
+        previous: BrokerName,
+        moves: int,
+        number: int,
+        timing: Timing,
+        now: Instant,
+    ) -> None:
+        """To be made when the subscription is durable here; `number` tells its echoes apart."""
+        self.subscription = subscription
+        self.token = token
+        self.cell = cell
+        self.previous = previous
+        self.moves = moves
+        self.number = number
+        self.timing = timing
+        self.step = Step.HOLDING
+        self.silent = set(pubends)  # those that have not echoed yet
+        self.deadline: Instant | None = now
+
+    def fire(self, now: Instant) -> list[ReleaseHold | Forget]:
+        """Say, or say again, what is not answered yet."""
+        if self.deadline is None or now < self.deadline:
+            return []
+        self.deadline = Instant(now + self.timing.hand_over_repeat)
+        if self.step is Step.HANDING_OVER:
+            return [Forget(self.previous, self.subscription, self.moves)]
+        return [
+            ReleaseHold(pubend, self.cell, Tick(self.token.get(pubend)), self.number)
+            for pubend in sorted(self.silent)
+        ]
+
+    def receive_echo(self, echo: ReleaseEcho, now: Instant) -> list[ReleaseHold | Forget]:
+        """A pubend knows of the hold. After the last one: the old broker may forget."""
+        if echo.number != self.number or self.step is not Step.HOLDING:
+            return []
+        self.silent.discard(echo.pubend)
+        if self.silent:
+            return []
+        self._become("every pubend has echoed")
+        self.deadline = now
+        return self.fire(now)
+
+    def receive_forgotten(self, broker: BrokerName, moves: int) -> None:
+        """The old broker has forgotten it, durably; or never knew it."""
+        if self.step is Step.HANDING_OVER and (broker, moves) == (self.previous, self.moves):
+            self._become("the old broker has forgotten")
+            self.deadline = None
+
+    def _become(self, happening: str) -> None:
+        self.step = TRANSITIONS[self.step][happening]
+
+    def check(self) -> None:
+        assert self.step is Step.HOLDING or not self.silent, "I1"
+        assert (self.deadline is None) == (self.step is Step.DONE), "I2"

@@ -1,0 +1,61 @@
+"""Outlet: what one relay knows of one cell below it.
+
+Theory of operation
+    Two positions come up from below: what the cell has *delivered* to its subscribers, which
+    never moves back; and what its durable subscriptions have *released*, which may, because a
+    subscription that is behind may arrive there. So of reports on the latter the newest counts and
+    not the highest; they are numbered by their reporter. Where a cell has several reporters they
+    may know different things: the least of what each said last counts.
+
+Source: DSN 2002, sec. 2.1.1; DSN 2003, sec. 3; PROTOCOLS A5, C4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from gapless.core.spans import SpanSet
+
+if TYPE_CHECKING:
+    from gapless.core.identity import BrokerName
+
+
+class Report(NamedTuple):
+    """What one broker last said of one cell; later ones are greater."""
+
+    epoch: int
+    sequence: int
+    released: int
+
+
+@dataclass(slots=True)
+class Outlet:
+    """What we know of one cell below."""
+
+    told: SpanSet = field(default_factory=SpanSet)  # sent to it, and it may have it
+    quiet: SpanSet = field(default_factory=SpanSet)  # silence for it, not yet sent
+    settled: int = -1  # it needs nothing below: delivered, or silence; -1: not heard yet
+    digest: int = 0  # the highest that it was sent
+    quiet_digest: int = 0  # that of everything in `quiet`
+    reports: dict[BrokerName, Report] = field(default_factory=dict)
+
+    @property
+    def released(self) -> int:
+        """What no durable subscription there needs; -1 if that was not heard yet."""
+        return min((report.released for report in self.reports.values()), default=-1)
+
+    def report(self, reporter: BrokerName, report: Report) -> None:
+        known = self.reports.get(reporter)
+        if known is None or report[:2] >= known[:2]:
+            self.reports[reporter] = report
+
+    def forget(self, reporter: BrokerName) -> None:
+        """This broker is gone and others speak for its cell; the last one's word stays."""
+        if len(self.reports) > 1:
+            self.reports.pop(reporter, None)
+
+    def settle(self, delivered: int) -> None:
+        """Move on past what was delivered and past silence that it need not be told."""
+        if delivered >= 0:
+            self.settled = self.quiet.first_missing(max(self.settled, delivered))

@@ -1,0 +1,160 @@
+"""Questions: what neighbours have asked one relay, and what it has asked upstream for them.
+
+Theory of operation
+    What cannot be answered is remembered by who asked and what for, and answered when it comes. It
+    is asked for upstream once for all who want it: while a question is out, more nacks for the same
+    ticks are held back, until it is forgotten after `nack_forget` and a repeated nack may pass.
+    Purposes are kept apart: what is final for delivery may be just what a catch-up still wants.
+    Those who catch up ask for many single ticks, and may leave and not say so: their questions are
+    forgotten after `nack_repeat_longest`, or oldest first; who still wants them asks again.
+
+Invariants (checked by `check`)
+    I1  of each neighbour at most `nack_spans_max` questions for delivery are remembered, the
+        lowest; and at most `catch_up_spans_max` of those that catch up
+
+Source: DSN 2002, sec. 2.4 (nack consolidation); PROTOCOLS A5.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from gapless.core.broker_messages import Purpose
+from gapless.core.identity import Instant
+from gapless.core.spans import SpanSet
+from gapless.core.ticks import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gapless.core.identity import CellName
+    from gapless.knowledge.timing import Timing
+
+
+class Asker(NamedTuple):
+    """Who asks, and what for."""
+
+    name: str
+    purpose: Purpose
+
+
+class Open(NamedTuple):
+    """What an asker still waits for; `cell` is None for a sibling, who gets everything."""
+
+    cell: CellName | None
+    wanted: SpanSet
+    added: dict[Span, Instant]  # by those that catch up, oldest first, and when to forget it
+
+
+class Questions:
+    """The open questions of one relay."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.timing = timing
+        self.asking: dict[Asker, Open] = {}
+        self.asked: deque[tuple[Instant, Purpose, Span]] = deque()  # out, by when to forget
+
+    @property
+    def tick_count(self) -> int:
+        """How much is open that is needed for delivery."""
+        return sum(
+            each.wanted.tick_count
+            for asker, each in self.asking.items()
+            if asker.purpose == Purpose.DELIVERY
+        )
+
+    def add(
+        self, asker: Asker, cell: CellName | None, unknown: Iterable[Span], now: Instant
+    ) -> None:
+        """Remember what could not be answered."""
+        each = self.asking.setdefault(asker, Open(cell, SpanSet(), {}))
+        spans = list(unknown)
+        if asker.purpose == Purpose.DELIVERY:
+            each.wanted.update(spans)
+            self._limit(each.wanted)
+            return
+        forget = Instant(now + self.timing.nack_repeat_longest)
+        for span in spans:  # one that is asked again is young again
+            each.added.pop(span, None)
+            each.added[span] = forget
+        self._forget_old(each, now)
+        each.wanted.update(span for span in spans if span in each.added)
+
+    def _forget_old(self, each: Open, now: Instant) -> None:
+        while each.added:
+            span, forget = next(iter(each.added.items()))
+            if len(each.added) <= self.timing.catch_up_spans_max and forget > now:
+                return
+            del each.added[span]
+            each.wanted.remove(span)
+
+    def answer(
+        self, span: Span, purposes: tuple[Purpose, ...]
+    ) -> list[tuple[Asker, CellName | None, Span]]:
+        """Who waits for which parts of the span, for one of these purposes; they do no longer."""
+        found: list[tuple[Asker, CellName | None, Span]] = []
+        for asker in sorted(self.asking):
+            cell, wanted, _ = self.asking[asker]
+            if asker.purpose in purposes:
+                found += [(asker, cell, part) for part in wanted.within(span)]
+                wanted.remove(span)
+                if asker.purpose == Purpose.DELIVERY:
+                    self._limit(wanted)
+                if not wanted:
+                    del self.asking[asker]
+        return found
+
+    def _limit(self, wanted: SpanSet) -> None:
+        """Remember only the lowest questions of a neighbour; it repeats the others."""
+        for forgotten in list(wanted)[self.timing.nack_spans_max :]:
+            wanted.remove(forgotten)
+
+    def fresh(self, unknown: SpanSet, purpose: Purpose, now: Instant) -> tuple[Span, ...]:
+        """What of this is not being asked for upstream already; it is from now on."""
+        while self.asked and self.asked[0][0] <= now:
+            self.asked.popleft()
+        unknown.difference_update(span for _, other, span in self.asked if other == purpose)
+        spans = tuple(unknown)
+        if purpose == Purpose.DELIVERY:
+            spans = spans[: self.timing.nack_spans_max]
+        forget = Instant(now + self.timing.nack_forget)
+        self.asked.extend((forget, purpose, span) for span in spans)
+        return spans
+
+    def put_again(self, now: Instant) -> list[tuple[Purpose, SpanSet]]:
+        """Whoever was asked may be gone: everything that is open, by purpose."""
+        self.asked.clear()
+        for each in self.asking.values():
+            self._forget_old(each, now)
+        found: list[tuple[Purpose, SpanSet]] = []
+        for purpose in Purpose:
+            spans = [
+                s for a, each in self.asking.items() if a.purpose == purpose for s in each.wanted
+            ]
+            if spans:
+                found.append((purpose, SpanSet(spans)))
+        return found
+
+    def cut_off(self, end: int, purpose: Purpose) -> None:
+        """The answer ended there, with more to come: the rest may be asked for anew."""
+        self.asked = deque(
+            (forget, other, span if other != purpose else Span(span.start, min(span.end, end)))
+            for forget, other, span in self.asked
+            if other != purpose or span.start < end
+        )
+
+    def remove_below(self, tick: int, cell: CellName | None = None) -> None:
+        """Nobody (or nobody of this cell) needs what is before `tick` for delivery."""
+        for asker, (of, wanted, _) in self.asking.items():
+            if asker.purpose == Purpose.DELIVERY and (cell is None or of == cell):
+                wanted.remove_below(tick)
+
+    def remove_cell(self, cell: CellName) -> None:
+        self.asking = {asker: each for asker, each in self.asking.items() if each.cell != cell}
+
+    def check(self) -> None:
+        for asker, each in self.asking.items():
+            if asker.purpose == Purpose.DELIVERY:
+                assert len(each.wanted) <= self.timing.nack_spans_max, "I1"
+            assert len(each.added) <= self.timing.catch_up_spans_max, "I1"

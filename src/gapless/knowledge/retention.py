@@ -1,0 +1,152 @@
+"""Retention: how much of a pubend's log must be kept, and for whom.
+
+Theory of operation
+    Each broker reports two positions up the tree: everything below `delivered` has reached all its
+    connected subscribers, everything below `released` was acknowledged by all its durable ones.
+    A relay keeps the least of both over the cells below. At the pubend, what is below the least
+    `released` may go. What is between the two is kept for subscribers that are away; a
+    policy may end that early, by age or by size. What is not yet delivered everywhere is never
+    released, so one who keeps up never sees a gap.
+    Released is a prefix of the log, and from then on it is lost: who asks for it is told so.
+
+    A report may be lower than one before, when a subscription has arrived that is behind; but what
+    was released stays so.
+
+Invariants (checked by `check`)
+    I1  what is released never moves back, and never passes what is delivered
+
+Source: DSN 2003, sec. 3 (release protocol, PHB controlled policy); PROTOCOLS C4.
+Deviation: positions are exclusive; a policy by bytes beside the one by time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapless.core.effects import Chop, Effect, Persist
+from gapless.core.identity import Instant
+from gapless.core.ticks import PUBEND_BITS
+
+if TYPE_CHECKING:
+    from gapless.core.store import Store
+    from gapless.knowledge.timing import Timing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """When to give up on subscribers that are away. None: never."""
+
+    retention_time: int | None = None  # microseconds
+    retention_bytes: int | None = None
+
+
+def lost_below(
+    released: int, delivered: int, now: Instant, policy: Policy, fitting_from: int = 0
+) -> int:
+    """The end of the prefix that is released: acknowledged by all, or too old, or too much.
+
+    `fitting_from` is where the part of the log begins that is within `retention_bytes`.
+    """
+    early = fitting_from if policy.retention_bytes is not None else 0
+    if policy.retention_time is not None:
+        early = max(early, (now - policy.retention_time) << PUBEND_BITS)
+    return max(min(released, delivered), min(delivered, early))
+
+
+class LogSize:
+    """How many bytes of a log lie where, to the batch."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._batches: deque[tuple[int, int]] = deque()  # first tick, bytes
+
+    @classmethod
+    def of(cls, store: Store, stream: str) -> LogSize:
+        """Of a log as a restart finds it: reads it through once, so only where it is needed."""
+        size, (start, end) = cls(), store.bounds(stream)
+        while start < end:
+            indices, records = store.scan(stream, start, end)
+            if not indices:
+                break
+            size.append(indices[0], sum(map(len, records)))
+            start = indices[-1] + 1
+        return size
+
+    def append(self, first_tick: int, byte_count: int) -> None:
+        self._batches.append((first_tick, byte_count))
+        self.total += byte_count
+
+    def fitting_from(self, bytes_max: int) -> int:
+        """From this tick on the log has at most so many bytes. The newest batch always fits."""
+        rest = self.total
+        for tick, size in self._batches:
+            if rest <= bytes_max:
+                return tick
+            rest -= size
+        return self._batches[-1][0] if self._batches else 0
+
+    def chop(self, tick: int) -> None:
+        """Everything before `tick` is gone; a batch goes with its last event."""
+        while len(self._batches) > 1 and self._batches[1][0] <= tick:
+            self.total -= self._batches.popleft()[1]
+
+
+class Release:
+    """One pubend's log: how far it is delivered, how far nobody needs it, how far it is gone."""
+
+    def __init__(self, stream: str, store: Store, policy: Policy, timing: Timing) -> None:
+        self.stream = stream
+        self.store = store
+        self.policy = policy
+        self.timing = timing
+        self.gone = store.bounds(stream)[0]  # everything below is released
+        self.delivered = self.gone
+        self.freed = self.gone  # no durable subscription needs what is below
+        self.deadline: Instant | None = None
+        self.lost_early = 0  # ticks below which something was released that was still wanted
+        self._size = LogSize.of(store, stream) if policy.retention_bytes is not None else None
+
+    def append(self, first_tick: int, byte_count: int, now: Instant) -> None:
+        """Events were logged from this tick on."""
+        if self._size is not None:
+            self._size.append(first_tick, byte_count)
+        self._arm(now)
+
+    def acknowledge(self, delivered: int, freed: int, now: Instant) -> None:
+        """Everyone below has all before `delivered`, and needs nothing before `freed`."""
+        self.delivered = max(self.delivered, delivered)
+        self.freed = min(freed, self.delivered)
+        self._arm(now)
+
+    def _arm(self, now: Instant) -> None:
+        is_limited = self.policy != Policy() and self.gone < self.delivered
+        if self.deadline is None and (is_limited or self.freed > self.gone):
+            self.deadline = Instant(now + self.timing.release_delay)
+
+    def fire(self, now: Instant) -> list[Effect]:
+        """Give space back."""
+        if self.deadline is None or now < self.deadline:
+            return []
+        self.deadline = None
+        fitting_from = 0
+        if self._size is not None and self.policy.retention_bytes is not None:
+            fitting_from = self._size.fitting_from(self.policy.retention_bytes)
+        gone = lost_below(self.freed, self.delivered, now, self.policy, fitting_from)
+        before, self.gone = self.gone, max(self.gone, gone)
+        self._arm(now)
+        if self.gone == before or not self._has_events(before):
+            return []
+        if self._size is not None:
+            self._size.chop(self.gone)
+        if self.gone > self.freed:
+            self.lost_early = self.gone
+        return [Persist((Chop(self.stream, self.gone),))]
+
+    def _has_events(self, start: int) -> bool:
+        return bool(self.store.scan(self.stream, start, self.gone, bytes_max=1)[0])
+
+    def check(self) -> None:
+        assert self.gone <= self.delivered, "I1"
+        assert self.freed <= self.delivered, "I1"

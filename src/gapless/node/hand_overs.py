@@ -1,0 +1,229 @@
+"""Hand-overs: durable subscriptions that have come here from another broker.
+
+Theory of operation
+    A client may go on at another broker with its token. There the subscription is new, but the
+    old broker still holds it, and with it what the client has not consumed. The new one makes
+    sure that it holds that too, up to every pubend (`durable.hand_over`), and then tells the old
+    one to forget it. Moves are counted, so that an old request never ends a newer copy.
+    Holds travel up the tree as acknowledgements do, echoes and hand-overs by the way there is.
+
+Source: PROTOCOLS C6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace as dataclass_replace
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gapless.core.broker_messages import HandOver, ReleaseEcho, ReleaseHold
+from gapless.core.errors import ProtocolError
+from gapless.core.identity import Instant, PubendName
+from gapless.durable.hand_over import Arrival, Forget, Step, may_forget
+from gapless.node.durables import Moved
+
+if TYPE_CHECKING:
+    from gapless.core.client_messages import Subscribe
+    from gapless.core.effects import Effect
+    from gapless.core.identity import BrokerName, SubscriptionName
+    from gapless.node.attachments import Attachments
+    from gapless.node.config import Config
+    from gapless.node.network import Network
+    from gapless.node.routing import Routing
+
+
+class HandOvers:
+    """The subscriptions that arrived at one broker and are not forgotten yet where they were."""
+
+    def __init__(
+        self,
+        name: BrokerName,
+        network: Network,
+        config: Config,
+        routing: Routing,
+        attachments: Attachments,
+        now: Instant,
+    ) -> None:
+        self.name = name
+        self.network = network
+        self.config = config
+        self.routing = routing
+        self.attachments = attachments
+        self.durables = attachments.durables
+        self.arrivals: dict[SubscriptionName, Arrival] = {}
+        self._later: dict[SubscriptionName, Subscribe] = {}  # came back while it was arriving
+        self.holds: list[ReleaseHold] = []  # for our own relays, which pass them up
+        self._number = int(now)  # echoes to a life before this one do not count
+        for subscription in self.durables.subscriptions.all():
+            if subscription.definition.previous is not None:
+                self.attachments.arrived[subscription.definition.name] = None
+
+    def settle(self, now: Instant) -> list[Effect]:
+        """At the end of a step: begin with those that have arrived in it."""
+        effects: list[Effect] = []
+        returned, self.attachments.returned = self.attachments.returned, {}
+        for name, message in returned.items():
+            effects += self._take_back(name, message, now)
+        arrived, self.attachments.arrived = self.attachments.arrived, {}
+        for name in arrived:
+            subscription = self.durables.subscriptions.get(name)
+            if subscription is None or subscription.definition.previous is None:
+                continue
+            definition = subscription.definition
+            self._number += 1
+            arrival = self.arrivals[name] = Arrival(
+                name,
+                subscription.released,
+                [PubendName(pubend) for pubend in subscription.since],
+                self.routing.cell,
+                subscription.definition.previous,
+                definition.moves,
+                self._number,
+                self.config,
+                now,
+            )
+            effects += self._carry_out(arrival.fire(now), now)
+        return effects + self._end_those_that_may()
+
+    def _end_those_that_may(self) -> list[Effect]:
+        """Subscriptions that are to end, and are nowhere else any more."""
+        effects: list[Effect] = []
+        for name in list(self.attachments.ending):
+            known = self.durables.subscriptions.get(name)
+            if known is None:
+                effects += self.attachments.ending.pop(name)
+            elif known.definition.previous is None and name not in self._later:
+                then = tuple(self.attachments.ending.pop(name))
+                effects += self.attachments.end(name, f"{name!r} was ended", then)
+        return effects
+
+    def _take_back(self, name: SubscriptionName, message: Subscribe, now: Instant) -> list[Effect]:
+        """It was elsewhere and is back before we were told to forget it. What its client has shown
+        us counts; and where it was must forget it, after where it was before."""
+        known = self.durables.subscriptions.get(name)
+        if known is None or message.moves <= known.definition.moves:
+            return []
+        token = self.attachments.known(known, message.token or {})
+        effects = self.durables.subscriptions.acknowledge(name, token, now)
+        if known.definition.previous not in (None, message.previous):
+            self._later[name] = message
+            return effects
+        self.attachments.arrived[name] = None
+        definition = dataclass_replace(
+            known.definition, moves=message.moves + 1, previous=message.previous
+        )
+        return effects + self.durables.subscriptions.redefine(definition)
+
+    def _carry_out(self, wanted: list[ReleaseHold | Forget], now: Instant) -> list[Effect]:
+        effects: list[Effect] = []
+        for each in wanted:
+            if isinstance(each, ReleaseHold):
+                self.holds.append(each)
+                continue
+            message = HandOver(
+                each.subscription, sender=self.name, receiver=each.broker, moves=each.moves
+            )
+            effects += self.send(message, now)
+        return effects
+
+    def send(self, message: HandOver, now: Instant) -> list[Effect]:
+        """To its receiver, or one hop nearer to him."""
+        target = self.network.cell_of[message.receiver].name
+        if target == self.routing.cell:
+            return self.receive(message, now)
+        hop = self.network.next_hop(self.routing.cell, target)
+        return self.routing.send(hop, message.subscription, message, now)
+
+    def receive(self, message: HandOver, now: Instant) -> list[Effect]:
+        """At the old broker: forget it, and say so. At the new one: that is all."""
+        for broker in (message.sender, message.receiver):
+            if broker not in self.network.cell_of:
+                raise ProtocolError(f"no broker is called {broker!r}")
+        if message.receiver != self.name:
+            return self.send(message, now)
+        name = message.subscription
+        if message.done:
+            return self._forgotten(message)
+        if message.elsewhere is not None:
+            return self._follow(message)
+        known, moved = self.durables.subscriptions.get(name), self.durables.moved(name)
+        answer = replace(message, sender=self.name, receiver=message.sender)
+        if known is None and name in self.attachments.ended:
+            moves = max(message.moves, self.attachments.ended[name]) + 1
+            return self.send(replace(answer, moves=moves), now)  # it is over, there too
+        if known is None and (moved is None or moved.broker == message.sender):
+            return self.send(replace(answer, done=True), now)
+        if known is None and moved is not None:
+            return self.send(replace(answer, moves=moved.moves, elsewhere=moved.broker), now)
+        assert known is not None
+        own, other = (known.definition.moves, self.name), (message.moves, message.sender)
+        if not may_forget(own, other):
+            return self.send(replace(answer, moves=own[0]), now)  # it is for him to forget
+        if name in self.attachments.ending:  # it is to end, there too
+            self.attachments.arrived[name] = None
+            definition = dataclass_replace(
+                known.definition, moves=message.moves + 1, previous=message.sender
+            )
+            return self.durables.subscriptions.redefine(definition)
+        arrival = self.arrivals.get(name)
+        if arrival is not None and arrival.previous != message.sender:
+            return []  # first it has to be forgotten where it was before; he asks again
+        self.arrivals.pop(name, None)
+        problem = f"{name!r} goes on at another broker"
+        then = tuple(self.send(replace(answer, done=True), now))
+        effects = self.durables.remember_move(name, Moved(message.sender, message.moves))
+        effects += self.attachments.end(name, problem, then)
+        del self.attachments.ended[name]  # it is not over, it lives there
+        return effects
+
+    def _follow(self, message: HandOver) -> list[Effect]:
+        """It had moved on before it came here: take it over from where it went."""
+        name, arrival = message.subscription, self.arrivals.get(message.subscription)
+        known = self.durables.subscriptions.get(name)
+        if known is None or arrival is None or arrival.previous != message.sender:
+            return []
+        self.attachments.arrived[name] = None
+        moves = max(known.definition.moves, message.moves + 1)
+        definition = dataclass_replace(known.definition, moves=moves, previous=message.elsewhere)
+        return self.durables.subscriptions.redefine(definition)
+
+    def _forgotten(self, message: HandOver) -> list[Effect]:
+        arrival = self.arrivals.get(message.subscription)
+        if arrival is None:
+            return []
+        arrival.receive_forgotten(message.sender, message.moves)
+        if arrival.step is not Step.DONE:
+            return []
+        name = message.subscription
+        del self.arrivals[name]
+        later = self._later.pop(name, None)
+        if later is not None:
+            self.attachments.returned[name] = later
+            return self.durables.subscriptions.settle_move(name)
+        return self.durables.subscriptions.settle_move(name)
+
+    def receive_echo(self, echo: ReleaseEcho, now: Instant) -> list[Effect]:
+        if echo.cell != self.routing.cell:
+            hop = self.network.next_hop(self.routing.cell, echo.cell)
+            return self.routing.send(hop, echo.pubend, echo, now)
+        effects: list[Effect] = []
+        for arrival in self.arrivals.values():
+            effects += self._carry_out(arrival.receive_echo(echo, now), now)
+        return effects
+
+    @property
+    def deadline(self) -> Instant | None:
+        due = (each.deadline for each in self.arrivals.values())
+        return min((each for each in due if each is not None), default=None)
+
+    def fire(self, now: Instant) -> list[Effect]:
+        effects: list[Effect] = []
+        for arrival in self.arrivals.values():
+            effects += self._carry_out(arrival.fire(now), now)
+        return effects
+
+    def check(self) -> None:
+        for name, arrival in self.arrivals.items():
+            arrival.check()
+            assert self.durables.subscriptions.get(name) is not None, "it has arrived"

@@ -1,0 +1,172 @@
+"""Session: a client that is attached to a durable subscription, and what it still has to get.
+
+Theory of operation
+    At each pubend the subscription is either *level*: it gets what everyone gets, from the tick
+    `sent` on; or *behind*: it has a catch-up of its own, which delivers as fast as the client
+    consumes. One that has caught up, and whose client has room for what is not logged yet,
+    becomes level in one step. One whose client is too slow for the stream falls behind again.
+    One that begins with the earliest event that is kept does not know yet where that is: position 0
+    stands for it. Its client is told where it starts, and anything else, when the first answer has
+    shown it; from then on nothing may be lost in silence.
+
+Invariants (checked by `check`)
+    I1  at every pubend of its topic it is level or behind, and not both
+
+Source: DSN 2003, sec. 4.1 (switchover); PROTOCOLS C2, C8.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gapless.core.client_messages import CaughtUp, Deliveries, FellBehind, Lost
+from gapless.core.effects import Effect, Send
+from gapless.core.events import EventBatch
+from gapless.durable.catch_up import Gap
+from gapless.knowledge.batch import cut
+
+if TYPE_CHECKING:
+    from gapless.core.broker_messages import Nack
+    from gapless.core.client_messages import Subscribed
+    from gapless.core.identity import ClientName, Instant, PubendName
+    from gapless.durable.catch_up import CatchUp
+    from gapless.durable.consolidated import Batch, Consolidated
+    from gapless.durable.subscriptions import Subscription
+    from gapless.node.client import Client
+    from gapless.node.config import Config
+
+
+class Session:
+    """One client at one durable subscription."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        name: ClientName,
+        number: int,
+        client: Client,
+        config: Config,
+    ) -> None:
+        self.subscription = subscription
+        self.name = name
+        self.number = number
+        self.client = client
+        self.config = config
+        self.level: dict[PubendName, int] = {}
+        self.behind: dict[PubendName, CatchUp] = {}
+        self.found: dict[str, int] = {}  # where it starts, at pubends where that was not known
+        self._opening: Subscribed | None = None
+        self._held: list[Effect] = []  # until its client is told where it starts
+        self._unknown: set[PubendName] = set()
+
+    @property
+    def credit(self) -> int:
+        """How many more events the client may be sent; one that has consumed all gets some."""
+        if self.client.outstanding_bytes >= self.config.client_queue_bytes_max:
+            return 0
+        return max(0, self.config.client_queue_max - self.client.outstanding)
+
+    def takes(self, pubend: PubendName | None, tick: int) -> bool:
+        """Is an event that the subscription wants to be sent with those of all others?"""
+        sent = None if pubend is None else self.level.get(pubend)
+        return sent is not None and tick >= sent
+
+    @property
+    def is_open(self) -> bool:
+        """Has its client been told where it starts?"""
+        return self._opening is None
+
+    def open(self, subscribed: Subscribed) -> list[Effect]:
+        """Tell the client where it starts, as soon as that is known."""
+        self._unknown = {pubend for pubend, each in self.behind.items() if not each.position}
+        if not self._unknown:
+            return [Send(self.name, subscribed)]
+        self._opening = subscribed
+        return []
+
+    def _find(self, pubend: PubendName, start: int) -> None:
+        """This is the first tick that is kept, or may be."""
+        assert self._opening is not None
+        self._unknown.discard(pubend)
+        self.found[pubend] = found = max(start, 1)
+        self._opening = replace(self._opening, start={**self._opening.start, pubend: found})
+
+    def _let_go(self, effects: list[Effect]) -> list[Effect]:
+        """What may be sent now."""
+        if self._opening is None:
+            return effects
+        self._held += effects
+        if self._unknown:
+            return []
+        opening, self._opening = self._opening, None
+        effects, self._held = self._held, []
+        return [Send(self.name, opening), *effects]
+
+    def fall_behind(self, pubend: PubendName, catch_up: CatchUp) -> list[Effect]:
+        del self.level[pubend]
+        self.behind[pubend] = catch_up
+        return self._let_go([Send(self.name, FellBehind(self.number, pubend))])
+
+    def pump(
+        self, pubend: PubendName, stream: Consolidated, now: Instant
+    ) -> tuple[list[Effect], list[Nack]]:
+        """Deliver what has become known to one that is behind; make it level if it can be."""
+        catch_up = self.behind[pubend]
+        if self._unknown and pubend not in self._unknown:
+            return [], []  # what is held back takes up credit, and others need it to begin
+        credit = min(self.credit, 1) if self._unknown else self.credit
+        pieces, nacks = catch_up.advance(stream.latest, credit, now)
+        effects: list[Effect] = []
+        for piece in pieces:
+            if pubend in self._unknown:
+                self._find(pubend, piece.span.end if isinstance(piece, Gap) else 0)
+            elif isinstance(piece, Gap):
+                effects.append(Send(self.name, Lost((self.number,), pubend, piece.span)))
+            if isinstance(piece, Gap):
+                effects += self._send(pubend, [], [], piece.span.end)
+            else:
+                effects += self._send(pubend, piece.ticks, piece.events, piece.through)
+        if catch_up.is_done(stream.latest) and self._unknown <= {pubend}:
+            tail = stream.tail(self.subscription.number, catch_up.position)
+            if len(tail.ticks) <= self.credit or not self.client.outstanding:
+                if pubend in self._unknown:
+                    self._find(pubend, 0)
+                effects += self._become_level(pubend, tail)
+        return self._let_go(effects), nacks
+
+    def _become_level(self, pubend: PubendName, tail: Batch) -> list[Effect]:
+        effects = self._send(pubend, tail.ticks, tail.events, tail.through)
+        del self.behind[pubend]
+        self.level[pubend] = tail.through
+        return [*effects, Send(self.name, CaughtUp(self.number, pubend))]
+
+    def _send(
+        self, pubend: PubendName, ticks: list[int], events: list[bytes], through: int
+    ) -> list[Effect]:
+        """What is for this subscription alone."""
+        topic, number = self.subscription.definition.topic, self.number
+        self.client.send(EventBatch.join(events))
+        limits = self.config.batch_events_max, self.config.batch_bytes_max
+        return [
+            Send(
+                self.name,
+                Deliveries(
+                    topic,
+                    through if high >= len(ticks) else ticks[high],
+                    pubend,
+                    tuple(ticks[low:high]),
+                    EventBatch.join(events[low:high]),
+                    ((number,),) * (high - low),
+                    only=number,
+                ),
+            )
+            for low, high in cut(events, *limits)
+        ]
+
+    def check(self) -> None:
+        assert not self.level.keys() & self.behind.keys(), "I1"
+        assert self.level.keys() | self.behind.keys() == set(self.subscription.since), "I1"
+        for catch_up in self.behind.values():
+            catch_up.check()

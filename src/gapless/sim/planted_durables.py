@@ -1,0 +1,124 @@
+"""Planted faults of durable subscriptions; see `planted`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gapless.core.effects import Effect, Persist
+from gapless.durable.catch_up import CatchUp, Gap
+from gapless.durable.consolidated import Batch, Consolidated
+from gapless.durable.subscriptions import Subscriptions
+from gapless.knowledge.pubend import Pubend
+from gapless.node.parts import Parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gapless.core.identity import Instant, SubscriptionName
+    from gapless.core.token import Token
+    from gapless.knowledge.subend import Settled
+
+
+class ReleasesDelivered(Pubend):
+    """Lets go of what was delivered everywhere, acknowledged or not."""
+
+    def acknowledge(self, delivered: int, now: Instant, released: int | None = None) -> None:
+        super().acknowledge(delivered, now, delivered)
+
+
+class AssuresBeforeDurable(Subscriptions):
+    """Answers an acknowledgement along with its write, not after it."""
+
+    def acknowledge(
+        self, name: SubscriptionName, token: Token, now: Instant, *, then: tuple[Effect, ...] = ()
+    ) -> list[Effect]:
+        return [*then, *super().acknowledge(name, token, now)]
+
+
+class ForgetsAcknowledgements(Subscriptions):
+    """Remembers in memory only how far its subscriptions are."""
+
+    def _write(self) -> list[Effect]:
+        return [
+            Persist((), each.then, each.otherwise) if isinstance(each, Persist) else each
+            for each in super()._write()
+        ]
+
+
+class MissesRecord(Consolidated):
+    """Now and then forgets to write down who takes an event."""
+
+    def advance(
+        self, settled: Settled, takers: Sequence[Sequence[int]], through: int, now: Instant
+    ) -> list[Effect]:
+        kept = [
+            some if sum(event) % 5 else ()
+            for some, event in zip(takers, settled.events, strict=True)
+        ]
+        return super().advance(settled, kept, through, now)
+
+
+class ForgetsTail(Consolidated):
+    """Lets one that has caught up go on from there without what is not logged yet."""
+
+    def tail(self, taker: int, start: int) -> Batch:
+        return Batch([], [], super().tail(taker, start).through)
+
+
+class TellsGapTwice(CatchUp):
+    """Says it again."""
+
+    def _add_gap(self, pieces: list[Batch | Gap]) -> None:
+        super()._add_gap(pieces)
+        pieces.append(pieces[-1])
+
+
+class SilencesLoss(CatchUp):
+    """Passes over what is lost without a word."""
+
+    def _add_gap(self, pieces: list[Batch | Gap]) -> None:
+        super()._add_gap(pieces)
+        pieces[-1] = Batch([], [], pieces[-1].span.end)  # type: ignore[union-attr]  # it is a gap
+
+
+class SwitchesTooEarly(CatchUp):
+    """Takes what it has asked for for what it has."""
+
+    def is_done(self, latest: int) -> bool:
+        return self.told >= max(latest, self.since)
+
+
+class ForgetsSince(CatchUp):
+    """Believes the log also where the subscription was not there yet."""
+
+    def __init__(self, *arguments: Any, since: int = 0, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+
+
+class BelievesFilteredSilence(CatchUp):
+    """Does not say that it needs everything, where others have filtered."""
+
+    def __init__(self, *arguments: Any, minimum: Any = None, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+
+
+class DoesNotRefilter(CatchUp):
+    """Takes everything that it gets where the log knows nothing."""
+
+    def __init__(self, *arguments: Any, matches: Any = None, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+
+
+PLANTED_DURABLES: dict[str, Parts] = {
+    "releases-delivered": Parts(pubend=ReleasesDelivered),
+    "assures-before-durable": Parts(durable_subscriptions=AssuresBeforeDurable),
+    "forgets-acknowledgements": Parts(durable_subscriptions=ForgetsAcknowledgements),
+    "misses-record": Parts(consolidated=MissesRecord),
+    "forgets-tail": Parts(consolidated=ForgetsTail),
+    "tells-gap-twice": Parts(catch_up=TellsGapTwice),
+    "silences-loss": Parts(catch_up=SilencesLoss),
+    "switches-too-early": Parts(catch_up=SwitchesTooEarly),
+    "forgets-since": Parts(catch_up=ForgetsSince),
+    "believes-filtered-silence": Parts(catch_up=BelievesFilteredSilence),
+    "does-not-refilter": Parts(catch_up=DoesNotRefilter),
+}

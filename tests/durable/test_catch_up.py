@@ -1,0 +1,315 @@
+"""One subscriber's way back: what it asks for, how much of it, and what it tells of losses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gapless.core.identity import Instant
+from gapless.core.ticks import Span
+from gapless.durable.catch_up import CatchUp, Gap
+from gapless.durable.filtered_log import FilteredLog
+from gapless.storage.memory import MemoryVolume
+from tests.durable.stand import limits
+from tests.knowledge.notation import PUBEND, event, knowledge, show
+
+if TYPE_CHECKING:
+    from gapless.durable.consolidated import Batch
+
+TAKER = 1
+
+
+def make_log(*ticks: int, end: int, start: int = 0, **changes: int) -> FilteredLog:
+    """A log in which the taker wants these ticks, and another one all."""
+    volume = MemoryVolume()
+    log = FilteredLog(PUBEND, volume, limits(**changes))
+    takers = [[TAKER, 2] if tick in ticks else [2] for tick in range(end)]
+    volume.commit(log.write(range(end), takers, end))
+    log.persisted()
+    chop = log.chop(start)
+    if chop:
+        volume.commit([chop])
+    return log
+
+
+class Stand:
+    """A catch-up whose questions and deliveries are shown as text."""
+
+    def __init__(self, log: FilteredLog, start: int = 0, **options: Any) -> None:
+        self.latest = log.end
+        self.machine = CatchUp(TAKER, start, log, log.timing, **options)
+        self.nacks: list[str] = []
+
+    def go(self, credit: int = 100, now: int = 0) -> list[str]:
+        """What is delivered: `D3 D5 |9` for events, then the position; `gap [3,5)`."""
+        pieces, nacks = self.machine.advance(self.latest, credit, Instant(now))
+        self.machine.check()
+        self.nacks += map(show, nacks)
+        return [self.show(piece) for piece in pieces]
+
+    def show(self, piece: Batch | Gap) -> str:
+        if isinstance(piece, Gap):
+            return f"gap {piece.span}"
+        assert piece.events == [event(tick) for tick in piece.ticks]
+        return " ".join([*(f"D{tick}" for tick in piece.ticks), f"|{piece.through}"])
+
+    def tell(self, *texts: str) -> None:
+        for text in texts:
+            nacks = self.machine.receive_knowledge(knowledge(text), Instant(0))
+            self.machine.check()
+            self.nacks += map(show, nacks)
+
+    def asked(self) -> list[str]:
+        nacks, self.nacks = self.nacks, []
+        return nacks
+
+    @property
+    def is_done(self) -> bool:
+        return self.machine.is_done(self.latest)
+
+
+def test_exactly_the_wanted_ticks_are_asked_for_and_the_rest_is_silence() -> None:
+    stand = Stand(make_log(3, 4, 7, end=10))
+    assert stand.go() == ["|3"]
+    assert stand.asked() == ["nack [3,5) [7,8)"]
+    stand.tell("[7,8) D7")
+    assert stand.go() == []
+    stand.tell("[3,5) D3 D4")
+    assert stand.go() == ["D3 D4 D7 |10"]
+    assert stand.is_done
+
+
+def test_answers_may_come_in_any_order_twice_and_with_others_between() -> None:
+    stand = Stand(make_log(1, 3, 5, 6, 8, end=10))
+    assert stand.go() == ["|1"]
+    stand.tell("[6,7) D6", "[3,4) D3", "[6,7) D6")
+    assert stand.go() == []
+    stand.tell("[3,4) D3", "[4,6) D4 D5")
+    assert stand.go() == []
+    assert stand.asked() == ["nack [1,2) [3,4) [5,7) [8,9)"]
+    stand.tell("[1,2) D1")
+    assert stand.go() == ["D1 D3 D5 D6 |8"]
+    stand.tell("[8,9) D8")
+    assert stand.go() == ["D8 |10"]
+    assert stand.asked() == []
+    assert stand.is_done
+
+
+def test_what_has_arrived_is_not_asked_for_again() -> None:
+    stand = Stand(make_log(1, 3, 5, end=10))
+    stand.go()
+    stand.tell("[3,4) D3")
+    due = stand.machine.deadline
+    assert due is not None
+    assert [show(nack) for nack in stand.machine.fire(due)] == ["nack [1,2) [5,6)"]
+
+
+def test_no_more_is_asked_for_than_one_question_takes() -> None:
+    stand = Stand(make_log(1, 3, 5, end=10, nack_spans_max=2))
+    assert stand.go() == ["|1"]
+    stand.tell("[1,2) D1", "[3,4) D3")
+    assert stand.go() == ["D1 D3 |5"]
+    assert stand.asked() == ["nack [1,2) [3,4)", "nack [5,6)"]
+
+
+def test_one_that_wants_nothing_is_done_at_once() -> None:
+    stand = Stand(make_log(end=10), start=4)
+    assert stand.go() == ["|10"]
+    assert stand.asked() == []
+    assert stand.is_done
+
+
+def test_one_that_is_ahead_has_nothing_to_catch_up_with() -> None:
+    stand = Stand(make_log(3, end=10), start=12)
+    assert stand.is_done
+    assert stand.go() == []
+
+
+def test_no_more_is_asked_for_than_the_window_takes() -> None:
+    stand = Stand(make_log(*range(10), end=10, catch_up_window=4))
+    stand.go()
+    assert stand.asked() == ["nack [0,4)"]
+    stand.tell("[0,4) D0 D1 D2 D3")
+    assert stand.go() == ["D0 D1 D2 D3 |4"]
+    assert stand.asked() == ["nack [4,8)"]
+
+
+def test_no_more_is_asked_for_than_the_client_has_credit_for() -> None:
+    stand = Stand(make_log(*range(10), end=10))
+    stand.go(credit=0)
+    assert stand.asked() == []
+    stand.go(credit=2)
+    assert stand.asked() == ["nack [0,2)"]
+    stand.tell("[0,2) D0 D1")
+    assert stand.go(credit=1) == ["D0 |1"]
+    assert stand.go(credit=0) == []
+    assert stand.asked() == []
+    assert stand.go(credit=3) == ["D1 |2"]
+    assert stand.asked() == ["nack [2,4)"]
+
+
+def test_what_was_not_asked_for_is_not_delivered() -> None:
+    """Answers to others may come by: with events for others, or beyond the window."""
+    stand = Stand(make_log(3, 6, end=10, catch_up_window=1))
+    stand.go()
+    stand.tell("[0,10) D3 D4 D5 D6")
+    assert stand.go() == ["D3 |6"]
+    assert stand.asked() == ["nack [3,4)", "nack [6,7)"]
+
+
+def test_when_the_stream_has_moved_on_the_log_is_read_again() -> None:
+    log = make_log(3, end=10)
+    stand = Stand(log)
+    stand.go()
+    store = log.store
+    assert isinstance(store, MemoryVolume)
+    store.commit(log.write([12, 15], [[TAKER], [2]], 20))
+    log.persisted()
+    stand.latest = log.end
+    stand.tell("[3,4) D3")
+    assert stand.go() == ["D3 |10", "|12"]
+    assert not stand.is_done
+    assert stand.asked() == ["nack [3,4)", "nack [12,13)"]
+    stand.tell("[12,13) D12")
+    assert stand.go() == ["D12 |20"]
+    assert stand.is_done
+
+
+def test_a_question_without_an_answer_is_repeated() -> None:
+    stand = Stand(make_log(3, end=10))
+    stand.go()
+    due = stand.machine.deadline
+    assert due is not None
+    assert [show(nack) for nack in stand.machine.fire(due)] == ["nack [3,4)"]
+
+
+@pytest.mark.parametrize("word", ["lost", "final"])
+def test_what_is_lost_in_a_row_is_one_gap_whatever_pieces_the_news_comes_in(word: str) -> None:
+    """Final is lost too: whoever says so did not count on one who still wants it."""
+    stand = Stand(make_log(2, 4, 5, 8, end=10))
+    assert stand.go() == ["|2"]
+    for text in ("[2,3)", "[4,5)", "[5,6)"):
+        stand.tell(f"{text} {word}<6")
+        assert stand.go() == [], "the loss may go on"
+    stand.tell("[8,9) D8")
+    assert stand.go() == ["gap [2,6)", "D8 |10"]
+
+
+def test_losses_with_an_event_between_them_are_two_gaps() -> None:
+    stand = Stand(make_log(2, 4, 6, 8, end=10))
+    stand.go()
+    stand.tell("[4,5) D4", "[2,3) lost<3", "[6,7) lost<7", "[8,9) D8")
+    assert stand.go() == ["gap [2,3)", "D4 |6", "gap [6,7)", "D8 |10"]
+
+
+def test_a_gap_at_the_end_is_told_before_the_switch_over() -> None:
+    stand = Stand(make_log(2, 8, end=10))
+    stand.go()
+    stand.tell("[2,3) lost<10", "[8,9) lost<10")
+    assert stand.go() == ["gap [2,9)", "|10"]
+    assert stand.is_done
+
+
+def test_what_is_known_to_be_lost_is_not_asked_for_any_more() -> None:
+    stand = Stand(make_log(*range(1, 9), end=10, catch_up_window=2))
+    stand.go()
+    stand.tell("[1,3) lost<8")
+    assert stand.go() == []
+    assert stand.asked() == ["nack [1,3)", "nack [8,9)"]
+    stand.tell("[8,9) D8")
+    assert stand.go() == ["gap [1,8)", "D8 |10"]
+
+
+def test_what_the_log_has_chopped_is_a_gap_without_asking() -> None:
+    stand = Stand(make_log(2, 7, end=10, start=6))
+    assert stand.go() == []
+    assert stand.asked() == ["nack [7,8)"]
+    stand.tell("[7,8) D7")
+    assert stand.go() == ["gap [0,6)", "D7 |10"]
+
+
+def even(events: Any) -> list[int]:
+    return [i for i, each in enumerate(events) if int(each[1:]) % 2 == 0]
+
+
+def test_what_the_log_does_not_know_is_asked_for_as_a_whole_and_filtered_here() -> None:
+    stand = Stand(make_log(7, 9, end=10), since=6, matches=even, minimum={"here": 4})
+    pieces, [nack] = stand.machine.advance(10, 100, Instant(0))
+    assert pieces == []
+    assert (nack.spans, nack.minimum) == ((Span(0, 6),), {"here": 4})
+    stand.tell("[0,6) D1 D2 D4 D5")
+    assert stand.go() == ["D2 D4 |6", "|7"]
+    assert stand.asked() == ["nack [7,8) [9,10)"], "from there on the log knows"
+    stand.tell("[7,8) D7", "[9,10) D9")
+    assert stand.go() == ["D7 D9 |10"]
+
+
+def test_beyond_what_the_log_does_not_know_nothing_is_asked_for_twice() -> None:
+    stand = Stand(make_log(5, 7, end=10), since=4, matches=even)
+    stand.go()
+    stand.tell("[0,4) D2")
+    stand.go()
+    stand.asked()
+    stand.tell("[5,6) D5")
+    assert stand.go() == ["D5 |7"]
+    assert stand.asked() == []
+
+
+def test_a_whole_that_is_more_than_the_window_is_asked_for_again_when_there_is_room() -> None:
+    stand = Stand(make_log(end=10, catch_up_window=2), since=10, matches=even)
+    stand.go()
+    assert stand.asked() == ["nack [0,10)"]
+    stand.tell("[0,10) D0 D2 D4 D6 D8")
+    assert stand.go() == ["D0 D2 |4"]
+    assert stand.asked() == ["nack [4,10)"]
+    stand.tell("[4,10) D4 D6 D8")
+    assert stand.go() == ["D4 D6 |8"]
+    stand.tell("[8,10) D8")
+    assert stand.go() == ["D8 |10"]
+
+
+def test_a_loss_reaches_into_what_the_log_does_not_know() -> None:
+    stand = Stand(make_log(end=10), since=10, matches=even)
+    stand.go()
+    stand.tell("[0,4) lost<4", "[4,10) D4 D5")
+    assert stand.go() == ["gap [0,4)", "D4 |10"]
+
+
+def test_a_subscription_newer_than_the_durable_position_is_not_done_before_its_beginning() -> None:
+    """After a crash the consolidated stream goes on from before the subscription was made."""
+    stand = Stand(make_log(end=4), start=5, since=10, matches=even)
+    assert not stand.is_done
+    stand.go()
+    assert stand.asked() == ["nack [5,10)"]
+    stand.tell("[5,10) D6 D7")
+    assert stand.go() == ["D6 |10"]
+    assert stand.is_done
+
+
+def test_a_log_with_more_to_look_at_than_one_read_may_is_read_in_several_steps() -> None:
+    log = make_log(*range(9), end=10, filtered_walk_max=4)
+    stand = Stand(log)
+    for _ in range(2):
+        assert stand.go() == []
+        assert stand.machine.deadline == 0, "to be called again at once"
+    stand.go()
+    assert stand.asked() == ["nack [0,1)"]
+    stand.tell("[0,1) D0")
+    assert stand.go() == ["D0 |1"]
+    assert stand.asked() == ["nack [1,5)"]
+
+
+def test_events_too_large_to_wait_together_are_asked_for_one_after_the_other() -> None:
+    """What is let go of is not mistaken for silence, nor silence for something wanted."""
+    log = make_log(1, 3, end=5, waiting_bytes_max=3)
+    stand, got = Stand(log), list[str]()
+    got += stand.go()
+    stand.tell("[1,2) D1", "[3,4) D3")
+    got += stand.go()
+    due = stand.machine.deadline
+    assert due is not None
+    stand.nacks += [show(nack) for nack in stand.machine.fire(due)]
+    assert stand.asked()[-1] == "nack [3,5)"
+    stand.tell("[3,5) D3 D4")
+    assert got + stand.go() == ["|1", "D1 |3", "D3 |5"]

@@ -1,0 +1,210 @@
+"""The filtered log against brute force: a dictionary from tick to takers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gapless.core.effects import Append, Persist, Put, Write
+from gapless.durable.filtered_log import HEADS, FilteredLog, Reading, Trail
+from gapless.storage.memory import MemoryVolume
+from tests.durable.stand import PUBEND, Disk, Limits
+
+LIMITS = Limits()
+
+
+def states(reading: Reading, start: int) -> str:
+    """One letter for each tick from `start` on: wanted or unknown Q, silent S, lost L."""
+    letters = ""
+    for tick in range(start, reading.through):
+        if tick < reading.unknown_below or tick >= reading.unknown_from:
+            letters += "Q"
+        elif tick < reading.lost_below:
+            letters += "L"
+        else:
+            letters += "Q" if tick in reading.wanted else "S"
+    return letters
+
+
+def write(
+    log: FilteredLog, volume: MemoryVolume, takers: dict[int, list[int]], through: int
+) -> None:
+    writes = log.write(sorted(takers), [takers[tick] for tick in sorted(takers)], through)
+    if writes:
+        volume.commit(writes)
+        log.persisted()
+    log.check()
+
+
+class LogMachine(RuleBasedStateMachine):
+    """Batches in flight, syncs, crashes, chops; every read equals filtering by hand."""
+
+    @initialize(read=st.integers(1, 4), walk=st.integers(1, 6), replay=st.integers(1, 8))
+    def begin(self, read: int, walk: int, replay: int) -> None:
+        self.limits = replace(
+            LIMITS, filtered_read_max=read, filtered_walk_max=walk, filtered_replay_max=replay
+        )
+        self.disk = Disk()
+        self.truth: dict[int, set[int]] = {}  # durable or not
+        self.restart()
+
+    def restart(self) -> None:
+        self.log = FilteredLog(PUBEND, self.disk.volume, self.limits)
+        self.truth = {tick: some for tick, some in self.truth.items() if tick < self.log.end}
+        self.trails = {taker: Trail() for taker in range(4)}
+
+    @rule(batch=st.lists(st.sets(st.integers(0, 3)), max_size=5), back=st.integers(0, 3))
+    def write(self, batch: list[set[int]], back: int) -> None:
+        """A batch may repeat what was written before."""
+        start = max(self.log.written - back, 0)
+        through = max(start + len(batch), self.log.written) + (len(batch) % 2)
+        takers = [
+            sorted(self.truth.get(tick, ())) if tick < self.log.written else list(some)
+            for tick, some in enumerate(batch, start)
+        ]
+        for tick, some in enumerate(takers, start):
+            self.truth[tick] = set(some)
+        writes = self.log.write(range(start, start + len(batch)), takers, through)
+        if writes:
+            self.disk.take([Persist(writes)])
+        for each in writes:
+            if isinstance(each, Append):
+                assert [len(record) // 16 for record in each.records] == [
+                    len(self.truth[tick]) for tick in each.indices
+                ]
+
+    @precondition(lambda self: self.disk.waiting)
+    @rule()
+    def sync(self) -> None:
+        self.disk.sync()
+        self.log.persisted()
+
+    @rule()
+    def crash(self) -> None:
+        self.disk.crash()
+        self.restart()
+
+    @rule(tick=st.integers(0, 40))
+    def chop(self, tick: int) -> None:
+        chop = self.log.chop(tick)
+        if chop:
+            self.disk.volume.commit([chop])
+
+    @rule(taker=st.integers(0, 3), start=st.integers(0, 60), more=st.integers(1, 60))
+    def read(self, taker: int, start: int, more: int) -> None:
+        self.compare(taker, start, start + more, 0)
+
+    @rule(taker=st.integers(0, 3), since=st.integers(0, 60))
+    def read_on(self, taker: int, since: int) -> None:
+        self.compare(taker, 0, self.log.end + 3, since)
+
+    def compare(self, taker: int, start: int, end: int, since: int) -> None:
+        got, at, log = "", start, self.log
+        for _ in range(200):
+            before = log.reads
+            reading = log.read(taker, at, end, since=since, trail=self.trails[taker])
+            assert len(reading.wanted) <= self.limits.filtered_read_max
+            assert log.reads - before <= self.limits.filtered_walk_max
+            got += states(reading, at)
+            at = reading.through
+            if at == end:
+                break
+        wanted = "".join(
+            "Q"
+            if tick < since or tick >= log.end
+            else "L"
+            if tick < log.start
+            else "Q"
+            if taker in self.truth.get(tick, ())
+            else "S"
+            for tick in range(start, end)
+        )
+        assert got == wanted
+        self.trails[taker] = Trail()
+
+    @invariant()
+    def holds(self) -> None:
+        if hasattr(self, "log"):
+            self.log.check()
+
+
+LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLogMachine = LogMachine.TestCase
+
+
+def test_an_event_with_n_takers_costs_sixteen_n_bytes_and_its_index() -> None:
+    log = FilteredLog(PUBEND, MemoryVolume(), LIMITS)
+    [put, append] = log.write([3, 4], [[7, 8, 9], []], 5)
+    assert isinstance(put, Put)
+    assert isinstance(append, Append)
+    assert append.indices == (3,), "nobody took the event at 4"
+    assert [len(record) for record in append.records] == [48]
+
+
+def test_what_is_not_durable_is_not_read_but_is_pointed_back_to() -> None:
+    volume = MemoryVolume()
+    log = FilteredLog(PUBEND, volume, LIMITS)
+    batches: list[tuple[Write, ...]] = [log.write([t], [[1]], t + 1) for t in (2, 5, 8)]
+    assert states(log.read(1, 0, 9), 0) == "QQQQQQQQQ"
+    volume.commit(batches[0])
+    log.persisted()
+    assert states(log.read(1, 0, 9), 0) == "SSQQQQQQQ"
+    volume.commit(batches[1])
+    volume.commit(batches[2])
+    log.persisted()
+    log.persisted()
+    log.check()
+    assert states(log.read(1, 0, 9), 0) == "SSQSSQSSQ"
+
+
+def test_a_read_touches_the_records_of_its_subscription_only() -> None:
+    volume = MemoryVolume()
+    log = FilteredLog(PUBEND, volume, LIMITS)
+    write(log, volume, {tick: [1 if tick % 100 else 2] for tick in range(1_000)}, 1_000)
+    assert log.read(2, 0, 1_000).wanted == list(range(0, 1_000, 100))
+    assert log.reads == 10
+
+
+def test_a_long_chain_is_walked_about_twice_however_many_reads_it_takes() -> None:
+    volume = MemoryVolume()
+    log = FilteredLog(PUBEND, volume, replace(LIMITS, filtered_read_max=10))
+    write(log, volume, {tick: [1] for tick in range(1_000)}, 1_000)
+    trail, at, wanted = Trail(), 0, list[int]()
+    while at < 1_000:
+        reading = log.read(1, at, 1_000, trail=trail)
+        wanted += reading.wanted
+        at = reading.through
+    assert wanted == list(range(1_000))
+    assert log.reads <= 2_100
+
+
+def test_a_restart_reads_only_what_was_logged_since_the_last_snapshot() -> None:
+    volume, limits = MemoryVolume(), replace(LIMITS, filtered_replay_max=50)
+    log = FilteredLog(PUBEND, volume, limits)
+    snapshots = set()
+    for tick in range(500):
+        write(log, volume, {tick: [tick % 7]}, tick + 1)
+        snapshots.add(volume.get(HEADS, PUBEND))
+    assert len(snapshots - {None}) == 500 // 51, "and not one for each batch"
+    for tick in range(400):
+        volume.corrupt(log.stream, tick)  # would be noticed if it were read
+    again = FilteredLog(PUBEND, volume, limits)
+    assert [again.read(n, 480, 500).wanted for n in range(7)] == [
+        [tick for tick in range(480, 500) if tick % 7 == n] for n in range(7)
+    ]
+
+
+def test_heads_of_those_who_were_chopped_away_are_not_kept() -> None:
+    volume, limits = MemoryVolume(), replace(LIMITS, filtered_replay_max=3)
+    log = FilteredLog(PUBEND, volume, limits)
+    write(log, volume, {tick: [tick] for tick in range(100)}, 100)
+    before = volume.get(HEADS, PUBEND)
+    log.chop(99)
+    write(log, volume, {tick: [1] for tick in range(100, 110)}, 110)
+    after = volume.get(HEADS, PUBEND)
+    assert before
+    assert after
+    assert (len(before), len(after)) == (8 + 16 * 100, 8 + 16 * 2)
