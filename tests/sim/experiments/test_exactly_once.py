@@ -54,9 +54,9 @@ def test_links_are_counted_by_level() -> None:
 
 def test_a_stalled_link_delays_only_what_is_behind_it() -> None:
     course = play(SHORT, stall_to_host)
-    assert course.behind == [("s1", "trades")]
-    assert course.worst()["s1", "trades"] > 1.0
-    assert max(late for stream, late in course.worst().items() if stream != ("s1", "trades")) < 0.05
+    assert course.behind == [("s1", "rates")]
+    assert course.worst()["s1", "rates"] > 1.0
+    assert max(late for stream, late in course.worst().items() if stream != ("s1", "rates")) < 0.05
     assert course.nacks("upper → p") == 0  # the cells below have it
 
 

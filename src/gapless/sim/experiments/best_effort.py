@@ -106,7 +106,7 @@ class BestEffort:
         if self.cell.subscribers:
             settled = Settled(list(knowledge.ticks), list(knowledge.events), [])
             through = knowledge.span.end
-            effects += self.subscribers.deliver(pubend.topic, pubend.name, settled, through)
+            effects += self.subscribers.deliver(pubend.topic, pubend.name, settled, through).effects
         return effects
 
     def _subscribe(self, client: ClientName, message: Subscribe) -> list[Effect]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def stall_to_host(world: World, meter: Meter, plan: Plan) -> Struck:
-    """The link that brings `trades` to the first subscriber host moves nothing, either way."""
+    """The link that brings `rates` to the first subscriber host moves nothing, either way."""
     host = subscriber_hosts(plan.host_count)[0]
     sender = carrier(meter, LOWER, (host,))[0]
     stall(world, plan, sender, host)
@@ -37,7 +37,7 @@ def stall_to_host(world: World, meter: Meter, plan: Plan) -> Struck:
 
 
 def stall_between_cells(world: World, meter: Meter, plan: Plan) -> Struck:
-    """The link that brings `trades` from the upper to the lower cell moves nothing, either way."""
+    """The link that brings `rates` from the upper to the lower cell moves nothing, either way."""
     sender, receiver = carrier(meter, UPPER, LOWER)
     stall(world, plan, sender, receiver)
     return Struck(
@@ -58,7 +58,7 @@ def stall(world: World, plan: Plan, one: BrokerName, other: BrokerName) -> None:
 
 
 def crash_relay(world: World, meter: Meter, plan: Plan) -> Struck:
-    """The relay that carries `trades` stops, and comes back with nothing."""
+    """The relay that carries `rates` stops, and comes back with nothing."""
     relay = carrier(meter, UPPER, LOWER)[0]
     topics = {topic for below in LOWER for topic in topics_on(meter, relay, below)}
     world.processes[relay].crash(int(plan.fault_s * SECOND))
@@ -80,7 +80,7 @@ def crash_host(world: World, _meter: Meter, plan: Plan) -> Struck:
 def carrier(
     meter: Meter, senders: tuple[BrokerName, ...], receivers: tuple[BrokerName, ...]
 ) -> tuple[BrokerName, BrokerName]:
-    """Of the links between these, the one on which most `trades` went."""
+    """Of the links between these, the one on which most `rates` went."""
     pubend = PubendName(f"{TOPICS[0]}/0")
     pairs = [(one, other) for one in senders for other in receivers]
     return max(pairs, key=lambda pair: meter.carried[pair, pubend])

@@ -2,7 +2,7 @@
 
 A broker that hosts two pubends, two cells of two brokers below it, and below them the brokers that
 host subscribers. The topics are named so that their streams take different brokers of both cells:
-`trades` by b1 and b4, `orders` by b2 and b3. So a fault on one way leaves the other for comparison.
+`rates` by b1 and b4, `orders` by b2 and b3. So a fault on one way leaves the other for comparison.
 
 Source: DSN 2002, fig. 1 (cells, link bundles); PROTOCOLS G1.
 """
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 HOST = BrokerName("p")
 UPPER = (BrokerName("b1"), BrokerName("b2"))
 LOWER = (BrokerName("b3"), BrokerName("b4"))
-TOPICS = (TopicName("trades"), TopicName("orders"))
+TOPICS = (TopicName("rates"), TopicName("orders"))
+"""Their names decide which way they go: by b1 and b4, and by b2 and b3."""
 
 EVENT_BYTES = 250
 """How long each encoded event is."""
