@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 from gapless.version import __version__
 
 if TYPE_CHECKING:
+    from gapless.client import sync
+    from gapless.client.client import connect
+    from gapless.client.delivery import Gap, Silence
+    from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
     from gapless.core.errors import (
         EventError,
         FilterError,
@@ -23,13 +27,22 @@ if TYPE_CHECKING:
         WireError,
     )
     from gapless.core.events import Event
+    from gapless.core.token import Token
     from gapless.filters.filter import Filter
     from gapless.filters.matcher import Matcher
 
 _HOME = {
     "Event": "gapless.core.events",
     "Filter": "gapless.filters.filter",
+    "Gap": "gapless.client.delivery",
+    "LinkError": "gapless.client.errors",
     "Matcher": "gapless.filters.matcher",
+    "RefusedError": "gapless.client.errors",
+    "Silence": "gapless.client.delivery",
+    "SubscriptionInterruptedError": "gapless.client.errors",
+    "Token": "gapless.core.token",
+    "connect": "gapless.client.client",
+    "sync": "gapless.client",
 }
 _ERRORS = "gapless.core.errors"
 
@@ -38,22 +51,33 @@ __all__ = [
     "EventError",
     "Filter",
     "FilterError",
+    "Gap",
     "GaplessError",
+    "LinkError",
     "Matcher",
     "ProtocolError",
+    "RefusedError",
+    "Silence",
     "StorageCorruptError",
     "StorageError",
     "StorageFullError",
+    "SubscriptionInterruptedError",
+    "Token",
     "UsageError",
     "WireError",
     "__version__",
+    "connect",
+    "sync",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'gapless' has no attribute {name!r}")
-    return getattr(import_module(_HOME.get(name, _ERRORS)), name)
+    home = _HOME.get(name, _ERRORS)
+    if name == "sync":
+        return import_module(f"{home}.sync")
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

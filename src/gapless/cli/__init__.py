@@ -10,10 +10,18 @@ import sys
 
 import typer
 
+from gapless.cli.broker import broker
 from gapless.cli.condition import condition
 from gapless.cli.demo import demo
 from gapless.cli.experiment import experiment
+from gapless.cli.publish import publish
+from gapless.cli.serve import serve
 from gapless.cli.simulate import simulate, swarm
+from gapless.cli.status import status
+from gapless.cli.subscribe import subscribe
+from gapless.cli.subscriptions import subscriptions
+from gapless.cli.unsubscribe import unsubscribe
+from gapless.cli.up import up
 from gapless.core.errors import GaplessError
 from gapless.version import __version__
 
@@ -25,6 +33,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+for command in (serve, publish, subscribe, subscriptions, unsubscribe, status, up, broker):
+    app.command()(command)
 app.command()(demo)
 app.command(name="filter")(condition)
 app.command()(simulate)

@@ -1,0 +1,51 @@
+"""Addresses: `host:port` texts, and the file in which a broker says where it is.
+
+A broker whose port is 0 gets any free port; it asks for the one it had last, so that after a
+restart its clients find it again. Neighbours on the same machine read the same file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = "address.json"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise UsageError(f"{text!r} is no address", "Write host:port, such as 127.0.0.1:7117.")
+    return host.strip("[]"), int(port)
+
+
+def show_endpoint(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(endpoint: str) -> bool:
+    return ip_address(parse_address(endpoint)[0]).is_loopback
+
+
+def read_addresses(folder: Path) -> dict[str, str]:
+    """What the broker of this data folder last said; empty if it never did."""
+    try:
+        found = json.loads((folder / FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {str(key): str(value) for key, value in found.items() if value}
+
+
+def write_addresses(folder: Path, addresses: dict[str, str | int | None]) -> None:
+    """Whole or not at all: a reader never sees half a file."""
+    new = folder / f"{FILE}.new"
+    new.write_text(json.dumps(addresses, indent=1) + "\n", encoding="utf-8")
+    os.replace(new, folder / FILE)

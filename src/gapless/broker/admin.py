@@ -1,0 +1,124 @@
+"""The admin port: health, readiness, statistics and subscriptions as JSON, metrics; over HTTP.
+
+It runs on the broker's own loop, so that it also tells whether that loop still turns. Without the
+`console` extra there is no admin port, which is logged, and the broker works all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from gapless.broker.address import show_endpoint
+from gapless.broker.logs import logger
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+
+class Subject(Protocol):
+    """What is shown."""
+
+    is_ready: bool
+
+    def statistics(self) -> dict[str, Any]: ...
+    def subscriptions(self) -> list[dict[str, Any]]: ...
+
+
+class Admin:
+    """The open admin port of one broker."""
+
+    def __init__(self, server: uvicorn.Server, listener: socket.socket) -> None:
+        self.address = show_endpoint(*listener.getsockname()[:2])
+        self._server = server
+        self._task = asyncio.create_task(server.serve([listener]), name="admin")
+
+    @classmethod
+    async def open(cls, subject: Subject, at: tuple[str, int]) -> Self | None:
+        try:
+            server = make_server(make_app(subject))
+        except ImportError as error:
+            logger.warning(
+                "no admin port", extra={"reason": error, "remedy": "pip install gapless[console]"}
+            )
+            return None
+        family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(at)
+            listener.listen()  # now: who is told the address may ask at once
+        except OSError as error:
+            listener.close()
+            raise UsageError(
+                f"cannot listen on {show_endpoint(*at)} for the admin port: {error.strerror}",
+                "Stop what uses it, or give another address with --admin (port 0: any).",
+            ) from error
+        return cls(server, listener)
+
+    async def close(self) -> None:
+        self._server.should_exit = True
+        await self._task
+
+
+def make_server(app: Starlette) -> uvicorn.Server:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # signals are the broker's business
+
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", log_level="warning"
+    )
+    return Server(config)
+
+
+def make_app(subject: Subject) -> Starlette:
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse, PlainTextResponse
+    from starlette.responses import Response as AnyResponse
+    from starlette.routing import Route
+
+    from gapless.broker.metrics import Collector
+
+    registry = CollectorRegistry()
+    registry.register(Collector(subject.statistics))
+
+    async def health(_: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def ready(_: Request) -> Response:
+        if subject.is_ready:
+            return PlainTextResponse("ready\n")
+        return PlainTextResponse("not ready\n", status_code=503)
+
+    async def statistics(_: Request) -> Response:
+        return JSONResponse(subject.statistics())
+
+    async def subscriptions(_: Request) -> Response:
+        return JSONResponse(subject.subscriptions())
+
+    async def metrics(_: Request) -> Response:
+        return AnyResponse(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return Starlette(
+        routes=[
+            Route("/health", health),
+            Route("/ready", ready),
+            Route("/statistics", statistics),
+            Route("/subscriptions", subscriptions),
+            Route("/metrics", metrics),
+        ]
+    )

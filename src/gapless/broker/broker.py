@@ -1,0 +1,232 @@
+"""A broker: volume, node, pump, links and dialler put together, and its life from start to stop.
+
+Theory of operation
+    Start: open the volume (which locks its folder, so that two brokers never share it, and
+    recovers it), make the node from it, listen, tell where, dial the neighbours.
+    Stop, in order: accept nobody, read nothing more, finish the writes under way and send what
+    follows from them, say goodbye, close the volume. A stop that is cut short loses nothing that
+    was acknowledged: a crash is just that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from typing import TYPE_CHECKING, Self
+
+from gapless.broker import clock
+from gapless.broker.address import (
+    is_loopback,
+    parse_address,
+    read_addresses,
+    show_endpoint,
+    write_addresses,
+)
+from gapless.broker.dialler import Dialler
+from gapless.broker.disk import Disk
+from gapless.broker.link import Link
+from gapless.broker.links import Links
+from gapless.broker.logs import logger
+from gapless.broker.pump import Pump
+from gapless.broker.subscriptions import durable_subscriptions
+from gapless.core.errors import StorageError, UsageError
+from gapless.core.messages import Goodbye
+from gapless.node.node import Node
+from gapless.storage.disk import DiskVolume
+from gapless.wire.events import check_events, decode_attributes
+
+if TYPE_CHECKING:
+    from gapless.broker.admin import Admin
+    from gapless.broker.settings import Settings
+    from gapless.core.effects import Persist
+    from gapless.core.identity import BrokerName, PeerName
+    from gapless.core.messages import Message
+    from gapless.node.config import Config
+    from gapless.node.network import Network
+
+BACKLOG = 1024
+
+
+class Broker:
+    """One broker of a network. `async with` starts and stops it; `wait` returns when it failed."""
+
+    def __init__(
+        self,
+        name: BrokerName,
+        network: Network,
+        settings: Settings,
+        config: Config | None = None,
+    ) -> None:
+        if not __debug__:
+            raise UsageError("a broker does not run under python -O", "Run it without -O.")
+        if name not in network.cell_of:
+            known = ", ".join(sorted(network.cell_of))
+            raise UsageError(f"the network has no broker {name!r}", f"It has: {known}.")
+        self.name = name
+        self.settings = settings
+        self.folder = settings.data / name
+        self.address = ""
+        self.admin_address: str | None = None
+        self.started_at = clock.read()
+        self.is_ready = False
+        self._network = network
+        self._config = config
+        self._is_closed = False
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        volume = self._volume = DiskVolume(self.folder / "volume")
+        logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
+        self._links = Links(self.name, self._network, self.settings)
+        node = Node(
+            self.name,
+            self._network,
+            volume,
+            clock.read(),
+            attributes_of=decode_attributes,
+            check_events=check_events,
+            config=self._config,
+        )
+        self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
+        self._disk = Disk(volume, self._pump.carry_out, self.fail)
+        self._admin: Admin | None = None
+        try:
+            await self._listen()
+        except BaseException:
+            await self._disk.close()
+            raise
+        self._pump.start()
+        self._dialler = Dialler(self._links, self._network)
+        self.is_ready = True
+        logger.info(
+            "broker ready",
+            extra={"broker": self.name, "listen": self.address, "admin": self.admin_address},
+        )
+
+    async def _listen(self) -> None:
+        configured = {each.name: each.listen for each in self._network.cell_of[self.name].brokers}
+        host, port = parse_address(self.settings.listen or configured[self.name])
+        last = read_addresses(self.folder)
+        wanted = parse_address(last["listen"])[1] if port == 0 and "listen" in last else port
+        loop = asyncio.get_running_loop()
+
+        async def listen(at: int) -> asyncio.Server:
+            return await loop.create_server(lambda: Link(self._links), host, at, backlog=BACKLOG)
+
+        try:
+            self._server = await listen(wanted)
+        except OSError as error:
+            if port != 0 or error.errno != errno.EADDRINUSE:
+                where = show_endpoint(host, port)
+                raise UsageError(
+                    f"cannot listen on {where}: {error.strerror}",
+                    "Stop what uses it, or give another address with --listen (port 0: any).",
+                ) from error
+            self._server = await listen(0)
+        self.address = show_endpoint(*self._server.sockets[0].getsockname()[:2])
+        if not is_loopback(self.address):
+            logger.warning("anyone who reaches this address may use it: there is no security yet")
+        if self.settings.admin is not None:
+            from gapless.broker.admin import Admin
+
+            self._admin = await Admin.open(self, parse_address(self.settings.admin))
+            self.admin_address = self._admin.address if self._admin else None
+        told = {"listen": self.address, "admin": self.admin_address, "process": os.getpid()}
+        write_addresses(self.folder, told)
+
+    async def wait(self) -> None:
+        """Until the broker has failed; raises why."""
+        await asyncio.shield(self._failure)
+
+    def fail(self, error: BaseException) -> None:
+        """The broker cannot go on: whoever waits learns why."""
+        self._pump.stop()
+        self.is_ready = False
+        if not self._failure.done():
+            if isinstance(error, StorageError):
+                logger.error("the disk failed", extra={"reason": str(error)})
+            else:
+                logger.error("an invariant is broken", exc_info=error)
+            self._failure.set_exception(error)
+
+    async def drain(self) -> None:
+        """Stop in order; see the module docstring. Fine to repeat."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.is_ready = False
+        logger.info("draining", extra={"broker": self.name, "writes": self._disk.pending})
+        self._links.is_draining = True
+        self._server.close()
+        await self._dialler.close()
+        for link in self._links.all:
+            link.stop_reading()
+        if not self._failure.done():
+            await self._disk.wait_idle()
+        self._pump.stop()
+        await self._part()
+        if self._admin is not None:
+            await self._admin.close()
+        await self._disk.close()
+        if self._failure.done():
+            self._failure.exception()  # whoever waited has it; nobody else needs to
+        logger.info("broker stopped", extra={"broker": self.name})
+
+    async def _part(self) -> None:
+        """Say goodbye to all, and give them a while to take it."""
+        links = list(self._links.all)
+        for link in links:
+            link.send(Goodbye("the broker is stopping", "Connect to another, or again later."))
+            link.close()
+        if links:
+            await asyncio.wait(
+                [link.gone for link in links], timeout=self.settings.drain_patience_s
+            )
+        for link in links:
+            if not link.gone.done():
+                link.abort()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.drain()
+
+    # --- where the node's effects go -------------------------------------------------------------
+
+    def send(self, to: PeerName, message: Message) -> None:
+        self._links.send(to, message)
+
+    def persist(self, effect: Persist) -> None:
+        self._disk.write(effect)
+
+    def flush(self) -> None:
+        self._links.flush()
+
+    # --- figures ---------------------------------------------------------------------------------
+
+    def subscriptions(self) -> list[dict[str, object]]:
+        """The durable subscriptions that live here."""
+        return durable_subscriptions(self._pump.node)
+
+    def statistics(self) -> dict[str, object]:
+        """All figures of this broker: JSON-able, nested."""
+        from dataclasses import asdict
+
+        return {
+            **self._pump.node.statistics(),
+            "ready": self.is_ready,
+            "address": self.address,
+            "uptime_s": round((clock.read() - self.started_at) / 1e6, 3),
+            "steps": self._pump.steps,
+            "links": self._links.statistics(),
+            "disk": {
+                "pending": self._disk.pending,
+                "full": self._disk.full,
+                **asdict(self._volume.statistics()),
+            },
+        }

@@ -1,0 +1,102 @@
+"""The disk: makes a node's writes durable off the event loop, and says so back on it, in order.
+
+Theory of operation
+    Each `Persist` goes to the volume's group commit, whose thread takes all that waits into one
+    sync. When it is done the thread leaves a note and wakes the loop once for all notes there are;
+    the loop then carries out what each write carried with it, in the order of the writes.
+
+Invariants
+    I1  `then` is carried out only after all writes of its `Persist` are durable
+    I2  outcomes come in the order of `write`
+    I3  after a failure that is not a full disk, nothing more is carried out
+
+Bounds: the node has one write under way per pubend, and one promise, each of bounded size; so
+what waits here is bounded by the network file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from gapless.core.errors import StorageFullError
+from gapless.storage.group import GroupCommit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from gapless.core.effects import Effect, Persist
+    from gapless.storage.volume import Volume
+
+UNBOUNDED = 1 << 40  # see "Bounds"
+
+
+class Disk:
+    """Writes of one node on their way to the volume. Call it from the loop's thread only."""
+
+    def __init__(
+        self,
+        volume: Volume,
+        carry_out: Callable[[Sequence[Effect]], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.volume = volume
+        self.pending = 0
+        self.full = 0  # how often there was no room
+        self._carry_out = carry_out
+        self._fail = fail
+        self._group = GroupCommit(volume, waiting_max=UNBOUNDED, waiting_bytes_max=UNBOUNDED)
+        self._loop = asyncio.get_running_loop()
+        self._done: deque[tuple[Persist, Future[None]]] = deque()
+        self._is_waking = False
+        self._idle: list[asyncio.Future[None]] = []
+        self._has_failed = False
+
+    def write(self, effect: Persist) -> None:
+        self.pending += 1
+        future = self._group.submit(effect.writes)
+        future.add_done_callback(lambda done: self._note(effect, done))
+
+    def _note(self, effect: Persist, future: Future[None]) -> None:
+        """On the committing thread, in order: leave a note, wake the loop if it is not awake."""
+        self._done.append((effect, future))
+        if not self._is_waking:
+            self._is_waking = True
+            self._loop.call_soon_threadsafe(self._take)
+
+    def _take(self) -> None:
+        self._is_waking = False  # before looking: a note left from now on wakes us again
+        while self._done:
+            effect, future = self._done.popleft()
+            self.pending -= 1
+            error = future.exception()
+            if self._has_failed:
+                continue
+            if error is None:
+                self._carry_out(effect.then)
+            elif isinstance(error, StorageFullError):
+                self.full += 1
+                self._carry_out(effect.otherwise)
+            else:
+                self._has_failed = True
+                self._fail(error)
+        if not self.pending:
+            for waiter in self._idle:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._idle.clear()
+
+    async def wait_idle(self) -> None:
+        """Until no write is under way, including those that outcomes of writes led to."""
+        while self.pending and not self._has_failed:
+            waiter = self._loop.create_future()
+            self._idle.append(waiter)
+            await waiter
+
+    async def close(self) -> None:
+        """Finish what is queued, then close the volume. Outcomes are not carried out any more."""
+        self._has_failed = True
+        await asyncio.to_thread(self._group.close)
+        await asyncio.to_thread(self.volume.close)

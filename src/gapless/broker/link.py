@@ -1,0 +1,229 @@
+"""One link: a TCP connection to a client or to another broker, from its Hello to its Goodbye.
+
+Theory of operation
+    Both ends say `Hello` at once; until the other's has come nothing else is taken. What arrives
+    is cut into frames, decoded, and handed over message by message. What is to be sent is queued
+    and leaves at the end of the loop's turn as one write.
+    Whatever goes wrong (bytes that are no message, a message that makes no sense, silence where a
+    Hello is due, a queue over its bound) ends this link, with a `Goodbye` that says why, and
+    touches nobody else.
+
+Invariants
+    I1  no message is handed over before the Hello, nor after the link began to close
+    I2  at most `broker_queue_bytes_max` or `client_queue_bytes_max` bytes, and one turn's output,
+        wait to be sent
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Protocol, cast
+
+from gapless.core.client_messages import Publish
+from gapless.core.errors import GaplessError, ProtocolError, WireError
+from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.wire.codec import Unknown
+from gapless.wire.framing import Unframer
+from gapless.wire.kinds import codec
+from gapless.wire.version import agree
+
+if TYPE_CHECKING:
+    from gapless.broker.settings import Settings
+    from gapless.core.identity import BrokerName, PeerName
+    from gapless.core.messages import Message
+
+KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""A peer whose machine is gone is noticed after a minute, even if we have nothing to send."""
+
+
+class Owner(Protocol):
+    """What a link asks of the broker it belongs to."""
+
+    settings: Settings
+    hello: Hello
+
+    def opened(self, link: Link) -> None: ...
+    def greeted(self, link: Link, hello: Hello) -> PeerName: ...
+    def received(self, link: Link, message: Message) -> None: ...
+    def closed(self, link: Link, reason: str) -> None: ...
+
+
+class Link(asyncio.Protocol):
+    """One connection. `peer` is None until the other end has said who it is."""
+
+    def __init__(self, owner: Owner, dialled: BrokerName | None = None) -> None:
+        self.dialled = dialled
+        self.peer: PeerName | None = None
+        self.is_broker = False
+        self.is_closing = False
+        self.address = "?"
+        self.bytes_in = self.bytes_out = self.messages_in = self.messages_out = 0
+        self.dropped = self.unknown = 0
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._owner = owner
+        self._codec = codec()
+        self._unframer = Unframer()
+        self._outbox: list[Message] = []
+        self._has_answers = False  # of our own, which nobody else knows are to be sent
+        self._transport: asyncio.Transport | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._reason = "the other end closed it"
+
+    # --- the transport's side --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self.address = show_address(transport.get_extra_info("peername"))
+        keep_alive(transport.get_extra_info("socket"))
+        settings = self._owner.settings
+        self._transport.set_write_buffer_limits(high=settings.client_queue_bytes_high)
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(settings.hello_patience_s, self._has_no_hello)
+        self._transport.write(bytes(self._codec.frames([self._owner.hello])))
+        self._owner.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.bytes_in += len(data)
+        try:
+            for payload in self._unframer.feed(data):
+                if self.is_closing:
+                    return
+                self._take(self._codec.decode(payload))
+            if self._unframer.error is not None:
+                raise self._unframer.error
+        except (WireError, ProtocolError) as error:
+            self.end(error)
+        if self._has_answers:
+            self._has_answers = False
+            self.flush()
+
+    def pause_writing(self) -> None:
+        """The other end does not read: do not let it ask for more."""
+        if not self.is_broker and self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self.is_closing and self._transport is not None:
+            self._transport.resume_reading()
+
+    def eof_received(self) -> None:
+        return None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_closing = True
+        if self._patience is not None:
+            self._patience.cancel()
+        if not self.gone.done():
+            self.gone.set_result(None)
+        self._owner.closed(self, str(error) if error else self._reason)
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def _take(self, message: Message | Unknown) -> None:
+        self.messages_in += 1
+        if isinstance(message, Unknown):
+            self.unknown += 1
+        elif isinstance(message, Goodbye):
+            self._reason = message.problem or "the other end said goodbye"
+            self.close()
+        elif self.peer is None:
+            self._greet(message)
+        elif isinstance(message, Hello):
+            raise ProtocolError("a second Hello came on one link")
+        elif self.is_broker:
+            self._owner.received(self, message)
+        elif isinstance(message, Ping):
+            self.send(Pong(message.number))
+            self._has_answers = True
+        elif not isinstance(message, Pong):
+            limit = self._owner.settings.publish_events_max
+            if isinstance(message, Publish) and len(message.events) > limit:
+                raise ProtocolError(
+                    f"a publication has {len(message.events)} events, the limit is {limit}",
+                    "Publish smaller batches.",
+                )
+            self._owner.received(self, message)
+
+    def _greet(self, message: Message) -> None:
+        if not isinstance(message, Hello):
+            raise WireError("the first message is no Hello")
+        agree(self._owner.hello, message)
+        if self._patience is not None:
+            self._patience.cancel()
+        self.is_broker = message.sender is not None
+        self.peer = self._owner.greeted(self, message)
+
+    def _has_no_hello(self) -> None:
+        self.end(
+            WireError(
+                f"no Hello came within {self._owner.settings.hello_patience_s:g} s",
+                "Say Hello first; docs/reference/wire-format.md has the messages.",
+            )
+        )
+
+    def send(self, message: Message) -> None:
+        """Queue a message; it leaves with the next `flush`."""
+        self._outbox.append(message)
+
+    def flush(self) -> None:
+        """Send what is queued with one write; beyond the bound drop it (a broker's) or the link."""
+        messages, self._outbox = self._outbox, []
+        if self.is_closing or not messages or self._transport is None:
+            return
+        waiting = self._transport.get_write_buffer_size()
+        settings = self._owner.settings
+        if self.is_broker and waiting > settings.broker_queue_bytes_max:
+            self.dropped += len(messages)
+            return
+        if not self.is_broker and waiting > settings.client_queue_bytes_max:
+            self._reason = f"{waiting} bytes were sent and not taken"
+            self.abort()
+            return
+        try:
+            data = self._codec.frames(messages)
+        except WireError as error:
+            self.end(error)
+            return
+        self.messages_out += len(messages)
+        self.bytes_out += len(data)
+        self._transport.write(data)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def end(self, error: GaplessError) -> None:
+        """Say why, and close."""
+        self._reason = str(error)
+        self.send(Goodbye(error.problem, error.remedy))
+        self.close()
+
+    def close(self) -> None:
+        """Send what is queued, then close. What still comes is not taken."""
+        if self.is_closing or self._transport is None:
+            return
+        self.flush()
+        self.is_closing = True
+        self._transport.close()
+
+    def stop_reading(self) -> None:
+        if self._transport is not None and not self.is_closing:
+            self._transport.pause_reading()
+
+    def abort(self) -> None:
+        """Close at once; what is queued is lost."""
+        self.is_closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def keep_alive(connection: socket.socket | None) -> None:
+    if connection is None:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def show_address(name: object) -> str:
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name)

@@ -1,0 +1,154 @@
+"""All links of a broker: who is connected, under which name, and what is to be sent to whom.
+
+Theory of operation
+    A connection is a client's or a neighbour's, as its Hello says. A client gets a name of our
+    own making. A neighbour's is checked: it must be one, and of two neighbours the one whose name
+    sorts first dials. A neighbour that connects anew replaces its old link, which is likely dead.
+
+Invariants
+    I1  at most one link has a given name; the node knows a client exactly while its link is here
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.broker.logs import logger
+from gapless.core.errors import ProtocolError
+from gapless.core.identity import BrokerName, ClientName
+from gapless.core.messages import Hello
+from gapless.version import __version__
+
+if TYPE_CHECKING:
+    from gapless.broker.link import Link
+    from gapless.broker.pump import Pump
+    from gapless.broker.settings import Settings
+    from gapless.core.identity import PeerName
+    from gapless.core.messages import Message
+    from gapless.node.network import Network
+
+
+class Links:
+    """The connections of one broker. `pump` is set once the node is there."""
+
+    pump: Pump
+
+    def __init__(self, name: BrokerName, network: Network, settings: Settings) -> None:
+        self.name = name
+        self.settings = settings
+        self.hello = Hello(sender=name, software=f"gapless {__version__}")
+        self.neighbours = neighbours_of(name, network)
+        self.named: dict[PeerName, Link] = {}
+        self.all: set[Link] = set()
+        self.is_draining = False
+        self.accepted = self.refused = self.unsent = 0
+        self._past = dict.fromkeys(FIGURES, 0)  # of links that are gone
+        self._unsent_links: set[Link] = set()
+        self._client_number = 0
+        self._client_prefix = "client:"
+        while any(each.startswith(self._client_prefix) for each in network.cell_of):
+            self._client_prefix += ":"
+
+    # --- what the links call ---------------------------------------------------------------------
+
+    def opened(self, link: Link) -> None:
+        self.all.add(link)
+        self.accepted += link.dialled is None
+        if self.is_draining or len(self.all) > self.settings.connections_max:
+            self.refused += 1
+            link.end(
+                ProtocolError(
+                    "this broker is stopping" if self.is_draining else "too many connections",
+                    "Connect to another broker, or again later.",
+                )
+            )
+
+    def greeted(self, link: Link, hello: Hello) -> PeerName:
+        """Who this is; `ProtocolError` if it may not be here."""
+        peer = self._client() if hello.sender is None else self._neighbour(link, hello.sender)
+        if (old := self.named.pop(peer, None)) is not None:
+            old.abort()
+        self.named[peer] = link
+        logger.info("link up", extra={"peer": peer, "address": link.address})
+        self.pump.link_up(peer)
+        return peer
+
+    def _client(self) -> ClientName:
+        """A name that no other peer has, nor ever had."""
+        self._client_number += 1
+        return ClientName(f"{self._client_prefix}{self._client_number}")
+
+    def _neighbour(self, link: Link, name: BrokerName) -> BrokerName:
+        if link.dialled is not None and name != link.dialled:
+            raise ProtocolError(
+                f"{link.address} is {name!r}, not {link.dialled!r}",
+                "Correct the addresses in the network file.",
+            )
+        if name not in self.neighbours:
+            raise ProtocolError(
+                f"{name!r} is no neighbour of {self.name!r}",
+                "Give both brokers the same network file.",
+            )
+        if link.dialled is None and self.name < name:
+            raise ProtocolError(f"{self.name!r} dials {name!r}, not the reverse", "Wait for it.")
+        return name
+
+    def received(self, link: Link, message: Message) -> None:
+        assert link.peer is not None
+        self.pump.receive(link.peer, message)
+
+    def closed(self, link: Link, reason: str) -> None:
+        self.all.discard(link)
+        self._unsent_links.discard(link)
+        for figure in FIGURES:
+            self._past[figure] += getattr(link, figure)
+        if link.peer is None:
+            logger.info("link refused", extra={"address": link.address, "reason": reason})
+            return
+        logger.info("link down", extra={"peer": link.peer, "reason": reason})
+        if self.named.get(link.peer) is link:
+            del self.named[link.peer]
+            self.pump.link_down(link.peer)
+
+    # --- what the pump calls ---------------------------------------------------------------------
+
+    def send(self, to: PeerName, message: Message) -> None:
+        link = self.named.get(to)
+        if link is None:
+            self.unsent += 1  # a neighbour that is down, or a client just gone
+            return
+        link.send(message)
+        self._unsent_links.add(link)
+
+    def flush(self) -> None:
+        links, self._unsent_links = self._unsent_links, set()
+        for link in links:
+            link.flush()
+
+    # --- figures ---------------------------------------------------------------------------------
+
+    def statistics(self) -> dict[str, object]:
+        totals = dict(self._past)
+        for link in self.all:
+            for figure in FIGURES:
+                totals[figure] += getattr(link, figure)
+        brokers = sorted(peer for peer, link in self.named.items() if link.is_broker)
+        return {
+            "clients": len(self.named) - len(brokers),
+            "brokers_up": brokers,
+            "brokers_down": sorted(self.neighbours - set(brokers)),
+            "accepted": self.accepted,
+            "refused": self.refused,
+            "unsent": self.unsent,
+            **totals,
+        }
+
+
+FIGURES = ("bytes_in", "bytes_out", "messages_in", "messages_out", "dropped", "unknown")
+
+
+def neighbours_of(name: BrokerName, network: Network) -> frozenset[BrokerName]:
+    """The other members of a broker's cell, and those of the cells next to it."""
+    cell = network.cell_of[name].name
+    cells = (cell, *network.neighbours(cell))
+    return frozenset(member for each in cells for member in network.members(each)) - {name}

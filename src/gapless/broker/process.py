@@ -1,0 +1,94 @@
+"""A broker as a process: the event loop, the signals, the logs.
+
+The first SIGTERM or SIGINT drains the broker; a second one stops the process at once, which is
+safe: what was acknowledged is on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from gapless.broker import logs
+from gapless.broker.broker import Broker
+from gapless.broker.logs import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from gapless.broker.settings import Settings
+    from gapless.core.identity import BrokerName
+    from gapless.node.config import Config
+    from gapless.node.network import Network
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+EXIT_AT_ONCE = 1
+
+
+def run(
+    name: BrokerName,
+    network: Network,
+    settings: Settings,
+    *,
+    config: Config | None = None,
+    log_json: bool = False,
+    log_level: str = "INFO",
+    tell: Callable[[str], None] = print,
+    with_parent: bool = False,
+) -> None:
+    """Run one broker until a signal stops it; raises what made it fail.
+
+    With `with_parent` it also stops when standard input is closed, as it is when the process
+    that holds its other end is gone, however that came about.
+    """
+    logs.set_up(as_json=log_json, level=log_level)
+    run_loop(serve(Broker(name, network, settings, config), tell, with_parent=with_parent))
+
+
+def run_loop(main: Coroutine[object, object, None]) -> None:
+    """On uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+async def serve(broker: Broker, tell: Callable[[str], None], *, with_parent: bool = False) -> None:
+    """Start, tell that it is ready, wait for a signal or a failure, drain."""
+    stop = asyncio.Event()
+    async with broker:
+        loop = asyncio.get_running_loop()
+        for each in SIGNALS:
+            loop.add_signal_handler(each, _on_signal, each, stop)
+        if with_parent:
+            loop.add_reader(sys.stdin.fileno(), _on_input, stop)
+        admin = f", admin at http://{broker.admin_address}" if broker.admin_address else ""
+        tell(f"broker {broker.name!r} is ready at gapless://{broker.address}{admin}")
+        failing = asyncio.create_task(broker.wait())
+        stopping = asyncio.create_task(stop.wait())
+        done, rest = await asyncio.wait((failing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+    if failing in done:
+        failing.result()  # raises why it failed
+
+
+def _on_input(stop: asyncio.Event) -> None:
+    """Standard input has something to read: nothing is ever sent, so it is its end."""
+    if not os.read(sys.stdin.fileno(), 1024):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        stop.set()
+
+
+def _on_signal(number: int, stop: asyncio.Event) -> None:
+    if stop.is_set():
+        logger.warning("stopped at once", extra={"signal": signal.Signals(number).name})
+        os._exit(EXIT_AT_ONCE)
+    logger.info("stopping", extra={"signal": signal.Signals(number).name})
+    stop.set()

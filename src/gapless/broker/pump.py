@@ -1,0 +1,154 @@
+"""The pump: inputs into the node, its effects out, one call at a time.
+
+Theory of operation
+    Whatever comes (a message, a link, a durable write, a deadline) becomes one call of the node,
+    and what it returns is carried out in order. Sending only queues; at the end of the loop's turn
+    all queues are flushed, with one write for each peer, and the wake-up is set. So one turn that
+    brings a thousand messages costs a thousand calls of the node but one write for each peer.
+
+Invariants
+    I1  effects of one call are carried out before those of the next; a `Tell` is a call of its own
+    I2  at most one wake-up is armed, not later than the node's deadline or `WAKE_LONGEST_S`
+    I3  a `ProtocolError` leaves the node as it was and reaches the caller, who drops the link; any
+        other exception stops the broker
+
+Source: `sim/process.py` is the same with everything that can go wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from gapless.broker import clock
+from gapless.core.effects import Persist, Send, Tell
+from gapless.core.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gapless.core.effects import Effect
+    from gapless.core.identity import Instant, PeerName
+    from gapless.core.messages import Message
+    from gapless.node.node import Node
+
+WAKE_LONGEST_S = 1.0
+"""The node is woken at least this often: so it notices when the clock was set back."""
+
+
+class Surroundings(Protocol):
+    """Where a node's effects go."""
+
+    def send(self, to: PeerName, message: Message) -> None: ...
+    def persist(self, effect: Persist) -> None: ...
+    def flush(self) -> None: ...
+
+
+class Pump:
+    """Drives one node."""
+
+    def __init__(
+        self,
+        node: Node,
+        surroundings: Surroundings,
+        fail: Callable[[BaseException], None],
+        check_every_s: float,
+    ) -> None:
+        self.node = node
+        self.steps = 0
+        self._surroundings = surroundings
+        self._fail = fail
+        self._loop = asyncio.get_running_loop()
+        self._is_settling = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_s = 0.0  # on the loop's clock
+        self._check_every_s = check_every_s
+        self._check_due_s = self._loop.time()
+        self.is_stopped = False
+
+    # --- inputs ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._step(self.node.start)
+
+    def receive(self, sender: PeerName, message: Message) -> None:
+        """A message of a peer; a `ProtocolError` is for the caller: drop the peer's link."""
+        self._step(self.node.receive, sender, message)
+
+    def link_up(self, peer: PeerName) -> None:
+        self._step(self.node.link_up, peer)
+
+    def link_down(self, peer: PeerName) -> None:
+        self._step(self.node.link_down, peer)
+
+    def _step(self, call: Callable[..., list[Effect]], *arguments: object) -> None:
+        if not self.is_stopped:
+            self.carry_out(self._call(call, *arguments))
+
+    def _call(self, call: Callable[..., list[Effect]], *arguments: object) -> list[Effect]:
+        self.steps += 1
+        try:
+            return call(*arguments, clock.read())
+        except ProtocolError:
+            raise
+        except Exception as error:  # a broken invariant: our state is not to be trusted
+            self.stop()
+            self._fail(error)
+            return []
+
+    # --- effects ---------------------------------------------------------------------------------
+
+    def carry_out(self, effects: Sequence[Effect]) -> None:
+        """Do what the node wants, in order, with what follows from it."""
+        rest = deque(effects)
+        while rest and not self.is_stopped:
+            match rest.popleft():
+                case Send(to, message):
+                    self._surroundings.send(to, message)
+                case Persist() as effect:
+                    self._surroundings.persist(effect)
+                case Tell(message):
+                    rest += self._call(self.node.receive, self.node.name, message)
+        if not self._is_settling:
+            self._is_settling = True
+            self._loop.call_soon(self._settle)
+
+    # --- the end of a turn, and time -------------------------------------------------------------
+
+    def _settle(self) -> None:
+        self._is_settling = False
+        self._surroundings.flush()
+        if not self.is_stopped:
+            self._arm()
+
+    def _arm(self) -> None:
+        deadline = self.node.deadline
+        wait_s = WAKE_LONGEST_S
+        if deadline is not None:
+            wait_s = min(wait_s, max(0.0, (deadline - clock.read()) / 1e6))
+        due_s = self._loop.time() + wait_s
+        if self._timer is not None:
+            if self._armed_s <= due_s:
+                return
+            self._timer.cancel()
+        self._armed_s = due_s
+        self._timer = self._loop.call_at(due_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        if self._loop.time() >= self._check_due_s:
+            self._check_due_s = self._loop.time() + self._check_every_s
+            self._step(self._checked)
+        self._step(self.node.fire)
+
+    def _checked(self, _: Instant) -> list[Effect]:
+        self.node.check()
+        return []
+
+    def stop(self) -> None:
+        """Take no more inputs."""
+        self.is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

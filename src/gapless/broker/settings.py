@@ -1,0 +1,72 @@
+"""What a broker process may be told besides its network: where, how much, how patient.
+
+The limits of the protocols are in `node/config.py`; these are those of sockets and the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Addresses, limits and patience of one broker process; see each field."""
+
+    data: Path
+    """The folder of all brokers of a network on this machine; each has one of its own inside."""
+
+    listen: str | None = None
+    """Where clients and brokers connect, instead of what the network file says. Port 0: any free
+    port, the same again after a restart if it is still free; `address.json` in the data folder
+    says which, and neighbours with the same data folder look there."""
+
+    admin: str | None = "127.0.0.1:7118"
+    """Where health, statistics and metrics are served; None: nowhere."""
+
+    hello_patience_s: float = 5.0
+    """How long a new connection may take to say who it is; then it is closed."""
+
+    connections_max: int = 10_000
+    """Open connections; beyond it a new one is closed with a `Goodbye` that says so."""
+
+    publish_events_max: int = 10_000
+    """Events in one publication; beyond it the client's link is dropped."""
+
+    broker_queue_bytes_max: int = 16 * MEBIBYTE
+    """Bytes that wait to be sent to another broker; beyond it messages are dropped and counted,
+    and the protocol asks for them again."""
+
+    client_queue_bytes_high: int = 16 * MEBIBYTE
+    """Bytes that wait to be sent to a client; beyond it nothing is read from it until it has
+    taken some, so that it cannot ask for more."""
+
+    client_queue_bytes_max: int = 128 * MEBIBYTE
+    """The same, beyond which its link is dropped. It must be above the node's own bound of what a
+    client has not consumed, which ends the subscription first."""
+
+    redial_s: float = 0.05
+    """How long to wait before a neighbour is dialled again; doubles up to `redial_longest_s`."""
+
+    redial_longest_s: float = 2.0
+
+    drain_patience_s: float = 5.0
+    """How long a stopping broker waits for its peers to take what is sent; then it just closes."""
+
+    check_every_s: float = 60.0
+    """How often the node's invariants are checked. A broken one stops the process."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, int | float) and value <= 0:
+                raise UsageError(f"{each.name} must be above zero")
+        if self.client_queue_bytes_high >= self.client_queue_bytes_max:
+            raise UsageError("client_queue_bytes_high must be below client_queue_bytes_max")

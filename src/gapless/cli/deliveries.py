@@ -1,0 +1,134 @@
+"""What `gapless subscribe` does with deliveries: print them, journal them, keep the token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import typer
+
+from gapless.cli.connection import connected
+from gapless.client.delivery import Gap, Silence
+from gapless.core.errors import GaplessError
+from gapless.core.events import Event
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from gapless.cli.token_file import Journal, TokenFile
+    from gapless.client.delivery import Delivery
+    from gapless.client.subscription import Subscription
+    from gapless.client.wish import Start
+    from gapless.core.client_messages import Order
+
+SAVE_S = 0.25
+"""How often the token file is brought up to date."""
+
+END_S = 2.0
+"""How long the end waits until the broker knows it, too. The file has it in any case."""
+
+
+class Output:
+    """Where deliveries go, and what must be on disk before they are acknowledged."""
+
+    def __init__(
+        self, journal: Journal | None, kept: TokenFile | None, count: int, *, as_json: bool
+    ) -> None:
+        self.keeps_token = kept is not None
+        self._journal = journal
+        self._kept = kept
+        self._left = count or -1
+        self._as_json = as_json
+
+    def put(self, item: Delivery) -> bool:
+        """Whether it was the last one wanted."""
+        line = show_json(item) if self._as_json or self._journal else ""
+        typer.echo(line if self._as_json else show(item))
+        if self._journal is not None:
+            self._journal.write(line)
+        self._left -= isinstance(item, Event)
+        return self._left == 0
+
+    def save(self, subscription: Subscription) -> bool:
+        """Make durable what was put out; whether there was anything new."""
+        if self._journal is not None:
+            self._journal.sync()
+        return self._kept is not None and self._kept.write(subscription.token)
+
+
+async def print_all(
+    url: str,
+    topic: str,
+    condition: str,
+    name: str,
+    start: Start,
+    output: Output,
+    *,
+    total: bool,
+) -> None:
+    order: Order = "total" if total else "publisher"
+    async with connected(url) as client:
+        subscription = client.subscribe(
+            topic,
+            condition,
+            name=name or None,
+            order=order,
+            start=start,
+            tokens="broker" if name and not output.keeps_token else "client",
+            interruption="gap",
+        )
+        async with subscription, saved(subscription, output):
+            typer.echo(f"subscribed to {topic} at {client.address}", err=True)
+            async for item in subscription:
+                if output.put(item):
+                    return
+
+
+@asynccontextmanager
+async def saved(subscription: Subscription, output: Output) -> AsyncIterator[None]:
+    """Keep the token file up to date meanwhile, and at the end, however it comes."""
+
+    async def keep_saving() -> None:
+        while True:
+            await save(subscription, output)
+            await asyncio.sleep(SAVE_S)
+
+    saving = asyncio.create_task(keep_saving()) if output.keeps_token else None
+    try:
+        yield
+    finally:
+        if saving is not None:
+            saving.cancel()
+            await asyncio.gather(saving, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await save(subscription, output)
+
+
+async def save(subscription: Subscription, output: Output) -> None:
+    if output.save(subscription):
+        with suppress(GaplessError):  # not acknowledged now: it will be with the next
+            await subscription.acknowledge()
+
+
+def show(item: Delivery) -> str:
+    if isinstance(item, Silence):
+        return f"nothing else of {item.pubend or item.topic} below {item.through}"
+    if isinstance(item, Gap):
+        return f"gap: {item.pubend} {item.span} was missed"
+    pairs = " ".join(f"{key}={value!r}" for key, value in item.attributes.items())
+    body = f"  {item.body!r}" if item.body else ""
+    return f"{item.pubend} {item.tick}  {pairs}{body}"
+
+
+def show_json(item: Delivery) -> str:
+    if isinstance(item, Silence):
+        return json.dumps({"silence": item.through, "topic": item.topic, "pubend": item.pubend})
+    if isinstance(item, Gap):
+        span = {"start": item.span.start, "end": item.span.end}
+        return json.dumps({"gap": span, "topic": item.topic, "pubend": item.pubend})
+    fields = item._asdict()
+    fields["body"] = item.body.decode(errors="replace")
+    return json.dumps({key: value for key, value in fields.items() if value is not None})

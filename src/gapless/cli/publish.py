@@ -1,0 +1,203 @@
+"""`gapless publish`: one event from the command line, or a file of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from contextlib import AsyncExitStack
+from itertools import islice
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from gapless.cli.connection import URL, Url, connected
+from gapless.core.errors import EventError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gapless.client.client import Client
+    from gapless.core.events import Attributes, Value
+
+BATCH_EVENTS = 256
+PACE_S = 0.05
+"""Where a rate is given: how much of it goes out at a time."""
+
+
+def publish(
+    topic: str,
+    attributes: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="One event's attributes.")
+    ] = None,
+    body: Annotated[str, typer.Option(help="Its body, as text.")] = "",
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Events: JSON objects, a line each, or .csv; -: stdin."),
+    ] = None,
+    body_field: Annotated[
+        str, typer.Option(metavar="NAME", help="Field of the file that is the body.")
+    ] = "",
+    name: Annotated[
+        str, typer.Option(help="Publish under this name: run again, nothing comes twice.")
+    ] = "",
+    rate: Annotated[float, typer.Option(min=0, help="Events a second; 0: as fast as it goes.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    url: Url = URL,
+) -> None:
+    """Publish one event, or every event of a file; returns when all are on stable storage.
+
+    \b
+    gapless publish trades symbol=IBM price=92.5 --body hello
+    gapless publish trades --file trades.jsonl --name load-7
+
+    Values are numbers, true, false or text; quote a number to make it text: id='"7"'.
+    A file published under a name may be interrupted and run again: it goes on where it was.
+    """
+    import asyncio
+
+    if (file is None) == (not attributes):
+        raise UsageError("give attributes or --file, one of both", "See gapless publish --help.")
+    if file is None:
+        event = read_pairs(attributes or [])
+        asyncio.run(publish_one(url, topic, event, body.encode(), as_json=as_json))
+        return
+    opened = sys.stdin if str(file) == "-" else open_file(file)
+    with opened:
+        events = read_events(opened, body_field, is_csv=file.suffix == ".csv")
+        asyncio.run(publish_file(url, topic, events, name, rate, as_json=as_json))
+
+
+async def publish_one(
+    url: str, topic: str, event: Attributes, body: bytes, *, as_json: bool
+) -> None:
+    async with connected(url) as client:
+        receipt = await client.publish(topic, event, body)
+    if as_json:
+        typer.echo(json.dumps(receipt._asdict()))
+    else:
+        typer.echo(f"published at {receipt.pubend}, tick {receipt.tick}")
+
+
+async def publish_file(
+    url: str,
+    topic: str,
+    events: Iterator[tuple[Attributes, bytes]],
+    name: str,
+    rate: float,
+    *,
+    as_json: bool,
+) -> None:
+    begin = time.monotonic()
+    async with connected(url) as client:
+        skipped, count = await send_all(client, topic, events, name, rate)
+    seconds = time.monotonic() - begin
+    if as_json:
+        typer.echo(json.dumps({"published": count, "skipped": skipped, "seconds": seconds}))
+    else:
+        again = f" ({skipped} were published before)" if skipped else ""
+        typer.echo(f"published {count} events{again}, {count / seconds:,.0f} a second")
+
+
+async def send_all(
+    client: Client, topic: str, events: Iterator[tuple[Attributes, bytes]], name: str, rate: float
+) -> tuple[int, int]:
+    """How many were skipped because they were published before, and how many were not."""
+    import asyncio
+
+    begin = time.monotonic()
+    skipped = count = 0
+    batch_size = max(1, min(BATCH_EVENTS, int(rate * PACE_S))) if rate else BATCH_EVENTS
+    async with AsyncExitStack() as stack:
+        publisher = None
+        if name:
+            publisher = await stack.enter_async_context(client.publisher(topic, name=name))
+            skipped = sum(1 for _ in islice(events, publisher.sequence))
+        shown = progress(events)
+        while batch := list(islice(shown, batch_size)):
+            if publisher is not None:
+                await publisher.send_many(batch)
+            else:
+                await client.publish_many(topic, batch)
+            count += len(batch)
+            if rate:
+                await asyncio.sleep(max(0.0, begin + count / rate - time.monotonic()))
+    return skipped, count
+
+
+def progress(events: Iterator[tuple[Attributes, bytes]]) -> Iterator[tuple[Attributes, bytes]]:
+    """The same events; on a terminal, with a line that counts them."""
+    if not sys.stderr.isatty():
+        return events
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    def counted() -> Iterator[tuple[Attributes, bytes]]:
+        columns = SpinnerColumn(), TextColumn("{task.completed:,.0f} events"), TimeElapsedColumn()
+        with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+            task = shown.add_task("", total=None)
+            for event in events:
+                yield event
+                shown.advance(task)
+
+    return counted()
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def open_file(path: Path) -> TextIO:
+    try:
+        return path.open(encoding="utf-8", newline="")
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", "Give a file of events."
+        ) from None
+
+
+def read_pairs(pairs: list[str]) -> Attributes:
+    found: Attributes = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{pair!r} is no attribute", "Write KEY=VALUE, such as price=92.5.")
+        found[key] = read_value(value)
+    return found
+
+
+def read_value(text: str) -> Value:
+    """A number, true, false, or text; JSON where it is JSON."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | int | float | str) else text
+
+
+def read_events(
+    lines: TextIO, body_field: str, *, is_csv: bool
+) -> Iterator[tuple[Attributes, bytes]]:
+    found = read_csv(lines) if is_csv else read_json(lines)
+    for attributes in found:
+        body = str(attributes.pop(body_field, "")).encode() if body_field else b""
+        yield attributes, body
+
+
+def read_csv(lines: TextIO) -> Iterator[Attributes]:
+    for row in csv.DictReader(lines):
+        yield {key: read_value(value) for key, value in row.items() if key and value}
+
+
+def read_json(lines: TextIO) -> Iterator[Attributes]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise EventError(f"line {number} is not JSON: {error}", "Correct it there.") from None
+        if not isinstance(found, dict):
+            raise EventError(f"line {number} is no JSON object", "Write one object a line.")
+        yield {key: value for key, value in found.items() if value is not None}

@@ -1,0 +1,57 @@
+"""`gapless serve`: one broker with all roles and no configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DATA = Path("gapless-data")
+
+Data = Annotated[Path, typer.Option(metavar="FOLDER", help="Where everything is stored.")]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines as JSON objects.")]
+LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+
+
+def serve(
+    topic: Annotated[
+        list[str] | None, typer.Option(help="A topic to have; give several. Default: events.")
+    ] = None,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="For clients; port 0: any free one.")
+    ] = "127.0.0.1:7117",
+    admin: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="For /health, /statistics, /metrics; or: none."),
+    ] = "127.0.0.1:7118",
+    data: Data = DATA,
+    log_json: LogJson = False,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Run a single broker that does everything: takes events, stores them, delivers them.
+
+    \b
+    gapless serve --topic trades              in one terminal, then in others:
+    gapless subscribe trades "price > 90"
+    gapless publish trades symbol=IBM price=92.5
+
+    Ctrl-C stops it in order. After a crash, start it again: nothing acknowledged is lost.
+    """
+    from gapless.broker.process import run
+    from gapless.broker.settings import Settings
+    from gapless.broker.single import NAME, single_network
+
+    settings = Settings(data=data, listen=listen, admin=none_or(admin))
+    run(
+        NAME,
+        single_network(topic or ["events"]),
+        settings,
+        log_json=log_json,
+        log_level=log_level,
+        tell=typer.echo,
+    )
+
+
+def none_or(address: str) -> str | None:
+    return None if address == "none" else address

@@ -1,0 +1,124 @@
+"""`gapless status`: what the brokers of a data folder say about themselves."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gapless.cli.serve import DATA, Data
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.table import Table
+
+ANSWER_S = 2.0
+WATCH_S = 1.0
+COLUMNS = (
+    "broker", "state", "address", "clients", "subscriptions", "delivered", "neighbours", "sync",
+)  # fmt: skip
+
+
+def status(
+    admin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST:PORT", help="Ask here, not those of the data folder."),
+    ] = None,
+    data: Data = DATA,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second.")] = False,
+) -> None:
+    """Show the brokers: who is connected, what was delivered, how the disk does.
+
+    \b
+    gapless status                          the brokers that keep their data here
+    gapless status --admin 10.0.0.7:7118    one elsewhere
+    """
+    found = ask_all(admin, data)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    if not console.is_terminal:
+        for row in rows(found):
+            typer.echo("  ".join(f"{key}={value}" for key, value in row.items()))
+        return
+    if not watch:
+        console.print(brokers_table(found))
+        return
+    with Live(brokers_table(found), console=console, auto_refresh=False) as live:
+        while True:
+            time.sleep(WATCH_S)
+            live.update(brokers_table(ask_all(admin, data)), refresh=True)
+
+
+def ask_all(admin: list[str] | None, data: Path, what: str = "statistics") -> dict[str, Any | None]:
+    """By broker or address: what it answers, or None where nobody does."""
+    if admin:
+        return {address: ask(address, what) for address in admin}
+    from gapless.broker.address import FILE, read_addresses
+
+    found: dict[str, Any | None] = {}
+    for path in sorted(data.glob(f"*/{FILE}")):
+        address = read_addresses(path.parent).get("admin")
+        found[path.parent.name] = ask(address, what) if address else None
+    if not found:
+        raise UsageError(
+            f"no broker keeps its data in {data}",
+            "Start one with `gapless serve`, or say where to ask with --admin.",
+        )
+    return found
+
+
+def ask(address: str, what: str = "statistics") -> Any | None:
+    from urllib.error import URLError
+    from urllib.request import urlopen
+
+    try:
+        with urlopen(f"http://{address}/{what}", timeout=ANSWER_S) as answer:
+            return json.load(answer)
+    except (URLError, OSError, ValueError):
+        return None
+
+
+def rows(found: dict[str, dict[str, Any] | None]) -> list[dict[str, str]]:
+    """What matters most of each broker, as text."""
+    shown = []
+    for name, figures in found.items():
+        row = {"broker": name, "state": "no answer"}
+        shown.append(row)
+        if figures is None:
+            continue
+        links, disk = figures["links"], figures["disk"]
+        up, down = len(links["brokers_up"]), len(links["brokers_down"])
+        row |= {
+            "state": "ready" if figures["ready"] else "not ready",
+            "address": figures["address"],
+            "clients": f"{links['clients']:,}",
+            "subscriptions": f"{figures['subscriptions']:,}",
+            "delivered": f"{figures['delivered']:,}",
+            "neighbours": f"{up}/{up + down}",
+            "sync": f"{disk['sync_us'] / max(1, disk['syncs']) / 1000:.2f}ms",
+        }
+    return shown
+
+
+def brokers_table(
+    found: dict[str, dict[str, Any] | None], restarts: dict[str, int] | None = None
+) -> Table:
+    from rich.table import Table
+
+    shown = Table(*COLUMNS, *(["restarts"] if restarts else []))
+    colours = {"ready": "green", "no answer": "red"}
+    for row in rows(found):
+        row["state"] = f"[{colours.get(row['state'], 'yellow')}]{row['state']}"
+        cells = [row.get(column, "") for column in COLUMNS]
+        shown.add_row(*cells, *([str(restarts[row["broker"]])] if restarts else []))
+    return shown

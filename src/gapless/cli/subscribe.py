@@ -1,0 +1,90 @@
+"""`gapless subscribe`: print what matches, as it comes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gapless.cli.connection import URL, Url
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from gapless.cli.token_file import Journal, TokenFile
+    from gapless.client.wish import Start
+
+
+def subscribe(
+    topic: str,
+    condition: Annotated[
+        str, typer.Argument(help="A SQL condition over attributes; empty: everything.")
+    ] = "",
+    name: Annotated[
+        str, typer.Option(help="Durable under this name: run again, it goes on where it was.")
+    ] = "",
+    start: Annotated[
+        str, typer.Option(help="Of a new name: latest, earliest, a token, or a time (ISO 8601).")
+    ] = "latest",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep the token here, not at the broker."),
+    ] = None,
+    journal: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append all that comes, as JSON lines.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=0, help="Stop after so many; 0: never.")] = 0,
+    total: Annotated[
+        bool, typer.Option("--total", help="One order over all publishers of the topic.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+    url: Url = URL,
+) -> None:
+    """Print every event that matches from now on, until Ctrl-C.
+
+    \b
+    gapless subscribe trades "symbol = 'IBM' AND price > 90"
+    gapless subscribe trades --json --count 1
+    gapless subscribe trades "price > 90" --name desk-7
+    gapless subscribe trades --name desk-7 --token-file desk-7.token --journal desk-7.jsonl
+
+    Without a name: if the connection is lost it is made anew, and what was missed meanwhile is told
+    as a gap. With a name nothing is missed, however long you are away; end it for good with
+    `gapless unsubscribe`. With a token file and a journal each event is in the journal once, even
+    if this command is killed.
+    """
+    import asyncio
+
+    from gapless.cli.deliveries import Output, print_all
+    from gapless.cli.token_file import Journal, TokenFile
+
+    if token_file is not None and not name:
+        raise UsageError("a token is of a named subscription", "Give --name too.")
+    opened = Journal(journal) if journal else None
+    try:
+        kept = TokenFile(token_file) if token_file else None
+        begin = where_from(start, kept, opened)
+        output = Output(opened, kept, count, as_json=as_json)
+        asyncio.run(print_all(url, topic, condition, name, begin, output, total=total))
+    finally:
+        if opened is not None:
+            opened.close()
+
+
+def where_from(start: str, kept: TokenFile | None, journal: Journal | None) -> Start:
+    """The token file wins, and what the journal has beyond it."""
+    from gapless.core.token import Token
+
+    token = kept.read() if kept is not None else None
+    if token is not None:
+        return token.join(Token(journal.positions)) if journal is not None else token
+    if start in ("latest", "earliest") or start.lstrip().startswith("{"):
+        return start
+    try:
+        return datetime.fromisoformat(start).astimezone()
+    except ValueError:
+        raise UsageError(
+            f"{start!r} is no place to start",
+            "Use latest, earliest, a token, or a time such as 2026-01-31T12:00:00Z.",
+        ) from None

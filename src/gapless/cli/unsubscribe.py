@@ -1,0 +1,28 @@
+"""`gapless unsubscribe`: end a durable subscription for good."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gapless.cli.connection import URL, Url, connected
+
+
+def unsubscribe(
+    name: Annotated[str, typer.Argument(help="As `gapless subscriptions` lists it.")],
+    url: Url = URL,
+) -> None:
+    """End a durable subscription for good: what was kept for it alone is released.
+
+    Whoever is connected to it is told. Ask the broker that it lives at.
+    """
+    import asyncio
+
+    asyncio.run(end(url, name))
+    typer.echo(f"{name} is unsubscribed")
+
+
+async def end(url: str, name: str) -> None:
+    async with connected(url) as client:
+        await client.unsubscribe(name)

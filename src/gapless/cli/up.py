@@ -1,0 +1,190 @@
+"""`gapless up`: a whole network on this machine, one process per broker, watched over."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gapless.cli.broker import NetworkFile, read_network
+from gapless.cli.serve import DATA, Data
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+LOOK_S = 0.1
+SHOW_S = 1.0
+RESTART_S, RESTART_LONGEST_S = 0.2, 5.0
+STEADY_S = 10.0
+"""A broker that ran for so long is restarted at once; one that did not, later and later."""
+
+STOP_S = 15.0
+PROGRAM = [sys.executable, "-c", "from gapless.cli import main; main()"]
+
+
+@dataclass
+class Child:
+    """One broker's process, over its restarts."""
+
+    name: str
+    command: list[str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+    started_s: float = 0.0
+    due_s: float = 0.0
+    wait_s: float = RESTART_S
+    restarts: int = -1
+    is_ready: bool = False
+
+    def start(self) -> int:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,  # closes when we end, however we end: then it stops too
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for us: we stop them in order
+            )
+        self.started_s = time.monotonic()
+        self.is_ready = False
+        self.restarts += 1
+        return self.process.pid
+
+    def look(self) -> str:
+        """Start it if it is due; what there is to tell, if anything."""
+        now_s = time.monotonic()
+        if self.process is None:
+            if now_s < self.due_s:
+                return ""
+            number = self.start()
+            return f"{self.name} started {'again ' if self.restarts else ''}as process {number}"
+        code = self.process.poll()
+        if code is None:
+            return self._look_ready(self.process.pid)
+        self.forget()
+        steady = now_s - self.started_s > STEADY_S
+        self.wait_s = RESTART_S if steady else min(2 * self.wait_s, RESTART_LONGEST_S)
+        self.due_s = now_s + (0 if steady else self.wait_s)
+        return f"{self.name} ended with code {code}; see {self.log}"
+
+    def _look_ready(self, number: int) -> str:
+        """Has it told where it is since it was started?"""
+        from gapless.broker.address import read_addresses
+
+        told = read_addresses(self.log.parent) if not self.is_ready else {}
+        if told.get("process") != str(number):
+            return ""
+        self.is_ready = True
+        return f"{self.name} is ready at gapless://{told['listen']}"
+
+    def forget(self) -> None:
+        assert self.process is not None
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process = None
+
+
+def up(
+    network: NetworkFile,
+    data: Data = DATA,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only these brokers of it.")
+    ] = None,
+) -> None:
+    """Run every broker of a network on this machine; one that crashes is started again.
+
+    One broker uses one core, so this is also how to use several. Ctrl-C stops all in order.
+
+    \b
+    [[cell]]
+    name = "publishers"
+    brokers = [{ name = "p", listen = "127.0.0.1:7117" }]
+    links = ["subscribers"]
+    [[cell]]
+    name = "subscribers"
+    subscribers = true
+    brokers = [{ name = "s", listen = "127.0.0.1:7119" }]
+    [[topic]]
+    name = "trades"
+    pubends = ["p"]
+    """
+    names = [broker.name for cell in read_network(network).cells for broker in cell.brokers]
+    command = [*PROGRAM, "broker", str(network), "--with-parent", "--data", str(data)]
+    children = [
+        Child(name, [*command, name], data / name / "log")
+        for name in names
+        if not only or name in only
+    ]
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        if sys.stdout.isatty():
+            watch_live(children, data, stop)
+        else:
+            watch(children, stop)
+    finally:
+        stop_all(children)
+
+
+def watch(children: list[Child], stop: threading.Event) -> None:
+    """For pipes: a line for each thing that happens."""
+    while not stop.is_set():
+        for child in children:
+            if told := child.look():
+                typer.echo(told)
+        stop.wait(LOOK_S)
+
+
+def watch_live(children: list[Child], data: Path, stop: threading.Event) -> None:
+    """For a terminal: a table that stays up to date."""
+    from rich.live import Live
+
+    shown_s = 0.0
+    with Live(auto_refresh=False) as live:
+        while not stop.is_set():
+            for child in children:
+                if told := child.look():
+                    live.console.print(told)
+                    shown_s = 0.0
+            if time.monotonic() - shown_s > SHOW_S:
+                shown_s = time.monotonic()
+                live.update(table(children, data), refresh=True)
+            stop.wait(LOOK_S)
+
+
+def table(children: list[Child], data: Path) -> Table:
+    from gapless.broker.address import read_addresses
+    from gapless.cli.status import ask, brokers_table
+
+    found = {}
+    for child in children:
+        address = read_addresses(data / child.name).get("admin")
+        found[child.name] = ask(address) if address and child.process else None
+    restarts = {child.name: max(0, child.restarts) for child in children}
+    return brokers_table(found, restarts)
+
+
+def stop_all(children: list[Child]) -> None:
+    running = [child for child in children if child.process is not None]
+    for child in running:
+        assert child.process is not None
+        child.process.terminate()
+    deadline_s = time.monotonic() + STOP_S
+    for child in running:
+        assert child.process is not None
+        try:
+            child.process.wait(max(0.0, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.process.kill()
+            child.process.wait()
+        typer.echo(f"{child.name} stopped")
+        child.forget()

@@ -1,0 +1,40 @@
+"""Where brokers are: `gapless://host:port`, several of them with commas in between."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gapless.core.errors import UsageError
+
+SCHEME = "gapless://"
+PORT = 7117
+
+
+class Address(NamedTuple):
+    """Where one broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """The brokers of `gapless://a:7117,b:7117`; the port may be left out."""
+    if text.startswith("gapless+tls://"):
+        raise UsageError("TLS is not there yet", "Use gapless:// on a network you trust.")
+    if "://" in text and not text.startswith(SCHEME):
+        raise UsageError(f"{text!r} is no address of a broker", f"Write {SCHEME}host:port.")
+    return tuple(map(_parse, text.removeprefix(SCHEME).rstrip("/").split(",")))
+
+
+def _parse(text: str) -> Address:
+    host, _, port = text.strip().rpartition(":")
+    if text.strip().endswith("]") or not host:
+        host, port = text.strip(), str(PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) <= 65_535:
+        raise UsageError(f"{text!r} is no address of a broker", f"Write {SCHEME}host:port.")
+    return Address(host, int(port))

@@ -1,0 +1,213 @@
+"""The backlog: what came for one subscription and was not taken yet, and the positions it gives.
+
+Theory of operation
+    Parts wait as they came: events or a gap, and the position that holds after them. Taking an item
+    moves the token past it; asking for more when a part is used up moves it to the end of that
+    part. Whoever asks for the next item has finished the one before: `finished` is the token that
+    counts only what is finished, which is what may be acknowledged without being asked.
+    After a lost connection a durable subscription goes on from what it has received, or from before
+    that; what comes twice is dropped here.
+    Items may be taken (`pop`) by another thread than the one that adds them. Only `load` moves what
+    both work on, and it is called while that other thread waits for it.
+
+Invariants
+    I1  ticks of events ascend per pubend (over all pubends in total order)
+    I2  every tick below the token was handed out as an event, was silent, or was told as a gap
+    I3  finished <= token <= received, pubend by pubend
+    I4  a part without items is the newest of its pubend: silence takes no room
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapless.client.delivery import Gap, Silence
+from gapless.core.ticks import Span, Tick
+from gapless.core.token import Token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gapless.client.delivery import Delivery, Ticket
+    from gapless.core.events import Event
+    from gapless.core.identity import PubendName, TopicName
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """What came together: its items, and the position once they are taken."""
+
+    items: list[Event | Gap]
+    pubend: PubendName | None
+    through: int
+    ticket: Ticket | None
+
+
+class Backlog:
+    """See the module docstring. `finish` is called with the ticket of each part that is done."""
+
+    def __init__(
+        self,
+        topic: TopicName,
+        finish: Callable[[Ticket], None],
+        *,
+        in_total: bool = False,
+        silence: bool = False,
+    ) -> None:
+        self._topic = topic
+        self._in_total = in_total
+        self._finish = finish
+        self._silence = silence
+        self._parts: deque[Part] = deque()
+        self._newest: dict[PubendName | None, Part] = {}  # by pubend: the last one that waits
+        self._current: Part | None = None
+        self._items: deque[Delivery] = deque()  # of the current part, not yet taken
+        self._last: Delivery | None = None  # taken last; what came before it is finished
+        self._finished: Delivery | None = None
+        self._taken: dict[str, int] = {}  # of what was taken before that
+        self._received: dict[str, int] = {}
+
+    # --- positions ------------------------------------------------------------------------------
+
+    @property
+    def has_started(self) -> bool:
+        return bool(self._received)
+
+    def token(self) -> Token:
+        """Everything below it was taken, or did not match, or was told as lost."""
+        return Token(self._after(self._last))
+
+    def finished(self) -> Token:
+        """The same without the item that was taken last, with which someone may be busy."""
+        return Token(self._after(self._finished))
+
+    def received(self) -> Token:
+        """Everything below it has come, whether it was taken or not."""
+        return Token(self._received)
+
+    def _after(self, item: Delivery | None) -> dict[str, int]:
+        """The positions when everything up to this item is taken."""
+        positions = dict(self._taken)
+        if item is None:
+            return positions
+        match item:
+            case Gap(span=span):
+                reached = span.end
+            case Silence(through=through):
+                reached = through
+            case event:
+                reached = event.tick + 1
+        is_about_all = item.pubend is None or (self._in_total and not isinstance(item, Gap))
+        for name in list(positions) if is_about_all else (str(item.pubend),):
+            positions[name] = max(positions.get(name, 0), reached)
+        return positions
+
+    # --- adding ---------------------------------------------------------------------------------
+
+    def start(self, starts: Mapping[str, int]) -> list[tuple[str, Span]]:
+        """It counts from here; what lies between this and what has come is missing."""
+        missing = []
+        for name, tick in starts.items():
+            known = self._received.setdefault(name, tick)
+            self._taken.setdefault(name, tick)
+            if known < tick:
+                missing.append((name, Span(known, tick)))
+        return missing
+
+    def add(
+        self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
+    ) -> bool:
+        """Whether there is something new to take."""
+        received = self._received
+        if events and events[0].tick < received.get(events[0].pubend, 0):
+            events = [event for event in events if event.tick >= received[event.pubend]]
+        for name in list(received) if pubend is None else (pubend,):
+            received[name] = max(received.get(name, 0), through)
+        return self._queue(Part([*events], pubend, through, ticket))
+
+    def add_gap(self, pubend: PubendName, span: Span) -> bool:
+        start = max(span.start, self._received.get(pubend, 0))
+        if start >= span.end:
+            return False  # it was told before
+        self._received[pubend] = span.end
+        gap = Gap(self._topic, pubend, Span(start, span.end))
+        return self._queue(Part([gap], pubend, span.end, None))
+
+    def _queue(self, part: Part) -> bool:
+        newest = self._newest.get(part.pubend)
+        if not part.items and newest is not None:
+            newest.through = max(newest.through, part.through)
+            self._done(part)
+            return False
+        self._newest[part.pubend] = part
+        self._parts.append(part)
+        return bool(part.items) or self._silence
+
+    # --- taking ---------------------------------------------------------------------------------
+
+    def pop(self) -> Delivery | None:
+        """The next item of the current part."""
+        if not self._items:
+            return None
+        item = self._items.popleft()
+        self._finished = self._last  # before the next line: it must not overtake
+        self._last = item
+        return item
+
+    def pop_all(self) -> list[Delivery]:
+        """All that is left of the current part."""
+        items = list(self._items)
+        self._items.clear()
+        if items:
+            self._finished, self._last = self._last, items[-1]
+        return items
+
+    def load(self) -> bool:
+        """All that was taken is finished: turn to the next part that came, if there is one."""
+        taken = self._after(self._last)
+        self._last = self._finished = None
+        part, self._current = self._current, None
+        if part is not None:
+            for name in list(taken) if part.pubend is None else (part.pubend,):
+                taken[name] = max(taken.get(name, 0), part.through)
+            self._done(part)
+        self._taken = taken
+        if not self._parts:
+            return False
+        self._take_up(self._parts.popleft())
+        return True
+
+    def _take_up(self, part: Part) -> None:
+        self._current = part
+        if self._newest.get(part.pubend) is part:
+            del self._newest[part.pubend]
+        self._items.extend(part.items)
+        if self._silence:
+            last = part.items[-1] if part.items else None
+            if not isinstance(last, Gap) or last.span.end < part.through:
+                self._items.append(Silence(self._topic, part.pubend, Tick(part.through)))
+
+    @property
+    def is_empty(self) -> bool:
+        """Is nothing left but what is being taken?"""
+        return not self._parts
+
+    @property
+    def has_items(self) -> bool:
+        return bool(self._items)
+
+    def drop(self) -> None:
+        """Forget what was not taken."""
+        parts = [*self._parts, *([self._current] if self._current else [])]
+        self._parts.clear()
+        self._newest.clear()
+        self._items.clear()
+        self._current = None
+        for part in parts:
+            self._done(part)
+
+    def _done(self, part: Part) -> None:
+        if part.ticket is not None:
+            self._finish(part.ticket)

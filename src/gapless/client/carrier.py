@@ -1,0 +1,58 @@
+"""What publishers and subscriptions ask of the client they belong to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.core.errors import GaplessError
+    from gapless.core.identity import BrokerName
+    from gapless.core.messages import Message
+
+
+class Carrier(Protocol):
+    """A client, as its parts see it."""
+
+    patience_s: float
+    session: int
+    """Counts the connections there were."""
+
+    broker: BrokerName | None
+    """Who is at the other end, or was last."""
+
+    @property
+    def problem(self) -> GaplessError | None:
+        """Why nothing can be sent any more: the client is closed, or was never opened."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Send it if there is a connection."""
+        ...
+
+    def request(self, answer: Callable[[Message | GaplessError], None]) -> int:
+        """A number for a request; `answer` gets what comes back with it, or why nothing will."""
+        ...
+
+    async def ask(self, make: Callable[[int], Message]) -> Message | GaplessError:
+        """Wait for a connection, send a request, and wait for its answer; an error if it broke."""
+        ...
+
+    async def wait_up(self) -> None:
+        """Until there is a connection; `LinkError` when there is none for `patience_s`."""
+        ...
+
+    async def wait_writable(self) -> None: ...
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Call this when a new connection is up, and when the client is closed."""
+        ...
+
+    def unlisten(self, changed: Callable[[], None]) -> None: ...
+    def consume(self, count: int) -> None:
+        """So many events of the present connection are consumed."""
+        ...
+
+    def tell_consumed(self) -> None:
+        """Nothing more to take: tell the broker what is consumed so far."""
+        ...

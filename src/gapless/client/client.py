@@ -1,0 +1,367 @@
+"""The client: keeps a connection to one of several brokers up, and shares it among its users.
+
+Theory of operation
+    A task connects to the first broker that answers, waits until that connection is lost, and
+    connects again, after a wait that grows and is partly random. Publishers are told each time a
+    connection is up, and send again what has no receipt; subscriptions are told when one is lost.
+    A request waits for a connection, is sent with a number, and gets the answer with that number.
+    A single `publish` has no name, so that a repeat would not be recognised: if the connection is
+    lost before the receipt comes it fails with `LinkError`, and the event may be published or not.
+
+Invariants
+    I1  every open request is answered, or fails when its connection is lost
+    I2  `Consumed` counts each event of a connection once, when all who wanted it have taken it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Self
+
+from gapless.client.address import parse_addresses
+from gapless.client.connection import Connection
+from gapless.client.delivery import Receipt as EventReceipt
+from gapless.client.errors import LinkError, RefusedError
+from gapless.client.inbox import Inbox
+from gapless.client.publisher import Publisher
+from gapless.client.subscription import Subscription
+from gapless.client.wish import make_wish
+from gapless.core.client_messages import (
+    CaughtUp,
+    Consumed,
+    Deliveries,
+    Done,
+    Ended,
+    FellBehind,
+    Forget,
+    Lost,
+    Publish,
+    PublisherPosition,
+    Receipt,
+    Refused,
+    Subscribed,
+)
+from gapless.core.errors import GaplessError, UsageError, WireError
+from gapless.core.events import EventBatch
+from gapless.core.identity import PublisherName, SubscriptionName, TopicName
+from gapless.core.ticks import Tick
+from gapless.wire.events import encode_event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from gapless.client.wish import Interruption, Start
+    from gapless.core.client_messages import Order, TokenKeeper
+    from gapless.core.events import Value
+    from gapless.core.identity import BrokerName
+    from gapless.core.messages import Message
+    from gapless.wire.framing import Bytes
+
+HELLO_S = 5.0
+"""How long a broker may take to say Hello before the next one is tried."""
+
+RECONNECT_S, RECONNECT_LONGEST_S = 0.05, 2.0
+RETRY_S, RETRY_LONGEST_S = 0.01, 0.5
+PUBLISH_EVENTS_MAX = 10_000
+"""Events in one publication: what a broker takes."""
+
+PUBLISH_BYTES_MAX = 8 << 20
+CONSUMED_MAX = 1_000
+"""Events consumed before the broker is told so; also told whenever a subscription has to wait."""
+
+
+class Client:
+    """A connection to a network of brokers; make it with `connect`."""
+
+    def __init__(self, addresses: str, *, patience_s: float = 30.0) -> None:
+        self._addresses = parse_addresses(addresses)
+        self.patience_s = patience_s
+        self.address = ""
+        self.broker: BrokerName | None = None
+        self.session = 0  # counts connections
+        self._connection: Connection | None = None
+        self._up = asyncio.Event()
+        self._problem: GaplessError = LinkError("the client is not open", "Use `async with`.")
+        self._is_closed = False
+        self._supervisor: asyncio.Task[None] | None = None
+        self._lost: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._request = 0
+        self._answers: dict[int, Callable[[Message | GaplessError], None]] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self._inbox = Inbox(self)
+        self._consumed = 0
+
+    # --- for applications ------------------------------------------------------------------------
+
+    async def publish(
+        self, topic: str, attributes: Mapping[str, Value], body: Bytes = b""
+    ) -> EventReceipt:
+        """Publish one event; returns when it is on stable storage.
+
+        `LinkError`: the connection broke, and the event may be published or not; a named
+        `publisher` has no such doubt. `RefusedError`: it is not published.
+        """
+        return (await self.publish_many(topic, [(attributes, body)]))[0]
+
+    async def publish_many(
+        self, topic: str, events: Iterable[tuple[Mapping[str, Value], Bytes]]
+    ) -> list[EventReceipt]:
+        """Publish these events, all or none, next to each other; a receipt for each.
+
+        They go in one message, so a few hundred is a good number, and thousands are too many.
+        """
+        batch = EventBatch(tuple(encode_event(attributes, body) for attributes, body in events))
+        size = sum(map(len, batch))
+        if not 0 < len(batch) <= PUBLISH_EVENTS_MAX or size > PUBLISH_BYTES_MAX:
+            raise UsageError(
+                f"{len(batch)} events of {size} bytes cannot be published at once",
+                f"Give 1 to {PUBLISH_EVENTS_MAX} of at most {PUBLISH_BYTES_MAX} bytes together.",
+            )
+        deadline_s, retry_s = self._loop.time() + self.patience_s, RETRY_S
+        while True:
+            match await self.ask(lambda request: Publish(TopicName(topic), request, batch)):
+                case Receipt(pubend=pubend, ticks=ticks):
+                    return [EventReceipt(pubend, Tick(tick)) for tick in ticks]
+                case Refused(retry=True) if self._loop.time() < deadline_s:
+                    await asyncio.sleep(retry_s)
+                    retry_s = min(2 * retry_s, RETRY_LONGEST_S)
+                case Refused(problem=problem, remedy=remedy):
+                    raise RefusedError(problem, remedy)
+                case GaplessError() as error:
+                    raise LinkError(f"{error.problem}, and what was sent may be published or not")
+                case other:
+                    raise WireError(f"the broker answered {type(other).__name__} to a Publish")
+
+    def publisher(self, topic: str, *, name: str) -> Publisher:
+        """A pipelined publisher whose events are published once, whatever breaks meanwhile.
+
+        The name is remembered by the topic's broker for good, with the number of its next event;
+        one process at a time may use it.
+        """
+        if not name:
+            raise UsageError("a publisher needs a name", "Give name=…, and use it again later.")
+        return Publisher(self, TopicName(topic), PublisherName(name))
+
+    def subscribe(
+        self,
+        topic: str,
+        condition: str = "",
+        *,
+        name: str | None = None,
+        order: Order = "publisher",
+        start: Start = "latest",
+        tokens: TokenKeeper = "client",
+        interruption: Interruption = "raise",
+        silence: bool = False,
+    ) -> Subscription:
+        """Every event that matches, once and in order: `async with`, `async for`.
+
+        With a `name` it is durable: it counts while nobody is connected, until `unsubscribe`. A
+        first time it starts at `start`; later it goes on from there if that is a token, and else
+        from what is acknowledged. `tokens="broker"`: what you have finished is acknowledged by
+        itself. Without a name it starts now and ends with its connection; `interruption` says what
+        then happens: "raise" a `SubscriptionInterruptedError`, or go on after a `Gap`.
+        """
+        wish = make_wish(
+            topic,
+            condition,
+            name=name,
+            order=order,
+            start=start,
+            tokens=tokens,
+            interruption=interruption,
+            silence=silence,
+        )
+        return Subscription(self, self._inbox, wish)
+
+    async def unsubscribe(self, name: str) -> None:
+        """End a named subscription for good, whoever is connected to it."""
+        was_asked = False
+        while True:
+            match await self.ask(lambda request: Forget(request, SubscriptionName(name))):
+                case Done():
+                    return
+                case Refused() if was_asked:
+                    return  # it is gone: the answer was lost, not the question
+                case Refused(problem=problem, remedy=remedy):
+                    raise RefusedError(problem, remedy)
+                case LinkError():
+                    was_asked = True
+                case GaplessError() as error:
+                    raise error
+                case other:
+                    raise WireError(f"the broker answered {type(other).__name__} to a Forget")
+
+    async def close(self) -> None:
+        """Close the connection. What was not flushed is lost; subscriptions end."""
+        self._is_closed = True
+        self._problem = LinkError("the client is closed", "Connect again.")
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+        self._inbox.end()
+        if self._connection is not None:
+            self._connection.close()
+        if self._lost is not None:
+            await self._lost
+        for changed in self._listeners:
+            changed()
+
+    async def __aenter__(self) -> Self:
+        tried = ", ".join(map(str, self._addresses))
+        self._problem = LinkError(f"no broker answers at {tried}")
+        self._supervisor = asyncio.create_task(self._keep_up(), name="gapless client")
+        try:
+            await self.wait_up()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # --- the connection --------------------------------------------------------------------------
+
+    async def _keep_up(self) -> None:
+        wait_s = RECONNECT_S
+        while True:
+            for address in self._addresses:
+                try:
+                    self._connection = await Connection.open(
+                        address, self._receive, self._on_lost, min(self.patience_s, HELLO_S)
+                    )
+                except GaplessError as error:
+                    self._problem = error
+                    continue
+                wait_s = RECONNECT_S
+                self._on_up(str(address), self._connection.broker)
+                assert self._lost is not None
+                await asyncio.shield(self._lost)
+                break
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
+            wait_s = min(2 * wait_s, RECONNECT_LONGEST_S)
+
+    def _on_up(self, address: str, broker: BrokerName | None) -> None:
+        self.address = address
+        self.broker = broker
+        self.session += 1
+        self._consumed = 0
+        self._lost = self._loop.create_future()
+        self._up.set()
+        for changed in self._listeners:
+            changed()
+        self._inbox.resume()
+
+    def _on_lost(self, error: GaplessError) -> None:
+        self._connection = None
+        self._up.clear()
+        if not self._is_closed:
+            self._problem = error
+        answers, self._answers = self._answers, {}
+        for answer in answers.values():
+            answer(error)
+        self._inbox.interrupt(error)
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
+
+    async def wait_up(self) -> None:
+        """Until there is a connection; `LinkError` when there is none for too long."""
+        if self._up.is_set():
+            return
+        if self.problem is not None:
+            raise self.problem
+        try:
+            async with asyncio.timeout(self.patience_s):
+                await self._up.wait()
+        except TimeoutError:
+            raise self._problem from None
+
+    async def wait_writable(self) -> None:
+        if self._connection is not None:
+            await self._connection.wait_writable()
+
+    @property
+    def problem(self) -> GaplessError | None:
+        return self._problem if self._is_closed or self._supervisor is None else None
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        self._listeners.append(changed)
+
+    def unlisten(self, changed: Callable[[], None]) -> None:
+        if changed in self._listeners:
+            self._listeners.remove(changed)
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        if self._connection is not None:
+            self._connection.send(message)
+
+    def request(self, answer: Callable[[Message | GaplessError], None]) -> int:
+        """A number for a request; `answer` gets what comes back with it, or why nothing will."""
+        self._request += 1
+        self._answers[self._request] = answer
+        return self._request
+
+    async def ask(self, make: Callable[[int], Message]) -> Message | GaplessError:
+        """Send a request once there is a connection; its answer, or why there will be none."""
+        await self.wait_up()
+        future: asyncio.Future[Message | GaplessError] = self._loop.create_future()
+
+        def answer(got: Message | GaplessError) -> None:
+            if not future.done():
+                future.set_result(got)
+
+        request = self.request(answer)
+        self.send(make(request))
+        try:
+            return await future
+        finally:
+            self._answers.pop(request, None)
+
+    def _receive(self, message: Message) -> None:
+        match message:
+            case Deliveries():
+                self._inbox.deliver(message)
+            case (
+                Receipt(request=request)
+                | Refused(request=request)
+                | Subscribed(request=request)
+                | Done(request=request)
+                | PublisherPosition(request=request)
+            ):
+                if isinstance(message, Subscribed):
+                    self._inbox.start(message)  # now: its first events may be right behind
+                if (answer := self._answers.pop(request, None)) is not None:
+                    answer(message)
+            case Lost():
+                self._inbox.lose(message)
+            case CaughtUp() | FellBehind():
+                self._inbox.switch(message)
+            case Ended():
+                self._inbox.ended(message)
+            case _:
+                pass  # of no use to a client, and no harm
+
+    def consume(self, count: int) -> None:
+        """Events of the present connection are consumed."""
+        self._consumed += count
+        if self._consumed >= CONSUMED_MAX:
+            self.tell_consumed()
+
+    def tell_consumed(self) -> None:
+        if self._consumed:
+            self.send(Consumed(self._consumed))
+            self._consumed = 0
+
+
+def connect(addresses: str, *, patience_s: float = 30.0) -> Client:
+    """A client of the brokers at `gapless://host:port[,host:port…]`, for `async with`.
+
+    The first that answers is used; when its connection is lost, the next. `patience_s`: how long
+    to wait for a broker, or for one that refuses for the moment, before an error is raised.
+    """
+    return Client(addresses, patience_s=patience_s)

@@ -1,0 +1,192 @@
+"""One connection of a client to a broker: bytes to messages and back, Hello first.
+
+Theory of operation
+    Messages to send are gathered until the end of the loop's turn and leave with one write.
+    A connection that has brought nothing for a while is pinged, and given up when that brings
+    nothing either: a broker that hangs, or whose machine is gone, is like one that closed.
+
+Invariants
+    I1  `lost` is called exactly once after `opened` was resolved, and nothing is received after it
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from gapless.client.errors import LinkError
+from gapless.core.errors import GaplessError, WireError
+from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.version import __version__
+from gapless.wire.codec import Unknown
+from gapless.wire.framing import Unframer
+from gapless.wire.kinds import codec
+from gapless.wire.version import agree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.client.address import Address
+    from gapless.core.identity import BrokerName
+    from gapless.core.messages import Message
+
+HELLO = Hello(software=f"gapless {__version__}")
+PING_EVERY_S = 5.0
+SILENT_PINGS_MAX = 3
+"""After so many pings that nothing answered, the connection is given up."""
+
+SEND_BYTES_HIGH = 4 << 20
+"""Bytes that wait to be sent; beyond it `wait_writable` waits."""
+
+
+class Connection(asyncio.Protocol):
+    """A link to one broker. `lost` is told why it ended."""
+
+    def __init__(
+        self, receive: Callable[[Message], None], lost: Callable[[GaplessError], None]
+    ) -> None:
+        self.broker: BrokerName | None = None  # as it says in its Hello
+        self._receive = receive
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[None] = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._codec = codec()
+        self._unframer = Unframer()
+        self._outbox: list[Message] = []
+        self._problem: GaplessError | None = None
+        self._is_closing = False
+        self._silent_pings = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    @classmethod
+    async def open(
+        cls,
+        address: Address,
+        receive: Callable[[Message], None],
+        lost: Callable[[GaplessError], None],
+        patience_s: float,
+    ) -> Connection:
+        """Connect and exchange Hellos; `LinkError` if that fails."""
+        loop = asyncio.get_running_loop()
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(patience_s):
+                _, connection = await loop.create_connection(
+                    lambda: cls(receive, lost), address.host, address.port
+                )
+                await connection.opened
+        except OSError as error:  # TimeoutError is one
+            if connection is not None:
+                connection.abort()
+            if isinstance(error, LinkError):
+                raise
+            reason = error.strerror or str(error) or "it takes too long"
+            raise LinkError(f"no broker answers at {address} ({reason})") from None
+        except BaseException:
+            if connection is not None:
+                connection.abort()
+            raise
+        return connection
+
+    # --- the transport's side --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=SEND_BYTES_HIGH)
+        self._transport.write(bytes(self._codec.frames([HELLO])))
+        self._timer = self._loop.call_later(PING_EVERY_S, self._ping)
+
+    def data_received(self, data: bytes) -> None:
+        self._silent_pings = 0
+        try:
+            for payload in self._unframer.feed(data):
+                if self._is_closing:
+                    return
+                self._take(self._codec.decode(payload))
+            if self._unframer.error is not None:
+                raise self._unframer.error
+        except GaplessError as error:
+            self._problem = error
+            self.abort()
+
+    def _take(self, message: Message | Unknown) -> None:
+        match message:
+            case Unknown() | Pong():
+                pass
+            case Hello():
+                agree(HELLO, message)
+                self.broker = message.sender
+                if not self.opened.done():
+                    self.opened.set_result(None)
+            case Goodbye(problem, remedy):
+                self._problem = LinkError(problem or "the broker said goodbye", remedy)
+                self.close()
+            case Ping(number):
+                self.send(Pong(number))
+            case _ if not self.opened.done():
+                raise WireError("the broker's first message is no Hello")
+            case _:
+                self._receive(message)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_closing = True
+        self._writable.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        problem = self._problem or LinkError(f"the connection broke ({error or 'closed'})")
+        if not self.opened.done():
+            self.opened.set_exception(problem)
+            self.opened.exception()  # if nobody waits for it any more, nobody need know
+        else:
+            self._lost(problem)
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Queue a message; it leaves at the end of the loop's turn."""
+        if not self._outbox:
+            self._loop.call_soon(self.flush)
+        self._outbox.append(message)
+
+    def flush(self) -> None:
+        messages, self._outbox = self._outbox, []
+        if not messages or self._is_closing or self._transport is None:
+            return
+        try:
+            self._transport.write(self._codec.frames(messages))
+        except WireError as error:  # a message too large for a frame
+            self._problem = error
+            self.abort()
+
+    async def wait_writable(self) -> None:
+        """Until the socket takes more: the back-pressure of TCP."""
+        await self._writable.wait()
+
+    def _ping(self) -> None:
+        if self._silent_pings >= SILENT_PINGS_MAX:
+            self._problem = LinkError("the broker does not answer any more")
+            self.abort()
+            return
+        self._silent_pings += 1
+        self.send(Ping(self._silent_pings))
+        self._timer = self._loop.call_later(PING_EVERY_S, self._ping)
+
+    def close(self) -> None:
+        if not self._is_closing and self._transport is not None:
+            self.flush()
+            self._is_closing = True
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.abort()

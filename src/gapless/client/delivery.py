@@ -1,0 +1,53 @@
+"""What comes back to an application: receipts, gaps, silences, and the credit for what it took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from gapless.core.events import Event
+
+if TYPE_CHECKING:
+    from gapless.core.identity import PubendName, TopicName
+    from gapless.core.ticks import Span, Tick
+
+
+class Receipt(NamedTuple):
+    """An event is on stable storage, at this tick of this pubend.
+
+    `tick` is -1 for a repeated event that was published so long ago that its tick is forgotten.
+    """
+
+    pubend: PubendName
+    tick: Tick
+
+
+class Gap(NamedTuple):
+    """Events of this span that match, if there were any, are not delivered."""
+
+    topic: TopicName
+    pubend: PubendName
+    span: Span
+
+
+class Silence(NamedTuple):
+    """Nothing else matches below the tick `through`: of this pubend, or (None) of all of them."""
+
+    topic: TopicName
+    pubend: PubendName | None
+    through: Tick
+
+
+Delivery = Event | Gap | Silence
+
+
+@dataclass(slots=True)
+class Ticket:
+    """Events that came in one message: consumed when all subscriptions they are for are done.
+
+    `session` tells the connection they came on: credit for an old one means nothing to the next.
+    """
+
+    session: int
+    count: int
+    parts: int

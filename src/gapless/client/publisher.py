@@ -1,0 +1,232 @@
+"""A named publisher: pipelined, and exactly once over lost connections and broker restarts.
+
+Theory of operation
+    Events are numbered 0, 1, 2, … under the publisher's name and sent in batches, many of them
+    before the first receipt is back. What has no receipt is kept. After a new connection, or after
+    a refusal that says "later", all of it is sent again in order, and the broker recognises by the
+    numbers what it has already. When a name is used again, its next number is asked for first.
+
+Invariants
+    I1  batches without receipt are kept in order, without holes: the last ends at `sequence`
+    I2  at most `window_events_max` events have no receipt (or one call's worth)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from gapless.client.errors import RefusedError
+from gapless.core.client_messages import (
+    Publish,
+    PublisherPosition,
+    PublisherQuery,
+    Receipt,
+    Refused,
+)
+from gapless.core.errors import GaplessError, WireError
+from gapless.core.events import EventBatch
+from gapless.wire.events import encode_event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gapless.client.carrier import Carrier
+    from gapless.core.events import Value
+    from gapless.core.identity import PublisherName, TopicName
+    from gapless.core.messages import Message
+    from gapless.wire.framing import Bytes
+
+WINDOW_EVENTS_MAX = 4_096
+"""Events without receipt; beyond it `send` waits."""
+
+BATCH_EVENTS_MAX = 256
+BATCH_BYTES_MAX = 512 << 10
+RETRY_S, RETRY_LONGEST_S = 0.01, 0.5
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Events that are on their way, from number `sequence` on."""
+
+    sequence: int
+    events: tuple[bytes, ...]
+
+
+class Publisher:
+    """Made by `Client.publisher`; use it with `async with`, which flushes at the end."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        topic: TopicName,
+        name: PublisherName,
+        window_events_max: int = WINDOW_EVENTS_MAX,
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        self.sequence = 0
+        """The number that the next event gets: so many were sent under this name so far."""
+        self.repeats = 0  # batches sent again
+        self._carrier = carrier
+        self._window_events_max = window_events_max
+        self._fresh: list[bytes] = []
+        self._fresh_bytes = 0
+        self._batches: deque[Batch] = deque()
+        self._unconfirmed = 0
+        self._waiters: list[asyncio.Future[None]] = []
+        self._error: GaplessError | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._retry_s = RETRY_S
+        self._stuck_since_s: float | None = None
+        self._is_packing = False
+        self._loop = asyncio.get_running_loop()
+
+    # --- for applications ------------------------------------------------------------------------
+
+    async def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
+        """Hand one event over; returns its number, not waiting for the receipt."""
+        if self._unconfirmed >= self._window_events_max:
+            await self._wait_below(self._window_events_max)
+        elif (error := self._error or self._carrier.problem) is not None:
+            raise error
+        event = encode_event(attributes, body, self.name, self.sequence)
+        self._fresh.append(event)
+        self._fresh_bytes += len(event)
+        number = self.sequence
+        self.sequence += 1
+        self._unconfirmed += 1
+        if len(self._fresh) >= BATCH_EVENTS_MAX or self._fresh_bytes >= BATCH_BYTES_MAX:
+            self._pack()
+            await self._carrier.wait_writable()
+            await asyncio.sleep(0)  # let it leave, and receipts in, while we go on
+        elif not self._is_packing:
+            self._is_packing = True
+            self._loop.call_soon(self._pack)
+        return number
+
+    async def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
+        for attributes, body in events:
+            await self.send(attributes, body)
+
+    async def flush(self) -> None:
+        """Until everything sent so far is on stable storage."""
+        self._pack()
+        await self._wait_below(1)
+
+    async def __aenter__(self) -> Self:
+        self.sequence = await self._ask_sequence()
+        self._carrier.listen(self._resume)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            self._carrier.unlisten(self._resume)
+            if self._retry is not None:
+                self._retry.cancel()
+
+    # --- numbers ---------------------------------------------------------------------------------
+
+    async def _ask_sequence(self) -> int:
+        """The number after the last that is known of this name; 0 for a new one."""
+        while True:
+            answer = await self._carrier.ask(
+                lambda request: PublisherQuery(request, self.topic, self.name)
+            )
+            match answer:
+                case PublisherPosition(sequence=sequence):
+                    return sequence
+                case Refused(problem=problem, remedy=remedy):
+                    raise RefusedError(problem, remedy)
+                case GaplessError():
+                    pass  # the connection broke: ask again on the next
+                case _:
+                    raise WireError(f"the broker answered {type(answer).__name__} to a question")
+
+    # --- sending, and sending again --------------------------------------------------------------
+
+    def _pack(self) -> None:
+        """Make a batch of what is fresh, and send it unless earlier ones must go first."""
+        self._is_packing = False
+        if not self._fresh:
+            return
+        events, self._fresh, self._fresh_bytes = tuple(self._fresh), [], 0
+        batch = Batch(self.sequence - len(events), events)
+        self._batches.append(batch)
+        if self._retry is None:
+            self._send(batch)
+
+    def _send(self, batch: Batch) -> None:
+        request = self._carrier.request(lambda answer: self._answered(batch, answer))
+        events = EventBatch(batch.events)
+        self._carrier.send(Publish(self.topic, request, events, self.name, batch.sequence))
+
+    def _resume(self) -> None:
+        """A new connection is up, or it is time to try again: send what has no receipt."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if self._carrier.problem is not None:
+            self._wake()
+            return
+        for batch in self._batches:
+            self.repeats += 1
+            self._send(batch)
+
+    def _answered(self, batch: Batch, answer: Message | GaplessError) -> None:
+        match answer:
+            case Receipt():
+                self._confirm(batch)
+            case Refused(retry=True):
+                self._try_later(answer)
+            case Refused(problem=problem, remedy=remedy):
+                self._fail(RefusedError(problem, remedy))
+            case _:
+                self._wake()  # the connection broke: `_resume` follows, if it comes back in time
+
+    def _confirm(self, batch: Batch) -> None:
+        """A receipt says that this batch is durable, and so all before it."""
+        self._retry_s, self._stuck_since_s = RETRY_S, None
+        while self._batches and self._batches[0].sequence <= batch.sequence:
+            self._unconfirmed -= len(self._batches.popleft().events)
+        self._wake()
+
+    def _try_later(self, refused: Refused) -> None:
+        """The broker cannot take it now: hold everything back for a moment, then all in order."""
+        if self._retry is not None:
+            return
+        now_s = self._loop.time()
+        self._stuck_since_s = self._stuck_since_s or now_s
+        if now_s - self._stuck_since_s > self._carrier.patience_s:
+            self._fail(RefusedError(refused.problem, refused.remedy))
+            return
+        self._retry = self._loop.call_later(self._retry_s, self._resume)
+        self._retry_s = min(2 * self._retry_s, RETRY_LONGEST_S)
+
+    def _fail(self, error: GaplessError) -> None:
+        self._error = self._error or error
+        self._wake()
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    async def _wait_below(self, count: int) -> None:
+        """Until fewer than `count` events have no receipt."""
+        while self._unconfirmed >= count:
+            if (error := self._error or self._carrier.problem) is not None:
+                raise error
+            await self._carrier.wait_up()
+            if self._unconfirmed >= count:
+                waiter = self._loop.create_future()
+                self._waiters.append(waiter)
+                await waiter
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,367 @@
+"""A subscription: what matches, as a sequence to iterate over, gapless or with gaps that are told.
+
+Theory of operation
+    What comes goes into a backlog; the application takes it from there, which moves the token.
+    An anonymous subscription lives as long as its connection. When that is lost, what has come is
+    still handed out; then iteration fails with `SubscriptionInterruptedError`, or, if the
+    application wants to go on, the subscription is made anew, and the span between the position it
+    had and the one it starts from is a `Gap`.
+    A named one is durable: on the next connection it goes on from what has come, and nobody
+    notices; if the process ends, all that was not taken comes again to who shows its token.
+    If that is at another broker it says where it was, and goes on from what is acknowledged, for
+    the new broker takes that as its word that no more is needed; what was taken beyond it comes
+    again and is dropped. A move that was not answered may have happened or not: the next one
+    treats it as if it had.
+    Where the broker keeps the token, what the application has finished is acknowledged by itself,
+    every `ACKNOWLEDGE_S` and at the end.
+
+Invariants
+    I1  nothing counts for it before its `Subscribed` on the present connection (`_is_live`)
+    I2  acknowledged <= token
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from gapless.client.backlog import Backlog
+from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
+from gapless.core.client_messages import (
+    Acknowledge,
+    Done,
+    Refused,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
+from gapless.core.errors import GaplessError, UsageError, WireError
+from gapless.core.identity import PubendName
+from gapless.core.token import Token
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from gapless.client.carrier import Carrier
+    from gapless.client.delivery import Delivery, Ticket
+    from gapless.client.inbox import Inbox
+    from gapless.client.wish import Wish
+    from gapless.core.client_messages import Order
+    from gapless.core.events import Event
+    from gapless.core.identity import BrokerName, TopicName
+    from gapless.core.messages import Message
+    from gapless.core.ticks import Span
+
+ACKNOWLEDGE_S = 0.25
+"""How often what is finished is acknowledged, where the broker keeps the token."""
+
+RETRY_S = 0.1
+"""When to ask again for a subscription that was refused for the moment."""
+
+
+class Subscription:
+    """Made by `Client.subscribe`; use it with `async with` and `async for`."""
+
+    def __init__(self, carrier: Carrier, inbox: Inbox, wish: Wish) -> None:
+        self.wish = wish
+        self.topic: TopicName = wish.topic
+        self.order: Order = wish.order
+        self._carrier = carrier
+        self._inbox = inbox
+        self._number = 0
+        self._backlog = Backlog(
+            wish.topic, self._finish, in_total=wish.order == "total", silence=wish.silence
+        )
+        self._is_live = False
+        self._behind: set[str] = set()  # pubends of which it gets deliveries of its own
+        self._home: BrokerName | None = None  # the broker that has it
+        self._attempt: BrokerName | None = None  # one that was asked to take it over
+        self._moves = 0
+        self._first = Token()  # where it began
+        self._acknowledged = Token()
+        self._told = Token()  # acknowledged on this connection
+        self._is_over = False
+        self._error: GaplessError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None  # of who iterates
+        self._changes: set[asyncio.Future[Message | GaplessError]] = set()  # of who acknowledges
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- for applications ------------------------------------------------------------------------
+
+    @property
+    def token(self) -> Token:
+        """By pubend: everything below this tick was taken, or did not match, or was lost."""
+        return self._backlog.token()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        while True:
+            item = self._backlog.pop()
+            if item is not None:
+                return item
+            if not await self.wait_ready():
+                raise StopAsyncIteration
+
+    def pop(self) -> Delivery | None:
+        """The next item if it is at hand; may be called from another thread."""
+        return self._backlog.pop()
+
+    async def wait_ready(self) -> bool:
+        """All that was taken is finished: wait for more. False: the subscription is over."""
+        while True:
+            if not self._backlog.load():
+                if self._error is not None:
+                    raise self._error
+                if self._is_over:
+                    return False
+                await self._wait()
+                continue
+            if self._backlog.is_empty:
+                self._carrier.tell_consumed()  # we keep up: let the broker know
+            if self._backlog.has_items:
+                return True
+
+    async def take(self) -> list[Delivery]:
+        """All that has come, at least one; empty when the subscription is over."""
+        while not (batch := self._backlog.pop_all()):
+            if not await self.wait_ready():
+                return []
+        return batch
+
+    async def batches(self) -> AsyncIterator[list[Delivery]]:
+        """The same in lists, each with all that has come: for who handles many at once."""
+        while batch := await self.take():
+            yield batch
+
+    async def acknowledge(self) -> None:
+        """Everything up to the token may be released; durable when this returns."""
+        if self.wish.name is None:
+            raise UsageError(
+                "an anonymous subscription has nothing to acknowledge", "Give it a name."
+            )
+        token = self.token
+        while not await self._acknowledge(token):
+            pass
+
+    async def __aenter__(self) -> Self:
+        self._number = self._inbox.add(self)
+        try:
+            while not await self._subscribe():
+                pass
+        except BaseException:
+            await self.close()
+            raise
+        if self._keeps_no_token:
+            self._timer = self._loop.call_later(ACKNOWLEDGE_S, self._acknowledge_finished)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None and self._keeps_no_token and self._is_live and not self._is_over:
+                with suppress(TimeoutError, GaplessError):  # then it comes again next time
+                    async with asyncio.timeout(self._carrier.patience_s):
+                        await self._acknowledge(self.token)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """End it; what has come and was not taken is dropped. A named one lives on at its broker,
+        and only what is finished counts as consumed."""
+        if self._timer is not None:
+            self._acknowledge_finished()
+            self._timer.cancel()
+            self._timer = None
+        if self._number:
+            self._inbox.remove(self._number)
+            self._carrier.send(Unsubscribe(self._number))
+            self._number = 0
+        self._backlog.drop()
+        self._carrier.tell_consumed()
+        self.end(None)
+
+    @property
+    def _keeps_no_token(self) -> bool:
+        return self.wish.name is not None and self.wish.tokens == "broker"
+
+    # --- taking and waiting ----------------------------------------------------------------------
+
+    def _finish(self, ticket: Ticket) -> None:
+        """One part of what came in a message is done with."""
+        ticket.parts -= 1
+        if ticket.parts == 0 and ticket.session == self._carrier.session:
+            self._carrier.consume(ticket.count)
+
+    async def _wait(self) -> None:
+        self._carrier.tell_consumed()
+        assert self._waiter is None, "one task at a time may iterate over a subscription"
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # --- acknowledging ---------------------------------------------------------------------------
+
+    async def _acknowledge(self, token: Token) -> bool:
+        """False if the connection broke, so that it is to be said again."""
+        while not self._is_live:
+            if self._is_over:
+                raise self._error or LinkError("the subscription is closed", "Subscribe again.")
+            await self._carrier.wait_up()
+            if not self._is_live:
+                await self._next_answer(None)
+        answer = await self._next_answer(token)
+        if isinstance(answer, Refused):
+            raise RefusedError(answer.problem, answer.remedy)
+        return isinstance(answer, Done)
+
+    async def _next_answer(self, token: Token | None) -> Message | GaplessError:
+        """Wait for the answer to an acknowledgement, or for any change of the subscription."""
+        future: asyncio.Future[Message | GaplessError] = self._loop.create_future()
+
+        def answer(got: Message | GaplessError) -> None:
+            if not future.done():
+                future.set_result(got)
+
+        self._changes.add(future)
+        try:
+            if token is not None:
+                self._note(token)
+                request = self._carrier.request(answer)
+                self._carrier.send(Acknowledge(self._number, dict(token), request))
+            return await future
+        finally:
+            self._changes.discard(future)
+
+    def _acknowledge_finished(self) -> None:
+        """Now and then, unasked; nobody waits for the answer."""
+        self._timer = self._loop.call_later(ACKNOWLEDGE_S, self._acknowledge_finished)
+        token = self._backlog.finished()
+        if self._is_live and not token <= self._told:
+            self._note(token)
+            self._carrier.send(Acknowledge(self._number, dict(token)))
+
+    def _note(self, token: Token) -> None:
+        self._told = self._told.join(token)
+        self._acknowledged = self._acknowledged.join(token)
+
+    # --- what the inbox calls --------------------------------------------------------------------
+
+    def start(self, message: Subscribed) -> None:
+        """It counts from here; if it did before, what lies in between is a gap."""
+        if not self._backlog.has_started:
+            self._first = self._acknowledged = Token(message.start)
+        self._is_live = True
+        self._behind = set(message.behind)
+        self._home, self._attempt = self._carrier.broker, None
+        self._moves = message.moves
+        for name, span in self._backlog.start(message.start):
+            self.lose(PubendName(name), span)
+        self._tell_change()
+
+    def is_behind(self, pubend: PubendName | None) -> bool:
+        return pubend in self._behind
+
+    def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None:
+        (self._behind.add if is_behind else self._behind.discard)(pubend)
+
+    def add(
+        self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
+    ) -> None:
+        if not self._is_live:  # what comes is for others
+            if ticket is not None:
+                self._finish(ticket)
+        elif self._backlog.add(pubend, events, through, ticket):
+            self._wake()
+
+    def lose(self, pubend: PubendName, span: Span) -> None:
+        if self.wish.earliest and span.start <= self._first.get(pubend):  # it begins after that
+            self.add(pubend, [], span.end, None)
+        elif self._backlog.add_gap(pubend, span):
+            self._wake()
+
+    def end(self, error: GaplessError | None) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._is_live = False
+            self._error = error
+        self._tell_change()
+        self._wake()
+
+    def interrupt(self, error: GaplessError) -> None:
+        self._is_live = False
+        self._told = Token()
+        if self.wish.name is None and not self.wish.goes_on and self._backlog.has_started:
+            self._inbox.remove(self._number)
+            self.end(SubscriptionInterruptedError(f"the subscription ended: {error.problem}"))
+
+    def resume(self) -> None:
+        """A new connection is up: go on from what has come, or start anew, after a gap."""
+        if not self._backlog.has_started or self._is_over or self._is_live:
+            return
+        request = self._carrier.request(self._answered)
+        self._carrier.send(self._message(request))
+
+    def _tell_change(self) -> None:
+        for future in self._changes:
+            if not future.done():
+                future.set_result(self._error or LinkError("the subscription has changed"))
+
+    # --- starting --------------------------------------------------------------------------------
+
+    def _message(self, request: int) -> Subscribe:
+        wish = self.wish
+        if wish.name is None:
+            return Subscribe(wish.topic, request, self._number, wish.condition, wish.order)
+        here, has_started = self._carrier.broker, self._backlog.has_started
+        if self._attempt not in (None, here):  # that may have happened or not
+            self._home, self._moves, self._attempt = self._attempt, self._moves + 1, None
+        token, previous = self._backlog.received() if has_started else wish.token, None
+        if self._home not in (None, here):
+            token, previous, self._attempt = self._acknowledged, self._home, here
+        return Subscribe(
+            wish.topic,
+            request,
+            self._number,
+            wish.condition,
+            wish.order,
+            wish.name,
+            None if token is None else dict(token),
+            earliest=wish.earliest and not has_started,
+            instant=None if has_started else wish.instant,
+            tokens=wish.tokens,
+            previous=previous,
+            moves=self._moves if previous else 0,
+        )
+
+    async def _subscribe(self) -> bool:
+        """Ask for it; False if the connection broke, so that it is to be asked for again."""
+        match await self._carrier.ask(self._message):
+            case Subscribed():
+                return True
+            case Refused(problem=problem, remedy=remedy):
+                raise RefusedError(problem, remedy)
+            case LinkError():
+                return False
+            case GaplessError() as error:
+                raise error
+            case other:
+                raise WireError(f"the broker answered {type(other).__name__} to a Subscribe")
+
+    def _answered(self, answer: Message | GaplessError) -> None:
+        """Of a restart; if the connection broke again, `resume` follows."""
+        if not isinstance(answer, Refused):
+            return
+        if answer.retry:
+            self._loop.call_later(RETRY_S, self.resume)
+            return
+        self._inbox.remove(self._number)
+        self.end(SubscriptionInterruptedError(answer.problem, answer.remedy))

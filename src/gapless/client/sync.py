@@ -1,0 +1,195 @@
+"""The client without an event loop: the same names, blocking, for scripts and notebooks.
+
+A thread of its own runs the loop; each call is handed to it and waited for. What has come is taken
+by the caller's own thread, so that iterating over a subscription pays for a hand-over only when it
+has to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from gapless.client import client as asynchronous
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Iterator, Mapping
+
+    from gapless.client.delivery import Delivery, Receipt
+    from gapless.client.publisher import Publisher as AsyncPublisher
+    from gapless.client.subscription import Subscription as AsyncSubscription
+    from gapless.client.wish import Interruption, Start
+    from gapless.core.client_messages import Order, TokenKeeper
+    from gapless.core.events import Value
+    from gapless.core.token import Token
+    from gapless.wire.framing import Bytes
+
+Result = TypeVar("Result")
+
+
+class LoopThread:
+    """An event loop in a thread; `run` gives it work and waits for the result."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="gapless-client", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:  # also when the waiting thread is interrupted
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        self.run(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Publisher:
+    """A named publisher; see `gapless.client.publisher`."""
+
+    def __init__(self, thread: LoopThread, publisher: AsyncPublisher) -> None:
+        self._thread = thread
+        self._publisher = publisher
+
+    @property
+    def sequence(self) -> int:
+        return self._publisher.sequence
+
+    def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
+        return self._thread.run(self._publisher.send(attributes, body))
+
+    def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
+        """Many at once: one hand-over for all of them."""
+        self._thread.run(self._publisher.send_many(events))
+
+    def flush(self) -> None:
+        self._thread.run(self._publisher.flush())
+
+    def __enter__(self) -> Self:
+        self._thread.run(self._publisher.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._thread.run(self._publisher.__aexit__(kind, error, trace))
+
+
+class Subscription:
+    """A subscription to iterate over; see `gapless.client.subscription`."""
+
+    def __init__(self, thread: LoopThread, subscription: AsyncSubscription) -> None:
+        self._thread = thread
+        self._subscription = subscription
+
+    @property
+    def token(self) -> Token:
+        """Everything taken so far."""
+        return self._subscription.token
+
+    def __iter__(self) -> Iterator[Delivery]:
+        pop = self._subscription.pop
+        while True:
+            while (item := pop()) is not None:
+                yield item
+            if not self._thread.run(self._subscription.wait_ready()):
+                return
+
+    def acknowledge(self) -> None:
+        self._thread.run(self._subscription.acknowledge())
+
+    def close(self) -> None:
+        self._thread.run(self._subscription.close())
+
+    def __enter__(self) -> Self:
+        self._thread.run(self._subscription.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._thread.run(self._subscription.__aexit__(kind, error, trace))
+
+
+class Client:
+    """A connection to a network of brokers; make it with `gapless.sync.connect`."""
+
+    def __init__(self, addresses: str, *, patience_s: float) -> None:
+        self._thread = LoopThread()
+
+        async def make() -> asynchronous.Client:
+            return asynchronous.connect(addresses, patience_s=patience_s)
+
+        try:
+            self._client = self._thread.run(make())
+        except BaseException:
+            self._thread.close()
+            raise
+
+    def publish(self, topic: str, attributes: Mapping[str, Value], body: Bytes = b"") -> Receipt:
+        return self._thread.run(self._client.publish(topic, attributes, body))
+
+    def publish_many(
+        self, topic: str, events: Iterable[tuple[Mapping[str, Value], Bytes]]
+    ) -> list[Receipt]:
+        return self._thread.run(self._client.publish_many(topic, events))
+
+    def publisher(self, topic: str, *, name: str) -> Publisher:
+        async def make() -> AsyncPublisher:
+            return self._client.publisher(topic, name=name)
+
+        return Publisher(self._thread, self._thread.run(make()))
+
+    def subscribe(
+        self,
+        topic: str,
+        condition: str = "",
+        *,
+        name: str | None = None,
+        order: Order = "publisher",
+        start: Start = "latest",
+        tokens: TokenKeeper = "client",
+        interruption: Interruption = "raise",
+        silence: bool = False,
+    ) -> Subscription:
+        async def make() -> AsyncSubscription:
+            return self._client.subscribe(
+                topic,
+                condition,
+                name=name,
+                order=order,
+                start=start,
+                tokens=tokens,
+                interruption=interruption,
+                silence=silence,
+            )
+
+        return Subscription(self._thread, self._thread.run(make()))
+
+    def unsubscribe(self, name: str) -> None:
+        self._thread.run(self._client.unsubscribe(name))
+
+    def close(self) -> None:
+        self._thread.run(self._client.close())
+        self._thread.close()
+
+    def __enter__(self) -> Self:
+        try:
+            self._thread.run(self._client.__aenter__())
+        except BaseException:
+            self._thread.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def connect(addresses: str, *, patience_s: float = 30.0) -> Client:
+    """As `gapless.connect`, for a plain `with`."""
+    return Client(addresses, patience_s=patience_s)

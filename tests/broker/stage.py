@@ -1,0 +1,165 @@
+"""Brokers in this process and peers that speak to them by hand, for the tests of the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gapless.broker.broker import Broker
+from gapless.broker.settings import Settings
+from gapless.client.client import connect
+from gapless.core.client_messages import Publish
+from gapless.core.events import EventBatch
+from gapless.core.identity import BrokerName, TopicName
+from gapless.core.messages import Hello
+from gapless.node.network import parse_network
+from gapless.wire.codec import Unknown
+from gapless.wire.events import encode_event
+from gapless.wire.framing import Unframer
+from gapless.wire.kinds import codec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from pathlib import Path
+
+    from gapless.client.client import Client
+    from gapless.core.messages import Message
+    from gapless.node.config import Config
+
+Result = TypeVar("Result")
+
+PATIENCE_S = 60.0
+"""Long enough for any machine; a test that waits for it has failed."""
+
+ONE = """
+[[cell]]
+name = "all"
+subscribers = true
+brokers = [{ name = "b", listen = "127.0.0.1:0" }]
+[[topic]]
+name = "t"
+pubends = ["b"]
+[[topic]]
+name = "two"
+pubends = ["b", "b"]
+"""
+
+LINE = """
+[[cell]]
+name = "publishers"
+links = ["relays"]
+brokers = [{ name = "p", listen = "127.0.0.1:0" }]
+[[cell]]
+name = "relays"
+brokers = [{ name = "r1", listen = "127.0.0.1:0" }, { name = "r2", listen = "127.0.0.1:0" }]
+[[cell]]
+name = "subscribers"
+links = ["relays"]
+subscribers = true
+brokers = [{ name = "s", listen = "127.0.0.1:0" }]
+[[cell]]
+name = "others"
+links = ["relays"]
+subscribers = true
+brokers = [{ name = "o", listen = "127.0.0.1:0" }]
+[[topic]]
+name = "t"
+pubends = ["p"]
+"""
+
+
+def run(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run a test's coroutine; one that hangs fails."""
+
+    async def bounded() -> Result:
+        async with asyncio.timeout(PATIENCE_S):
+            return await main
+
+    return asyncio.run(bounded())
+
+
+def make_broker(
+    folder: Path,
+    text: str = ONE,
+    name: str = "b",
+    config: Config | None = None,
+    **settings: Any,
+) -> Broker:
+    settings = {"admin": None, "check_every_s": 0.001, **settings}
+    made = Settings(data=folder, **settings)
+    return Broker(BrokerName(name), parse_network(text), made, config)
+
+
+@asynccontextmanager
+async def connected(broker: Broker) -> AsyncIterator[Client]:
+    async with connect(f"gapless://{broker.address}", patience_s=PATIENCE_S) as client:
+        yield client
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Until something has come about; the test's own bound ends a wait for what never does."""
+    while not condition():  # noqa: ASYNC110 - what is waited for is in another process or task
+        await asyncio.sleep(0.005)
+
+
+class ByHand:
+    """A peer that sends whatever bytes it likes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._unframer = Unframer()
+
+    @classmethod
+    async def connect(cls, broker: Broker, *, hello: Hello | None = Hello()) -> ByHand:  # noqa: B008
+        host, port = broker.address.split(":")
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)  # fills up soon
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, (host, int(port)))
+        peer = cls(*await asyncio.open_connection(sock=connection))
+        if hello is not None:
+            peer.send(hello)
+        return peer
+
+    def send(self, *messages: Message) -> None:
+        self.writer.write(bytes(codec().frames(messages)))
+
+    async def read_all(self) -> list[Message]:
+        """Everything until the broker closes the connection."""
+        found: list[Message] = []
+        while True:
+            try:
+                data = await self.reader.read(1 << 16)
+            except ConnectionError:
+                data = b""
+            if not data:
+                await self.close()
+                return found
+            found += self._decode(data)
+
+    async def read_until(self, kind: type[Message]) -> list[Message]:
+        found: list[Message] = []
+        while not any(isinstance(message, kind) for message in found):
+            data = await self.reader.read(1 << 16)
+            assert data, f"closed after {found}"
+            found += self._decode(data)
+        return found
+
+    def _decode(self, data: bytes) -> list[Message]:
+        found = [codec().decode(payload) for payload in self._unframer.feed(data)]
+        return [message for message in found if not isinstance(message, Unknown)]
+
+    def stop_reading(self) -> None:
+        self.writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    async def close(self) -> None:
+        self.writer.transport.abort()
+        await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
+
+
+def publication(count: int = 1, request: int = 1, body: bytes = b"") -> Publish:
+    events = tuple(encode_event({"i": number}, body) for number in range(count))
+    return Publish(TopicName("t"), request, EventBatch(events))

@@ -1,0 +1,104 @@
+"""A broker starts from its folder, stops in order, and finds everything again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gapless.broker.address import read_addresses
+from gapless.core.client_messages import Receipt
+from gapless.core.errors import StorageError, UsageError
+from gapless.core.messages import Goodbye
+from gapless.storage.disk import DiskVolume
+from tests.broker.stage import LINE, ByHand, connected, make_broker, publication, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_what_was_under_way_when_it_stops_still_gets_its_receipt_and_a_goodbye(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            peer = await ByHand.connect(broker)
+            peer.send(*(publication(10, request) for request in range(50)))
+            answers = await peer.read_until(Receipt)  # so all were read, in one turn
+        answers += await peer.read_all()
+        assert isinstance(answers[-1], Goodbye)
+        assert "stopping" in answers[-1].problem
+        receipts = [each.request for each in answers if isinstance(each, Receipt)]
+        assert receipts == list(range(50))
+
+    run(main())
+    volume = DiskVolume(tmp_path / "b" / "volume")
+    assert volume.recovery.clean
+    volume.close()
+
+
+def test_two_brokers_never_share_a_folder(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path):
+            with pytest.raises(StorageError, match="is open in process"):
+                await make_broker(tmp_path).start()
+
+    run(main())
+
+
+def test_any_free_port_is_told_in_the_folder_and_is_the_same_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        addresses = []
+        for _ in range(2):
+            async with make_broker(tmp_path) as broker:
+                addresses.append(broker.address)
+                assert read_addresses(tmp_path / "b")["listen"] == broker.address
+        assert addresses[0] == addresses[1]
+
+    run(main())
+
+
+def test_a_port_that_is_taken_is_told_and_leaves_nothing_locked(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            other = make_broker(tmp_path / "other", listen=broker.address)
+            with pytest.raises(UsageError, match="cannot listen"):
+                await other.start()
+        async with make_broker(tmp_path / "other"):
+            pass
+
+    run(main())
+
+
+def test_a_broker_that_is_not_in_the_network_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no broker 'x'.*It has: o, p, r1, r2, s"):
+        make_broker(tmp_path, LINE, "x")
+
+
+def test_a_failure_reaches_whoever_waits_and_it_can_still_be_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            waiting = asyncio.create_task(broker.wait())
+            broker.fail(StorageError("the disk is gone"))
+            with pytest.raises(StorageError, match="the disk is gone"):
+                await waiting
+            assert not broker.is_ready
+
+    run(main())
+
+
+def test_events_published_before_a_restart_are_remembered_by_number(tmp_path: Path) -> None:
+    async def main() -> None:
+        for expected in (0, 5):
+            async with (
+                make_broker(tmp_path) as broker,
+                connected(broker) as client,
+                client.publisher("t", name="feed") as publisher,
+            ):
+                assert publisher.sequence == expected
+                await publisher.send_many([({"i": i}, b"") for i in range(5)])
+
+    run(main())

@@ -1,0 +1,60 @@
+"""Neighbours find each other, whoever starts first, and again after one was away."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gapless.core.events import Event
+from tests.broker.stage import LINE, connected, make_broker, run, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gapless.broker.broker import Broker
+
+NEIGHBOURS = {"p": ["r1", "r2"], "r1": ["o", "p", "r2", "s"], "r2": ["o", "p", "r1", "s"]}
+
+
+def brokers_up(broker: Broker) -> list[str]:
+    links = broker.statistics()["links"]
+    assert isinstance(links, dict)
+    return list(links["brokers_up"])
+
+
+@pytest.mark.parametrize("names", [["p", "r1", "r2", "s", "o"], ["o", "s", "r2", "r1", "p"]])
+def test_events_get_from_one_end_to_the_other_whoever_starts_first(
+    tmp_path: Path, names: list[str]
+) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            found = {}
+            for name in names:
+                broker = make_broker(tmp_path, LINE, name)
+                found[name] = await stack.enter_async_context(broker)
+            await wait_until(
+                lambda: all(brokers_up(found[name]) == up for name, up in NEIGHBOURS.items())
+            )
+            subscriber = await stack.enter_async_context(connected(found["s"]))
+            publisher = await stack.enter_async_context(connected(found["p"]))
+            async with subscriber.subscribe("t", "a > 1") as subscription:
+                await publisher.publish("t", {"a": 1})
+                receipt = await publisher.publish("t", {"a": 2}, b"body")
+                event = await anext(subscription)
+                assert isinstance(event, Event)
+                assert (event.body, event.tick) == (b"body", receipt.tick)
+
+    run(main())
+
+
+def test_a_neighbour_that_comes_back_is_linked_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, LINE, "p") as first:
+            for _ in range(2):
+                async with make_broker(tmp_path, LINE, "r1"):
+                    await wait_until(lambda: brokers_up(first) == ["r1"])
+                await wait_until(lambda: brokers_up(first) == [])
+
+    run(main())

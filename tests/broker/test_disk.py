@@ -1,0 +1,94 @@
+"""Writes become durable off the loop, and what they carry comes after, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+from gapless.broker.disk import Disk
+from gapless.core.effects import Append, Effect, Persist, Tell
+from gapless.core.errors import StorageError, StorageFullError
+from gapless.core.messages import Ping
+from gapless.storage.memory import MemoryVolume
+from tests.broker.stage import run, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gapless.core.effects import Write
+
+
+class SlowVolume(MemoryVolume):
+    """Commits when it is let to, and notes how many commits each sync took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.groups: list[int] = []
+        self.errors: list[StorageError] = []
+
+    def commit_each(self, commits: Sequence[Sequence[Write]]) -> list[StorageError | None]:
+        self.gate.wait()
+        self.groups.append(len(commits))
+        if self.errors:
+            raise self.errors.pop(0)
+        return super().commit_each(commits)
+
+
+def persist(number: int) -> Persist:
+    write = Append("s", (number,), (b"x",))
+    return Persist((write,), (Tell(Ping(number)),), (Tell(Ping(-number)),))
+
+
+async def outcomes(volume: SlowVolume, count: int) -> tuple[list[int], list[BaseException]]:
+    """What is carried out, and which failures are told, after so many writes at once."""
+    done: list[int] = []
+    failures: list[BaseException] = []
+
+    def carry_out(effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            assert isinstance(effect, Tell)
+            assert isinstance(effect.message, Ping)
+            number = effect.message.number
+            assert volume.bounds("s").end > number, "it is durable before anyone hears of it"
+            done.append(number)
+
+    disk = Disk(volume, carry_out, failures.append)
+    disk.write(persist(1))
+    await asyncio.sleep(0)
+    for number in range(2, count + 1):
+        disk.write(persist(number))
+    assert done == [], "nothing is durable yet"
+    volume.gate.set()
+    await disk.wait_idle()
+    await wait_until(lambda: disk.pending == 0)
+    await disk.close()
+    return done, failures
+
+
+def test_what_a_write_carries_comes_after_it_and_in_order() -> None:
+    volume = SlowVolume()
+    assert run(outcomes(volume, 20)) == (list(range(1, 21)), [])
+
+
+def test_writes_that_came_while_one_was_under_way_share_a_sync() -> None:
+    volume = SlowVolume()
+    run(outcomes(volume, 20))
+    assert len(volume.groups) <= 2
+    assert sum(volume.groups) == 20
+
+
+def test_where_there_is_no_room_the_other_way_is_taken_and_later_writes_go_on() -> None:
+    volume = SlowVolume()
+    volume.errors = [StorageFullError("full"), StorageFullError("full")]
+    done, failures = run(outcomes(volume, 1))
+    assert (done, failures) == ([-1], [])
+
+
+def test_after_a_failed_write_nothing_is_carried_out_any_more() -> None:
+    volume = SlowVolume()
+    volume.errors = [StorageError("broken")]
+    done, failures = run(outcomes(volume, 5))
+    assert [str(failure) for failure in failures] == [str(StorageError("broken"))]
+    assert done == []

@@ -1,0 +1,126 @@
+"""Named subscribers of real broker processes, which are killed: each event once, none missing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gapless.client.client import connect
+from tests.broker.processes import Town
+from tests.broker.stage import LINE, run, wait_until
+from tests.broker.test_process import Reader, publish_on
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from gapless.client.publisher import Publisher
+    from gapless.client.subscription import Subscription
+
+MORE = 50
+"""Events to be seen after each blow."""
+
+
+@asynccontextmanager
+async def under_load(town: Town) -> AsyncIterator[Publisher]:
+    """Someone publishes all the time, some hundred a second; at the end all is published."""
+    async with connect(town.url("p")) as client, client.publisher("t", name="feed") as publisher:
+        stop = asyncio.Event()
+        load = asyncio.create_task(publish_on(publisher, stop, count=1))
+        try:
+            yield publisher
+        finally:
+            stop.set()
+            await load
+
+
+@asynccontextmanager
+async def reading(subscription: Subscription) -> AsyncIterator[Reader]:
+    async with subscription:
+        reader = Reader(subscription)
+        try:
+            yield reader
+        finally:
+            reader.task.cancel()
+            await asyncio.gather(reader.task, return_exceptions=True)
+            assert reader.gaps == []
+
+
+async def seen_more(reader: Reader, publisher: Publisher) -> None:
+    number = publisher.sequence + MORE
+    await wait_until(lambda: reader.has_seen(number))
+
+
+@pytest.mark.slow
+def test_a_named_subscriber_lives_through_kills_of_brokers_and_its_own_absence(
+    tmp_path: Path,
+) -> None:
+    """First it keeps its token itself, then it returns without one and lets the broker do it."""
+
+    async def main() -> None:
+        async with Town(tmp_path, LINE) as town:
+            await town.start("p", "r1", "r2", "s", "o")
+            async with under_load(town) as publisher, connect(town.url("s")) as client:
+                own = client.subscribe("t", "i >= 0", name="own", start="latest")
+                async with reading(own) as first, client.subscribe("t", name="kept") as kept:
+                    await seen_more(first, publisher)
+                    for victim in ("s", "p"):
+                        town.kill(victim)
+                        await town.start(victim)
+                        await seen_more(first, publisher)
+                    begin = await anext(kept)
+                    token = own.token
+                town.kill("s")
+                await town.start("s")
+                again = client.subscribe("t", "i >= 0", name="own", start=token)
+                async with reading(again) as second:
+                    await seen_more(second, publisher)
+                async with reading(client.subscribe("t", name="kept", tokens="broker")) as third:
+                    await seen_more(third, publisher)
+        seen = first.numbers + second.numbers
+        assert seen == list(range(seen[0], seen[-1] + 1)), "once, in order, none missing"
+        assert third.events[0] == begin, "what was taken and not acknowledged comes again"
+        assert third.numbers == list(range(third.numbers[0], third.numbers[-1] + 1))
+
+    run(main())
+
+
+@pytest.mark.slow
+def test_a_named_subscriber_goes_on_at_another_broker_and_the_old_one_forgets_it(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with Town(tmp_path, LINE, has_admin=True) as town:
+            await town.start("p", "r1", "r2", "s", "o")
+            urls = f"{town.url('s')},{town.url('o').removeprefix('gapless://')}"
+            async with connect(urls) as client, under_load(town) as publisher:
+                desk = client.subscribe("t", "i >= 0", name="desk", tokens="broker")
+                async with reading(desk) as reader:
+                    assert client.broker == "s"
+                    await seen_more(reader, publisher)
+                    town.kill("s")
+                    await seen_more(reader, publisher)
+                    assert client.broker == "o"
+                    (found,) = await town.subscriptions("o")
+                    assert (found["name"], found["attached"], found["moves"]) == ("desk", True, 1)
+                    await town.start("s")
+                    await wait_until_forgotten(town, "s")
+                    town.kill("o")
+                    await seen_more(reader, publisher)
+                    assert client.broker == "s"
+                    await town.start("o")
+                    await wait_until_forgotten(town, "o")
+                    await seen_more(reader, publisher)
+            numbers = reader.numbers
+            assert numbers == list(range(numbers[0], numbers[-1] + 1))
+
+    run(main())
+
+
+async def wait_until_forgotten(town: Town, broker: str) -> None:
+    """Until the broker does not have a subscription any more."""
+    while await town.subscriptions(broker):  # noqa: ASYNC110 - another process
+        await asyncio.sleep(0.005)

@@ -1,0 +1,216 @@
+"""Whatever a peer sends, its own link ends, with a reason, and nobody else's."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gapless.core.broker_messages import Nack
+from gapless.core.client_messages import Receipt, Subscribe, Subscribed
+from gapless.core.identity import BrokerName, PubendName, TopicName
+from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.ticks import Span
+from tests.broker.stage import ByHand, connected, make_broker, publication, run, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gapless.broker.broker import Broker
+
+NACK = Nack(PubendName("t/0"), (Span(1, 2),))
+
+HOSTILE = {
+    "random bytes": random.Random(1).randbytes(5_000),
+    "a huge frame": b"\x7f\xff\xff\xff" + b"\0" * 100,
+    "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a wrong checksum": b"\0\0\0\x05\0\0\0\0hello",
+}
+
+
+async def goodbye(peer: ByHand) -> str:
+    """Why the broker ended the link."""
+    last = (await peer.read_all())[-1]
+    assert isinstance(last, Goodbye), last
+    return last.problem
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("greets", [False, True])
+def test_bytes_that_are_no_message_end_that_link_only(
+    tmp_path: Path, name: str, greets: bool
+) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            hostile = await ByHand.connect(broker, hello=Hello() if greets else None)
+            hostile.writer.write(HOSTILE[name])
+            assert await goodbye(hostile)
+            assert (await client.publish("t", {"a": 1})).pubend == "t/0"
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (Hello(), "second Hello"),
+        (NACK, "not for clients"),
+        (Receipt(1, PubendName("t/0"), (1,)), "not for clients"),
+        (publication(101), "101 events, the limit is 100"),
+    ],
+)
+def test_a_message_that_makes_no_sense_ends_that_link_only(
+    tmp_path: Path, message: Hello, problem: str
+) -> None:
+    async def main() -> None:
+        broker = make_broker(tmp_path, publish_events_max=100)
+        async with broker, connected(broker) as client:
+            peer = await ByHand.connect(broker)
+            peer.send(message)
+            assert problem in await goodbye(peer)
+            assert (await client.publish("t", {"a": 1})).pubend == "t/0"
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("hello", "problem"),
+    [
+        (Hello(version=9, version_min=9), "no common protocol version"),
+        (Hello(sender=BrokerName("stranger")), "no neighbour"),
+        (Hello(sender=BrokerName("b")), "no neighbour"),
+    ],
+)
+def test_who_may_not_be_here_is_told_so(tmp_path: Path, hello: Hello, problem: str) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            assert problem in await goodbye(await ByHand.connect(broker, hello=hello))
+
+    run(main())
+
+
+def test_what_comes_before_the_hello_is_not_taken(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            peer = await ByHand.connect(broker, hello=None)
+            peer.send(publication())
+            assert "no Hello" in await goodbye(peer)
+            assert figure(broker, "clients") == 0
+
+    run(main())
+
+
+def test_a_connection_that_says_nothing_is_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, hello_patience_s=0.05) as broker:
+            silent = await ByHand.connect(broker, hello=None)
+            greeting = await ByHand.connect(broker)
+            greeting.send(Ping(7))
+            assert "no Hello came" in await goodbye(silent)
+            assert Pong(7) in await greeting.read_until(Pong)
+            await greeting.close()
+
+    run(main())
+
+
+def test_one_connection_too_many_is_told_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, connections_max=1) as broker, connected(broker):
+            assert "too many" in await goodbye(await ByHand.connect(broker))
+
+    run(main())
+
+
+def test_a_client_that_is_gone_is_forgotten_with_its_subscriptions(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            peer = await ByHand.connect(broker)
+            peer.send(Subscribe(TopicName("t"), 1, 1))
+            await peer.read_until(Subscribed)
+            assert broker.statistics()["subscriptions"] == 1
+            await peer.close()
+            await wait_until(lambda: broker.statistics()["subscriptions"] == 0)
+            assert figure(broker, "clients") == 0
+
+    run(main())
+
+
+def test_a_client_that_asks_and_never_reads_is_not_read_from_any_more(tmp_path: Path) -> None:
+    """Answers pile up to a bound; then its requests wait in its own socket."""
+    bound = 64 << 10
+
+    async def main() -> None:
+        broker = make_broker(
+            tmp_path, client_queue_bytes_high=bound, client_queue_bytes_max=64 * bound
+        )
+        async with broker, connected(broker) as client:
+            deaf = await ByHand.connect(broker)
+            deaf.stop_reading()
+            burst = [Ping(number) for number in range(2_000)]
+            while deaf.writer.transport.get_write_buffer_size() < 8 << 20:
+                deaf.send(*burst)
+                await client.publish("t", {"a": 1})  # others are served all the while
+            sent = figure(broker, "bytes_in")
+            await client.publish("t", {"a": 1})
+            assert figure(broker, "bytes_in") - sent < 1 << 20
+            await deaf.close()
+
+    run(main())
+
+
+def test_a_subscriber_that_never_reads_loses_its_link_and_nobody_else_waits(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        broker = make_broker(
+            tmp_path, client_queue_bytes_high=1 << 20, client_queue_bytes_max=2 << 20
+        )
+        async with broker, connected(broker) as client:
+            deaf = await ByHand.connect(broker)
+            deaf.send(Subscribe(TopicName("t"), 1, 1))
+            await deaf.read_until(Subscribed)
+            deaf.stop_reading()
+            async with client.subscribe("t") as subscription:
+                while figure(broker, "clients") == 2:
+                    receipts = await client.publish_many("t", [({"a": 1}, b"x" * 100_000)] * 5)
+                    for receipt in receipts:
+                        assert (await anext(subscription)).tick == receipt.tick  # type: ignore[union-attr]
+            await deaf.close()
+
+    run(main())
+
+
+def figure(broker: Broker, name: str) -> int:
+    links = broker.statistics()["links"]
+    assert isinstance(links, dict)
+    return int(links[name])
+
+
+def test_a_broker_that_reads_too_slowly_misses_messages_which_are_counted(tmp_path: Path) -> None:
+    text = """
+    [[cell]]
+    name = "a"
+    links = ["z"]
+    brokers = [{ name = "z1", listen = "127.0.0.1:0" }]
+    [[cell]]
+    name = "z"
+    subscribers = true
+    brokers = [{ name = "a1", listen = "127.0.0.1:0" }]
+    [[topic]]
+    name = "t"
+    pubends = ["z1"]
+    """
+
+    async def main() -> None:
+        broker = make_broker(tmp_path, text, "z1", broker_queue_bytes_max=1 << 16)
+        async with broker, connected(broker) as client:
+            slow = await ByHand.connect(broker, hello=Hello(sender=BrokerName("a1")))
+            slow.stop_reading()
+            burst = [Ping(number) for number in range(2_000)]
+            while figure(broker, "dropped") == 0:
+                slow.send(*burst)
+                await client.publish("t", {"a": 1})
+            await slow.close()
+
+    run(main())

@@ -1,0 +1,138 @@
+"""The node is driven as its contract says: effects in order, told what it asked to be told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from gapless.broker.pump import Pump
+from gapless.core.effects import Effect, Persist, Send, Tell
+from gapless.core.errors import ProtocolError
+from gapless.core.identity import BrokerName, ClientName, Instant
+from gapless.core.messages import Message, Ping, Pong
+from tests.broker.stage import run, wait_until
+
+if TYPE_CHECKING:
+    from gapless.core.identity import PeerName
+    from gapless.node.node import Node
+
+CLIENT = ClientName("client:1")
+
+
+class Machine:
+    """Answers a ping by what its number says; notes what it is called with."""
+
+    name = BrokerName("b")
+
+    def __init__(self) -> None:
+        self.deadline: Instant | None = None
+        self.calls: list[str] = []
+
+    def receive(self, sender: PeerName, message: Message, now: Instant) -> list[Effect]:
+        assert isinstance(message, Ping | Pong)
+        self.calls.append(f"{sender} {type(message).__name__} {message.number}")
+        if isinstance(message, Pong):
+            return [Send(CLIENT, Ping(message.number + 100))]
+        if message.number == 13:
+            raise ProtocolError("unlucky")
+        if message.number == 14:
+            raise AssertionError("I1")
+        last = Send(CLIENT, Ping(message.number))
+        return [Tell(Pong(message.number)), Persist(()), last]
+
+    def fire(self, now: Instant) -> list[Effect]:
+        self.calls.append("fire")
+        self.deadline = None
+        return []
+
+    def check(self) -> None:
+        self.calls.append("check")
+
+
+class World:
+    """Where effects go."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.failures: list[BaseException] = []
+        self.machine = Machine()
+        self.pump = Pump(cast("Node", self.machine), self, self.failures.append, 0.0)
+
+    def send(self, to: PeerName, message: Message) -> None:
+        assert isinstance(message, Ping)
+        self.log.append(f"send {message.number}")
+
+    def persist(self, effect: Persist) -> None:
+        self.log.append("persist")
+
+    def flush(self) -> None:
+        self.log.append("flush")
+
+
+def test_effects_are_carried_out_in_order_and_a_tell_is_a_call_of_its_own() -> None:
+    async def main() -> None:
+        world = World()
+        world.pump.receive(CLIENT, Ping(1))
+        assert world.machine.calls == ["client:1 Ping 1", "b Pong 1"]
+        assert world.log == ["persist", "send 1", "send 101"]
+
+    run(main())
+
+
+def test_all_that_one_turn_brings_is_flushed_once() -> None:
+    async def main() -> None:
+        world = World()
+        for number in range(10):
+            world.pump.receive(CLIENT, Ping(number))
+        assert "flush" not in world.log
+        await asyncio.sleep(0)
+        assert world.log.count("flush") == 1
+
+    run(main())
+
+
+def test_a_protocol_error_is_the_callers_and_the_broker_goes_on() -> None:
+    async def main() -> None:
+        world = World()
+        with pytest.raises(ProtocolError):
+            world.pump.receive(CLIENT, Ping(13))
+        world.pump.receive(CLIENT, Ping(1))
+        assert world.failures == []
+        assert world.log
+
+    run(main())
+
+
+def test_a_broken_invariant_stops_the_broker_for_good() -> None:
+    async def main() -> None:
+        world = World()
+        world.pump.receive(CLIENT, Ping(14))
+        world.pump.receive(CLIENT, Ping(1))
+        assert [str(failure) for failure in world.failures] == ["I1"]
+        assert world.log == []
+
+    run(main())
+
+
+def test_the_node_is_checked_and_fired_when_its_deadline_has_come() -> None:
+    async def main() -> None:
+        world = World()
+        world.machine.deadline = Instant(0)
+        world.pump.receive(CLIENT, Ping(1))
+        await wait_until(lambda: "fire" in world.machine.calls)
+        assert world.machine.calls[-2:] == ["check", "fire"]
+        world.pump.stop()
+
+    run(main())
+
+
+def test_a_node_without_a_deadline_is_still_woken_to_notice_a_clock_set_back() -> None:
+    async def main() -> None:
+        world = World()
+        world.pump.receive(CLIENT, Ping(1))
+        await wait_until(lambda: "fire" in world.machine.calls)
+        world.pump.stop()
+
+    run(main())

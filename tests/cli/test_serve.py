@@ -1,0 +1,123 @@
+"""`gapless serve` and what talks to it, as processes: what a first user does."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PROGRAM = [sys.executable, "-c", "from gapless.cli import main; main()"]
+PATIENCE_S = 60
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A `gapless serve` on any free port: its URL and process."""
+    command = [*PROGRAM, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [*command, "--data", str(folder), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    watchdog = threading.Timer(PATIENCE_S, process.kill)
+    watchdog.start()
+    assert process.stdout is not None
+    try:
+        told = process.stdout.readline()
+        assert "is ready at gapless://" in told, process.communicate()[1]
+        yield told.split("ready at ")[1].split(",")[0].strip(), process
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.communicate()
+
+
+def gapless(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+
+
+def test_a_first_user_serves_subscribes_publishes_and_looks(tmp_path: Path) -> None:
+    with ExitStack() as endings, serving(tmp_path, "--topic", "trades") as (url, process):
+        subscribe = subprocess.Popen(
+            [*PROGRAM, "subscribe", "trades", "price > 90", "--count", "2", "--json", "--url", url],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        endings.callback(subscribe.communicate)
+        endings.callback(subscribe.kill)
+        assert subscribe.stderr is not None
+        assert "subscribed to trades" in subscribe.stderr.readline()
+        told = gapless("publish", "trades", "symbol=IBM", "price=92.5", "--body", "b", "--url", url)
+        assert told.stdout.startswith("published at trades/0, tick "), told.stderr
+        gapless("publish", "trades", "price=1", "--url", url)
+        gapless("publish", "trades", "price=91", 'symbol="7"', "--url", url)
+        assert subscribe.stdout is not None
+        found = subscribe.stdout.read()
+        first, second = map(json.loads, found.splitlines())
+        assert (first["attributes"], first["body"]) == ({"symbol": "IBM", "price": 92.5}, "b")
+        assert second["attributes"] == {"price": 91, "symbol": "7"}
+        status = gapless("status", "--data", str(tmp_path), "--json")
+        assert json.loads(status.stdout)["serve"]["delivered"] == 2
+        lines = gapless("status", "--data", str(tmp_path)).stdout.splitlines()
+        assert len(lines) == 1
+        assert "broker=serve  state=ready" in lines[0]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+    assert "no answer" in gapless("status", "--data", str(tmp_path)).stdout
+
+
+def test_a_file_under_a_name_is_published_once_however_often_it_is_run(tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"i": 0, "x": null}\n\n{"i": 1}\n')
+    with serving(tmp_path / "data") as (url, _):
+        command = ("publish", "events", "--file", str(events), "--name", "load", "--json")
+        first = json.loads(gapless(*command, "--url", url).stdout)
+        assert (first["published"], first["skipped"]) == (2, 0)
+        with events.open("a") as file:
+            file.write('{"i": 2}\n')
+        again = json.loads(gapless(*command, "--url", url).stdout)
+        assert (again["published"], again["skipped"]) == (1, 2)
+        table = tmp_path / "events.csv"
+        table.write_text("i,text,body\n3,a b,hello\n4,,\n")
+        options = ("--file", str(table), "--body-field", "body", "--rate", "1000", "--json")
+        told = json.loads(gapless("publish", "events", *options, "--url", url).stdout)
+        assert told["published"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("publish", "t", "a=1", "--url", "gapless://127.0.0.1:1"), "`gapless serve` starts one"),
+        (("subscribe", "t", "--url", "gapless://127.0.0.1:1"), "`gapless serve` starts one"),
+        (("publish", "t"), "give attributes or --file"),
+        (("publish", "t", "a", "--url", "x"), "'a' is no attribute"),
+        (("publish", "t", "--file", "missing.jsonl"), "cannot read missing.jsonl"),
+        (("status", "--data", "missing"), "no broker keeps its data in missing"),
+        (("broker", "missing.toml", "b"), "cannot read missing.toml"),
+        (("up", "missing.toml"), "cannot read missing.toml"),
+    ],
+)
+def test_an_error_says_what_to_do_in_one_line(arguments: tuple[str, ...], problem: str) -> None:
+    result = gapless(*arguments)
+    assert result.returncode == 1
+    assert problem in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -1,0 +1,134 @@
+"""`gapless subscribe` with a name: killed and run again, it has each event once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+import gapless
+from gapless.cli.subscribe import where_from
+from tests.cli.test_serve import PATIENCE_S, PROGRAM, serving
+from tests.cli.test_serve import gapless as command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from gapless.client.sync import Publisher
+
+KILLS = 3
+
+
+def test_a_start_is_a_word_a_token_or_a_time() -> None:
+    assert where_from("latest", None, None) == "latest"
+    assert where_from('{"t/0":5}', None, None) == '{"t/0":5}'
+    assert where_from("1970-01-01T00:00:01Z", None, None) == datetime(1970, 1, 1, 0, 0, 1, 0, UTC)
+    local = where_from("2026-01-31", None, None)
+    assert isinstance(local, datetime)
+    assert local.tzinfo is not None, "a time without a zone is a local one"
+    with pytest.raises(gapless.UsageError, match="'soon' is no place to start"):
+        where_from("soon", None, None)
+
+
+@contextmanager
+def subscribing(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A `gapless subscribe` that is attached; killed at the end."""
+    process = subprocess.Popen(
+        [*PROGRAM, "subscribe", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        assert "subscribed to" in process.stderr.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Poll; whoever waits too long has failed."""
+    tick, deadline = threading.Event(), threading.Event()
+    timer = threading.Timer(PATIENCE_S, deadline.set)
+    timer.start()
+    try:
+        while not condition():
+            assert not deadline.is_set(), "it did not come about"
+            tick.wait(0.005)
+    finally:
+        timer.cancel()
+
+
+def feed(publisher: Publisher, stop: threading.Event) -> None:
+    while not stop.wait(0.005):
+        publisher.send_many([({"i": publisher.sequence}, b"")])
+    publisher.flush()
+
+
+@pytest.mark.slow
+def test_a_journal_with_a_token_file_has_each_event_once_however_often_it_is_killed(
+    tmp_path: Path,
+) -> None:
+    journal, stop = tmp_path / "journal", threading.Event()
+    journal.touch()
+    files = ("--token-file", str(tmp_path / "token"), "--journal", str(journal))
+
+    def size() -> int:
+        return journal.read_bytes().count(b"\n")
+
+    with (
+        serving(tmp_path / "data", "--topic", "t") as (url, _),
+        gapless.sync.connect(url) as client,
+        client.publisher("t", name="feed") as publisher,
+    ):
+        arguments = ("t", "i >= 0", "--name", "desk", *files, "--url", url)
+        with subscribing(*arguments):  # it exists, and its token is kept
+            wait_until((tmp_path / "token").exists)
+        load = threading.Thread(target=feed, args=(publisher, stop))
+        load.start()
+        try:
+            for _ in range(KILLS):
+                with subscribing(*arguments):
+                    before = size()
+                    wait_until(lambda before=before: size() > before + 50)  # type: ignore[misc]
+        finally:
+            stop.set()
+            load.join()
+        with subscribing(*arguments):
+            wait_until(lambda: size() >= publisher.sequence)
+        seen = [json.loads(line)["attributes"]["i"] for line in journal.read_text().splitlines()]
+        assert seen == list(range(publisher.sequence))
+
+
+def test_a_name_lets_the_broker_keep_the_token_and_is_listed_until_it_is_ended(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path, "--topic", "t") as (url, _), gapless.sync.connect(url) as client:
+        with subscribing("t", "i > 0", "--name", "desk", "--url", url):
+            (found,) = json.loads(listed(tmp_path, "--json"))["serve"]
+            assert (found["name"], found["topic"], found["condition"]) == ("desk", "t", "i > 0")
+            assert (found["attached"], found["tokens"]) == (True, "broker")
+        client.publish_many("t", [({"i": i}, b"") for i in range(4)])
+        command_line = ("subscribe", "t", "i > 0", "--name", "desk", "--json", "--url", url)
+        for count, expected in (("1", [1]), ("2", [2, 3])):
+            result = command(*command_line, "--count", count)
+            lines = map(json.loads, result.stdout.splitlines())
+            assert [line["attributes"]["i"] for line in lines] == expected, result.stderr
+        wait_until(lambda: "state=away" in listed(tmp_path))
+        assert listed(tmp_path).startswith("name=desk  broker=serve  topic=t  condition=i > 0")
+        assert command("unsubscribe", "desk", "--url", url).stdout == "desk is unsubscribed\n"
+        assert listed(tmp_path) == ""
+        again = command("unsubscribe", "desk", "--url", url)
+        assert (again.returncode, "no subscription 'desk'" in again.stderr) == (1, True)
+
+
+def listed(data: Path, *options: str) -> str:
+    return command("subscriptions", "--data", str(data), *options).stdout

@@ -1,0 +1,115 @@
+"""A client's connection played by hand: what its parts send is kept, and answered by the test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gapless.client.inbox import Inbox
+from gapless.client.publisher import Publisher
+from gapless.client.subscription import Subscription
+from gapless.client.wish import Wish
+from gapless.core.client_messages import (
+    Publish,
+    PublisherPosition,
+    PublisherQuery,
+    Subscribe,
+    Subscribed,
+)
+from gapless.core.identity import BrokerName, PubendName, PublisherName, TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.core.client_messages import Done, Receipt, Refused
+    from gapless.core.errors import GaplessError
+    from gapless.core.messages import Message
+
+PUBEND = PubendName("t/0")
+
+
+class Desk:
+    """Stands in for a `Client`: a `Carrier` without a socket."""
+
+    def __init__(self) -> None:
+        self.patience_s = 30.0
+        self.session = 1
+        self.broker: BrokerName | None = BrokerName("b1")
+        self.problem: GaplessError | None = None
+        self.down: GaplessError | None = None
+        self.sent: list[Message] = []
+        self.consumed = 0
+        self.told = 0
+        self.starts = {"t/0": 10}
+        self.behind: tuple[str, ...] = ()
+        self.moves = 0
+        self.asked: list[Subscribe] = []
+        self.next_number = 0
+        self.inbox = Inbox(self)
+        self.listeners: list[Callable[[], None]] = []
+        self._answers: dict[int, Callable[[Message | GaplessError], None]] = {}
+        self._request = 0
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def request(self, answer: Callable[[Message | GaplessError], None]) -> int:
+        self._request += 1
+        self._answers[self._request] = answer
+        return self._request
+
+    def answer(self, message: Receipt | Refused | Done) -> None:
+        self._answers.pop(message.request)(message)
+
+    def lose(self, error: GaplessError) -> None:
+        answers, self._answers = self._answers, {}
+        for answer in answers.values():
+            answer(error)
+        self.inbox.interrupt(error)
+
+    def come_back(self, broker: str = "b1") -> None:
+        self.session += 1
+        self.broker = BrokerName(broker)
+        for changed in self.listeners:
+            changed()
+        self.inbox.resume()
+
+    async def ask(self, make: Callable[[int], Message]) -> Message | GaplessError:
+        match make(0):
+            case PublisherQuery():
+                return PublisherPosition(0, self.next_number)
+            case Subscribe(subscription=number) as asked:
+                self.asked.append(asked)
+                subscribed = Subscribed(0, number, self.starts, self.behind, self.moves)
+                self.inbox.start(subscribed)
+                return subscribed
+            case other:
+                raise AssertionError(other)
+
+    async def wait_up(self) -> None:
+        if self.down is not None:
+            raise self.down
+
+    async def wait_writable(self) -> None:
+        pass
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        self.listeners.append(changed)
+
+    def unlisten(self, changed: Callable[[], None]) -> None:
+        self.listeners.remove(changed)
+
+    def consume(self, count: int) -> None:
+        self.consumed += count
+
+    def tell_consumed(self) -> None:
+        self.told = self.consumed
+
+    def publisher(self, window_events_max: int = 100) -> Publisher:
+        return Publisher(self, TopicName("t"), PublisherName("feed"), window_events_max)
+
+    def subscription(self, **wish: Any) -> Subscription:
+        return Subscription(self, self.inbox, Wish(topic=TopicName("t"), **wish))
+
+    @property
+    def published(self) -> list[Publish]:
+        return [message for message in self.sent if isinstance(message, Publish)]

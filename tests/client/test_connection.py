@@ -1,0 +1,125 @@
+"""A connection to a broker that is played by hand: odd timing, odd bytes, no answer."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gapless.client.address import parse_addresses
+from gapless.client.client import connect
+from gapless.client.connection import Connection
+from gapless.client.errors import LinkError
+from gapless.core.client_messages import Deliveries, Subscribe, Subscribed
+from gapless.core.errors import GaplessError
+from gapless.core.events import Event, EventBatch
+from gapless.core.identity import TopicName
+from gapless.core.messages import Goodbye, Hello
+from gapless.wire.events import encode_event
+from gapless.wire.framing import Unframer
+from gapless.wire.kinds import codec
+from tests.broker.stage import run
+from tests.client.desk import PUBEND
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from gapless.core.messages import Message
+
+
+@asynccontextmanager
+async def played(answer: Callable[[Message], bytes]) -> AsyncIterator[str]:
+    """A broker that says what `answer` makes of each message; its address."""
+
+    loop, transports = asyncio.get_running_loop(), list[asyncio.Transport]()
+
+    class Played(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            transports.append(transport)
+            self.unframer = Unframer()
+
+        def data_received(self, data: bytes) -> None:
+            for payload in self.unframer.feed(data):
+                message = codec().decode(payload)
+                transports[-1].write(answer(message))  # type: ignore[arg-type]
+
+    server = await loop.create_server(Played, "127.0.0.1", 0)
+    async with server:
+        yield f"gapless://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for transport in transports:
+            transport.abort()
+    await asyncio.sleep(0)  # lets them close
+
+
+def frames(*messages: Message) -> bytes:
+    return bytes(codec().frames(messages))
+
+
+def test_what_comes_right_behind_the_start_of_a_subscription_is_not_lost() -> None:
+    def answer(message: Message) -> bytes:
+        if isinstance(message, Hello):
+            return frames(Hello())
+        if isinstance(message, Subscribe):
+            events = EventBatch((encode_event({"i": 1}),))
+            first = Deliveries(TopicName("t"), 12, PUBEND, (11,), events, ((1,),))
+            return frames(Subscribed(message.request, 1, {"t/0": 10}), first)
+        return b""
+
+    async def main() -> None:
+        async with (
+            played(answer) as url,
+            connect(url) as client,
+            client.subscribe("t") as subscription,
+        ):
+            event = await anext(subscription)
+            assert isinstance(event, Event)
+            assert event.tick == 11
+
+    run(main())
+
+
+async def open_connection(url: str, patience_s: float) -> None:
+    (address,) = parse_addresses(url)
+    await Connection.open(address, lambda _: None, lambda _: None, patience_s)
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "frame"),
+        (frames(Subscribed(1, 1, {})), "no Hello"),
+        (frames(Hello(version=9, version_min=9)), "no common protocol version"),
+        (frames(Goodbye("go away", "Elsewhere.")), "go away"),
+    ],
+)
+def test_what_is_no_broker_of_ours_is_told(said: bytes, problem: str) -> None:
+    async def main() -> None:
+        async with played(lambda _: said) as url:
+            with pytest.raises(GaplessError, match=problem):
+                await open_connection(url, 60.0)
+
+    run(main())
+
+
+def test_a_broker_that_says_nothing_is_given_up() -> None:
+    async def main() -> None:
+        async with played(lambda _: b"") as url:
+            with pytest.raises(LinkError, match=r"no broker answers at .* takes too long"):
+                await open_connection(url, 0.02)
+
+    run(main())
+
+
+def test_a_publication_whose_receipt_never_came_says_that_it_is_in_doubt() -> None:
+    def answer(message: Message) -> bytes:
+        return frames(Hello()) if isinstance(message, Hello) else frames(Goodbye("bye"))
+
+    async def main() -> None:
+        async with played(answer) as url, connect(url) as client:
+            with pytest.raises(LinkError, match="may be published or not"):
+                await client.publish("t", {})
+
+    run(main())

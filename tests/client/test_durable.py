@@ -1,0 +1,247 @@
+"""Named subscriptions over real sockets: where they start, what they miss, who ends them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gapless.client.delivery import Gap
+from gapless.client.errors import RefusedError, SubscriptionInterruptedError
+from gapless.core.events import Event
+from gapless.core.identity import PubendName
+from gapless.node.config import Config
+from tests.broker.stage import ONE, connected, make_broker, run, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gapless.broker.broker import Broker
+    from gapless.client.client import Client
+    from gapless.client.subscription import Subscription
+    from gapless.client.wish import Start
+
+RETAINED = ONE.replace('name = "t"\n', 'name = "t"\nretention_seconds = 0.2\n')
+QUICK = Config(release_delay=1_000, ack_delay=1_000, past_window=1_000, released_flush=1_000)
+
+
+async def publish(client: Client, *numbers: int) -> None:
+    await client.publish_many("t", [({"i": i}, b"") for i in numbers])
+
+
+async def numbers(subscription: Subscription, count: int) -> list[object]:
+    found = [await anext(subscription) for _ in range(count)]
+    return [each.attributes["i"] if isinstance(each, Event) else each for each in found]
+
+
+def test_it_counts_while_nobody_is_there_and_goes_on_from_its_token(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            async with client.subscribe("t", "i <> 3", name="desk") as subscription:
+                await publish(client, 0, 1, 2)
+                assert await numbers(subscription, 2) == [0, 1]
+                token = subscription.token
+            await publish(client, 3, 4)
+            async with client.subscribe("t", "i <> 3", name="desk", start=token) as subscription:
+                assert await numbers(subscription, 2) == [2, 4]
+                await publish(client, 5)
+                assert await numbers(subscription, 1) == [5]
+            json = token.to_json()
+            async with client.subscribe("t", "i <> 3", name="desk", start=json) as subscription:
+                assert await numbers(subscription, 3) == [2, 4, 5]
+
+    run(main())
+
+
+def test_without_a_token_it_goes_on_from_what_is_acknowledged(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            async with client.subscribe("t", name="desk") as subscription:
+                await publish(client, 0, 1, 2)
+                assert await numbers(subscription, 1) == [0]
+                await subscription.acknowledge()
+                assert await numbers(subscription, 1) == [1]
+            async with client.subscribe("t", name="desk", tokens="broker") as subscription:
+                assert await numbers(subscription, 2) == [1, 2]
+            await publish(client, 3)
+            async with client.subscribe("t", name="desk", tokens="broker") as subscription:
+                assert await numbers(subscription, 1) == [3], "leaving acknowledged the rest"
+
+    run(main())
+
+
+def test_a_new_one_starts_now_at_the_oldest_at_an_instant_or_at_a_token(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            async with client.subscribe("t", name="keeps all") as subscription:
+                token = subscription.token
+                await publish(client, 0)
+                assert await numbers(subscription, 1) == [0]
+                instant = datetime.now(UTC)
+                await publish(client, 1, 2)
+                assert await numbers(subscription, 2) == [1, 2]
+            starts: dict[Start, list[object]]
+            starts = {"latest": [], "earliest": [0, 1, 2], instant: [1, 2], token: [0, 1, 2]}
+            found = {}
+            for start in starts:
+                async with client.subscribe("t", "i < 9", name=f"{start}", start=start) as new:
+                    found[start] = await numbers(new, len(starts[start]))
+                    await client.unsubscribe(f"{start}")
+            assert found == starts
+
+    run(main())
+
+
+def test_what_was_released_early_is_one_gap_and_then_everything_comes(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = make_broker(tmp_path, RETAINED, config=QUICK)
+        async with broker, connected(broker) as client:
+            async with client.subscribe("t", "i > 0", name="desk") as subscription:
+                await publish(client, 1)
+                assert await numbers(subscription, 1) == [1]
+                token = subscription.token
+            receipts = await client.publish_many("t", [({"i": i}, b"") for i in range(2, 12)])
+            last = receipts[-1].tick
+            await wait_until(lambda: released(broker) > last)
+        again = make_broker(tmp_path, RETAINED, config=QUICK)  # whose caches are empty
+        async with (
+            again,
+            connected(again) as client,
+            client.subscribe("t", "i > 0", name="desk", start=token) as subscription,
+        ):
+            gap = await anext(subscription)
+            assert isinstance(gap, Gap)
+            assert all(receipt.tick in gap.span for receipt in receipts)
+            assert gap.span.start >= token.get("t/0")
+            await publish(client, 12, 13)
+            assert await numbers(subscription, 2) == [12, 13]
+
+    run(main())
+
+
+def released(broker: Broker) -> int:
+    found = broker.statistics()["pubends"]
+    assert isinstance(found, dict)
+    return int(found["t/0"]["released"])
+
+
+def test_storage_is_released_up_to_what_is_acknowledged_and_no_further(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = make_broker(tmp_path, config=QUICK)
+        async with (
+            broker,
+            connected(broker) as client,
+            client.subscribe("t", name="desk") as subscription,
+        ):
+            first = await client.publish("t", {"i": 0})
+            second = await client.publish("t", {"i": 1})
+            assert await numbers(subscription, 1) == [0]
+            await subscription.acknowledge()
+            await wait_until(lambda: released(broker) > first.tick)
+            assert released(broker) <= second.tick
+            await client.unsubscribe("desk")
+            await wait_until(lambda: released(broker) > second.tick)
+
+    run(main())
+
+
+def test_a_slow_one_falls_behind_and_gets_everything_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = Config(client_queue_max=50)
+        async with (
+            make_broker(tmp_path, config=config) as broker,
+            connected(broker) as client,
+            connected(broker) as feeding,
+            client.subscribe("t", name="slow") as slow,
+            client.subscribe("t", "i > 290", name="picky") as picky,
+        ):
+            for i in range(0, 300, 10):
+                await publish(feeding, *range(i, i + 10))
+            await wait_until(lambda: slow.is_behind(PubendName("t/0")))
+            assert await numbers(slow, 300) == list(range(300))
+            assert await numbers(picky, 9) == list(range(291, 300))
+            await publish(feeding, 300)
+            assert await numbers(slow, 1) == await numbers(picky, 1) == [300]
+
+    run(main())
+
+
+def test_a_second_connection_takes_it_over_and_the_first_is_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            make_broker(tmp_path) as broker,
+            connected(broker) as one,
+            connected(broker) as other,
+            one.subscribe("t", name="desk") as first,
+            other.subscribe("t", name="desk") as second,
+        ):
+            await publish(one, 0)
+            assert await numbers(second, 1) == [0]
+            with pytest.raises(SubscriptionInterruptedError, match="taken over"):
+                await anext(first)
+
+    run(main())
+
+
+def test_unsubscribing_ends_it_for_good_and_whoever_is_attached_is_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            async with client.subscribe("t", name="desk") as subscription:
+                with pytest.raises(RefusedError, match="with condition ''"):
+                    async with client.subscribe("t", "i > 1", name="desk"):
+                        pass
+                await client.unsubscribe("desk")
+                with pytest.raises(SubscriptionInterruptedError, match="was ended"):
+                    await anext(subscription)
+            with pytest.raises(RefusedError, match="no subscription 'desk'"):
+                await client.unsubscribe("desk")
+            assert broker.subscriptions() == []
+
+    run(main())
+
+
+def test_named_and_anonymous_ones_of_a_client_live_side_by_side_through_a_restart(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        broker = make_broker(tmp_path)
+        await broker.start()
+        async with (
+            connected(broker) as client,
+            client.subscribe("t", name="desk") as desk,
+            client.subscribe("t", name="even", condition="i = 2 OR i = 4") as even,
+            client.subscribe("t", interruption="gap") as anonymous,
+            client.publisher("t", name="feed") as publisher,
+        ):
+            await publisher.send_many([({"i": i}, b"") for i in range(3)])
+            await publisher.flush()
+            assert await numbers(desk, 1) == [0]
+            await broker.drain()
+            async with make_broker(tmp_path) as again:
+                await publisher.send_many([({"i": i}, b"") for i in range(3, 6)])
+                await publisher.flush()
+                assert await numbers(desk, 5) == [1, 2, 3, 4, 5]
+                assert await numbers(even, 2) == [2, 4]
+                seen: list[object] = []
+                while 5 not in seen:
+                    seen += await numbers(anonymous, 1)
+                told = any(isinstance(each, Gap) for each in seen)
+                assert told or seen == [0, 1, 2, 3, 4, 5], "what it missed, it was told"
+                shown = {each["name"]: each["attached"] for each in again.subscriptions()}
+                assert shown == {"desk": True, "even": True}
+
+    run(main())
+
+
+def test_the_next_number_of_a_publisher_is_asked_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            for expected in (0, 2):
+                async with client.publisher("t", name="feed") as publisher:
+                    assert publisher.sequence == expected
+                    await publisher.send_many([({}, b"")] * 2)
+            async with client.publisher("t", name="other") as publisher:
+                assert publisher.sequence == 0
+
+    run(main())

@@ -1,0 +1,92 @@
+"""The blocking client does the same as the other."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+import gapless
+from gapless.client.sync import LoopThread
+from tests.broker.stage import make_broker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextmanager
+def broker_in_a_thread(folder: Path) -> Iterator[str]:
+    """Its address; the tests' own thread stays free to block."""
+    thread = LoopThread()
+    broker = make_broker(folder)
+    thread.run(broker.start())
+    try:
+        yield f"gapless://{broker.address}"
+    finally:
+        thread.run(broker.drain())
+        thread.close()
+
+
+def test_a_script_publishes_and_subscribes(tmp_path: Path) -> None:
+    with (
+        broker_in_a_thread(tmp_path) as url,
+        gapless.sync.connect(url) as client,
+        client.subscribe("t", "i > 0") as subscription,
+    ):
+        receipt = client.publish("t", {"i": 1}, b"x")
+        client.publish_many("t", [({"i": 0}, b""), ({"i": 2}, b"")])
+        with client.publisher("t", name="feed") as publisher:
+            assert publisher.send({"i": 3}) == 0
+            publisher.send_many([({"i": 4}, b"")])
+            publisher.flush()
+            assert publisher.sequence == 2
+        found = []
+        for event in subscription:
+            assert isinstance(event, gapless.Event)
+            found.append(event.attributes["i"])
+            if len(found) == 4:
+                break
+        assert found == [1, 2, 3, 4]
+        assert subscription.token.get("t/0") > receipt.tick
+
+
+def test_a_script_goes_on_from_its_token_which_counts_what_it_has_taken(tmp_path: Path) -> None:
+    with broker_in_a_thread(tmp_path) as url, gapless.sync.connect(url) as client:
+        with client.subscribe("t", name="desk") as subscription:
+            receipts = client.publish_many("t", [({"i": i}, b"") for i in range(3)])
+            first = next(iter(subscription))
+            assert isinstance(first, gapless.Event)
+            assert subscription.token == gapless.Token({"t/0": receipts[0].tick + 1})
+            subscription.acknowledge()
+        with client.subscribe("t", name="desk", tokens="broker") as subscription:
+            found = [event for _, event in zip(range(2), subscription, strict=False)]
+            assert [event.tick for event in found if isinstance(event, gapless.Event)] == [
+                receipt.tick for receipt in receipts[1:]
+            ]
+        client.unsubscribe("desk")
+        with pytest.raises(gapless.RefusedError, match="no subscription 'desk'"):
+            client.unsubscribe("desk")
+
+
+def test_an_error_reaches_the_caller(tmp_path: Path) -> None:
+    with (
+        broker_in_a_thread(tmp_path) as url,
+        gapless.sync.connect(url) as client,
+        pytest.raises(gapless.RefusedError, match="no topic"),
+    ):
+        client.publish("nope", {})
+
+
+def test_no_thread_is_left_behind() -> None:
+    before = threading.active_count()
+    with (
+        pytest.raises(gapless.LinkError),
+        gapless.sync.connect("gapless://127.0.0.1:1", patience_s=0.01),
+    ):
+        pass
+    with pytest.raises(gapless.UsageError):
+        gapless.sync.connect("http://x")
+    assert threading.active_count() == before
