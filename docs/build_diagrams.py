@@ -196,8 +196,14 @@ def messages() -> str:
     return "\n".join(lines)
 
 
+COUNTS = ("catch_up_window", "virtual_time_step")
+"""Settings that are neither times nor named as limits."""
+
+
 def show_default(name: str, value: int) -> str:
-    if name.endswith("_max") and name != "clock_skew_max":
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name in COUNTS or (name.endswith("_max") and name != "clock_skew_max"):
         return f"{value:,}"
     if value >= SECOND:
         return f"{value // SECOND:,} s"
