@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from gapless.cli.experiment import experiment, prepare, show
 from gapless.core.errors import UsageError
 from gapless.sim.experiments.claims import Verdict
+from tests.sim.experiments.propagation.tiny import TINY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,10 +67,43 @@ def test_the_table_shows_each_claim_with_its_verdict(
     assert f"{last.count('yes')} of 15 claims hold." in output
 
 
+@pytest.fixture(scope="module")
+def propagation_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run of the other experiment, smaller than quick: its figures and table."""
+    folder = tmp_path_factory.mktemp("propagation")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gapless.sim.experiments.propagation.experiment.QUICK", TINY)
+        result = CliRunner().invoke(app, ["propagation", "--quick", "--out", str(folder)])
+    assert result.exit_code == 0, result.output
+    return folder, result.stdout
+
+
+@pytest.mark.parametrize("name", ["load", "latency", "vectors", "failure"])
+def test_each_figure_of_propagation_is_an_image_with_something_on_it(
+    propagation_run: tuple[Path, str], name: str
+) -> None:
+    from matplotlib.image import imread
+
+    image = imread(propagation_run[0] / f"{name}.png")
+    assert min(image.shape[:2]) > 300
+    colours = {tuple(pixel) for row in image[::3, ::3].tolist() for pixel in row}
+    assert len(colours) > 50
+    assert f"drew {propagation_run[0] / name}.png" in propagation_run[1].replace("\n", "")
+
+
+def test_the_table_of_propagation_has_the_papers_values_and_the_cost_model(
+    propagation_run: tuple[Path, str],
+) -> None:
+    output = propagation_run[1]
+    for words in ("the paper", "our value", "26.5, 36, 45 ms", "Cost model", "of 22 claims hold"):
+        assert words in output
+
+
 def test_an_unknown_experiment_is_refused_by_name() -> None:
     result = CliRunner().invoke(app, ["at-most-once"])
     assert result.exit_code == 2
     assert "exactly-once" in result.output
+    assert "propagation" in result.output
 
 
 def test_without_matplotlib_the_error_names_the_extra(

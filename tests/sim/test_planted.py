@@ -45,6 +45,7 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "forgets-since": ("no gap", (3, 14)),
     "believes-filtered-silence": ("no gap", (39, 33)),
     "does-not-refilter": ("only matching", (0, 15)),
+    "never-hands-over": (("quiet in the end", "everything arrives", "tables are right"), (45, 28)),
 }
 """By fault: what is found, and the seeds that are tried first because they are quick."""
 

@@ -118,11 +118,12 @@ class Attachments:
 
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> None:
         """An answer for those that are behind."""
-        pubend = knowledge.pubend
-        for session in self.sessions.values():
-            if pubend in session.behind:
-                self._ask(session.behind[pubend].receive_knowledge(knowledge, now))
-        self.stir(pubend)
+        pubend, span = knowledge.pubend, knowledge.span
+        for name, session in self.sessions.items():
+            catch_up = session.behind.get(pubend)
+            if catch_up is not None and catch_up.position < span.end and span.start < catch_up.told:
+                self._ask(catch_up.receive_knowledge(knowledge, now))
+                self._stirred[name, pubend] = None
 
     def has_behind(self, client: ClientName) -> bool:
         return any(each.behind for each in self.sessions.values() if each.name == client)

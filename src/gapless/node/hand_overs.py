@@ -20,13 +20,14 @@ from msgspec.structs import replace
 from gapless.core.broker_messages import HandOver, ReleaseEcho, ReleaseHold
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import Instant, PubendName
-from gapless.durable.hand_over import Arrival, Forget, Step, may_forget
+from gapless.durable.hand_over import Forget, Step, may_forget
 from gapless.node.durables import Moved
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Subscribe
     from gapless.core.effects import Effect
     from gapless.core.identity import BrokerName, SubscriptionName
+    from gapless.durable.hand_over import Arrival
     from gapless.node.attachments import Attachments
     from gapless.node.config import Config
     from gapless.node.network import Network
@@ -72,7 +73,7 @@ class HandOvers:
                 continue
             definition = subscription.definition
             self._number += 1
-            arrival = self.arrivals[name] = Arrival(
+            arrival = self.arrivals[name] = self.attachments.parts.arrival(
                 name,
                 subscription.released,
                 [PubendName(pubend) for pubend in subscription.since],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gapless.durable.catch_up import CatchUp
 from gapless.durable.consolidated import Consolidated
+from gapless.durable.hand_over import Arrival
 from gapless.durable.subscriptions import Subscriptions
 from gapless.knowledge.merge import Merge
 from gapless.knowledge.pubend import Pubend
@@ -36,3 +37,4 @@ class Parts:
     durable_subscriptions: type[Subscriptions] = Subscriptions
     consolidated: type[Consolidated] = Consolidated
     catch_up: type[CatchUp] = CatchUp
+    arrival: type[Arrival] = Arrival

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gapless.core.effects import Effect, Persist
+from gapless.core.identity import Instant
 from gapless.durable.catch_up import CatchUp, Gap
 from gapless.durable.consolidated import Batch, Consolidated
+from gapless.durable.hand_over import Arrival, Forget
 from gapless.durable.subscriptions import Subscriptions
 from gapless.knowledge.pubend import Pubend
 from gapless.node.parts import Parts
@@ -14,7 +16,8 @@ from gapless.node.parts import Parts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.core.identity import Instant, SubscriptionName
+    from gapless.core.broker_messages import ReleaseHold
+    from gapless.core.identity import SubscriptionName
     from gapless.core.token import Token
     from gapless.knowledge.subend import Settled
 
@@ -109,6 +112,14 @@ class DoesNotRefilter(CatchUp):
         super().__init__(*arguments, **options)
 
 
+class NeverHandsOver(Arrival):
+    """Leaves the copy at the old broker where it is."""
+
+    def fire(self, now: Instant) -> list[ReleaseHold | Forget]:
+        self.deadline = Instant(now + self.timing.hand_over_repeat)
+        return []
+
+
 PLANTED_DURABLES: dict[str, Parts] = {
     "releases-delivered": Parts(pubend=ReleasesDelivered),
     "assures-before-durable": Parts(durable_subscriptions=AssuresBeforeDurable),
@@ -121,4 +132,5 @@ PLANTED_DURABLES: dict[str, Parts] = {
     "forgets-since": Parts(catch_up=ForgetsSince),
     "believes-filtered-silence": Parts(catch_up=BelievesFilteredSilence),
     "does-not-refilter": Parts(catch_up=DoesNotRefilter),
+    "never-hands-over": Parts(arrival=NeverHandsOver),
 }
