@@ -84,6 +84,8 @@ def test_what_all_have_acknowledged_is_releasable(facts: Facts, named: Named) ->
     facts.log(10, 20)
     assert facts.record.releasable(PUBEND) == []
     named.acknowledge({PUBEND: 11})
+    assert facts.record.releasable(PUBEND) == [], "it may have got lost on its way"
+    named.assure({PUBEND: 11})
     assert facts.record.releasable(PUBEND) == [10]
     facts.watch.gone(CLIENT)
     assert facts.record.releasable(PUBEND) == [10, 20]
