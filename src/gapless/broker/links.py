@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, ClientName
@@ -122,8 +123,9 @@ class Links:
 
     def flush(self) -> None:
         links, self._unsent_links = self._unsent_links, set()
+        frames = Frames()
         for link in links:
-            link.flush()
+            link.flush(frames)
 
     # --- figures ---------------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ from gapless.core.effects import Effect, Send
 from gapless.core.errors import FilterError, WireError
 from gapless.filters.filter import Filter
 from gapless.knowledge.pubend import Pubend
+from gapless.node.audience import DURABLE
 from gapless.node.merging import merge_position, start_merge, stop_merge
-from gapless.node.subscribers import DURABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
