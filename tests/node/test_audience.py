@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gapless.core.identity import ClientName
 from gapless.filters.filter import Filter
 from gapless.node.audience import DURABLE, Audience
 
+if TYPE_CHECKING:
+    from gapless.core.events import Attributes
+
 ANN, BOB = ClientName("ann"), ClientName("bob")
 RED, BLUE = Filter.parse("colour = 'red'"), Filter.parse("colour = 'blue'")
-EVENTS = [{"colour": "red"}, {"colour": "blue"}, {"colour": "red"}]
+EVENTS: list[Attributes] = [{"colour": "red"}, {"colour": "blue"}, {"colour": "red"}]
 
 
 def test_equal_conditions_are_one_group_with_all_its_members() -> None:
