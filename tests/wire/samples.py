@@ -125,6 +125,7 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "publisher query": PublisherQuery(1, TOPIC, PublisherName("feed-1")),
     "publisher position": PublisherPosition(1, 7),
     "refused": Refused(1, "the disk is full", "Try again.", retry=True),
+    "refused elsewhere": Refused(1, "not here", "Connect to b.", elsewhere=("10.0.0.2:7117",)),
     "subscribe": Subscribe(TOPIC, 2, 1, "price > 90", "total"),
     "subscribe by name": Subscribe(
         TOPIC,

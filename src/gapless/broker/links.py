@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
+from gapless.broker.whereabouts import Whereabouts
+from gapless.core.client_messages import Refused
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, ClientName
 from gapless.core.messages import Hello
@@ -39,6 +41,7 @@ class Links:
         self.settings = settings
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
+        self.whereabouts = Whereabouts(network, settings.data)
         self.named: dict[PeerName, Link] = {}
         self.all: set[Link] = set()
         self.is_draining = False
@@ -118,6 +121,8 @@ class Links:
         if link is None:
             self.unsent += 1  # a neighbour that is down, or a client just gone
             return
+        if type(message) is Refused and message.elsewhere:
+            message = self.whereabouts.addressed(message)
         link.send(message)
         self._unsent_links.add(link)
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 from gapless.client.address import parse_addresses
 from gapless.client.connection import Connection
 from gapless.client.delivery import Receipt as EventReceipt
+from gapless.client.elsewhere import Others, ask_anywhere
 from gapless.client.errors import LinkError, RefusedError
 from gapless.client.inbox import Inbox
 from gapless.client.publisher import Publisher
@@ -74,8 +75,13 @@ CONSUMED_MAX = 1_000
 class Client:
     """A connection to a network of brokers; make it with `connect`."""
 
-    def __init__(self, addresses: str, *, patience_s: float = 30.0) -> None:
+    def __init__(
+        self, addresses: str, *, patience_s: float = 30.0, others: Others | None = None
+    ) -> None:
+        """`others`: of the client that was sent to these addresses."""
         self._addresses = parse_addresses(addresses)
+        self.others = others or Others(self._open_other)
+        self._is_other = others is not None
         self.patience_s = patience_s
         self.address = ""
         self.broker: BrokerName | None = None
@@ -121,7 +127,10 @@ class Client:
             )
         deadline_s, retry_s = self._loop.time() + self.patience_s, RETRY_S
         while True:
-            match await self.ask(lambda request: Publish(TopicName(topic), request, batch)):
+            answer = await ask_anywhere(
+                self, lambda request: Publish(TopicName(topic), request, batch), f"publish {topic}"
+            )
+            match answer.message:
                 case Receipt(pubend=pubend, ticks=ticks):
                     return [EventReceipt(pubend, Tick(tick)) for tick in ticks]
                 case Refused(retry=True) if self._loop.time() < deadline_s:
@@ -198,6 +207,8 @@ class Client:
         """Close the connection. What was not flushed is lost; subscriptions end."""
         self._is_closed = True
         self._problem = LinkError("the client is closed", "Connect again.")
+        if not self._is_other:
+            await self.others.close()
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
@@ -210,9 +221,7 @@ class Client:
             changed()
 
     async def __aenter__(self) -> Self:
-        tried = ", ".join(map(str, self._addresses))
-        self._problem = LinkError(f"no broker answers at {tried}")
-        self._supervisor = asyncio.create_task(self._keep_up(), name="gapless client")
+        self._begin()
         try:
             await self.wait_up()
         except BaseException:
@@ -224,6 +233,29 @@ class Client:
         await self.close()
 
     # --- the connection --------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        tried = ", ".join(map(str, self._addresses))
+        self._problem = LinkError(f"no broker answers at {tried}")
+        self._supervisor = asyncio.create_task(self._keep_up(), name="gapless client")
+
+    def _open_other(self, addresses: str) -> Client:
+        other = Client(addresses, patience_s=self.patience_s, others=self.others)
+        other._begin()
+        return other
+
+    @property
+    def carrier(self) -> Client:
+        return self
+
+    @property
+    def is_up(self) -> bool:
+        return self._up.is_set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything here."""
+        return not self._listeners and not self._answers
 
     async def _keep_up(self) -> None:
         wait_s = RECONNECT_S
