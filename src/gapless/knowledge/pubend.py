@@ -26,14 +26,15 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import NO_EVENTS, Knowledge, Nack, Purpose
+from gapless.core.broker_messages import Knowledge, Nack
 from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.effects import Append, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName, PublisherName
 from gapless.core.messages import Message
 from gapless.core.ticks import INSTANT_MAX, PUBEND_BITS, Span, tick_at
-from gapless.knowledge.batch import read
+from gapless.knowledge.answers import answer
+from gapless.knowledge.overdue import Overdue
 from gapless.knowledge.receipts import STEP, Publisher
 from gapless.knowledge.retention import Policy, Release
 
@@ -102,14 +103,12 @@ class Pubend:
         self._promising = 0  # a promise being persisted
         self._wanted_end = 0  # silence up to here was asked for
         self._silence_due = now
-        self._expect_due: Instant | None = None
-        self._expect_after = timing.ack_expected
-        self._expect_tick = 0
+        self.overdue = Overdue(timing)
         self._expect(now)
 
     @property
     def deadline(self) -> Instant | None:
-        due = [self._silence_due, self.release.deadline, self._expect_due]
+        due = [self._silence_due, self.release.deadline, self.overdue.deadline]
         return min((instant for instant in due if instant is not None), default=None)
 
     @property
@@ -299,46 +298,16 @@ class Pubend:
         room = self.timing.answer_bytes_max
         for span in nack.spans:
             self._wanted_end = max(self._wanted_end, span.end)
-            answers += self._answer(span, room, nack)
+            kept = self.released, self.end
+            answers += answer(self.store, self.stream, kept, span, nack, room)
             room -= sum(size_of(answer.events.events) for answer in answers[-1:])
             if answers and answers[-1].more:
                 break
-        self._expect_after = self.timing.ack_expected
+        self.overdue.heard()
         effects, knowledge = list[Effect](), list[Knowledge]()
         if self._wanted_end > self.end:
             effects, knowledge = self._promise_silence(now)
         return effects, answers + knowledge
-
-    def _answer(self, span: Span, room: int, nack: Nack) -> list[Knowledge]:
-        purpose = nack.purpose
-        end = min(span.end, self.end)
-        if span.start >= end:
-            return []
-        start = max(span.start, self.released)
-        answers = []
-        if span.start < start:
-            done = Span(span.start, min(start, end))
-            is_final = purpose == Purpose.DELIVERY
-            final, lost = (done.end, 0) if is_final else (0, done.end)
-            answers = [
-                Knowledge(self.name, done, (), NO_EVENTS, final, lost, True, purpose=purpose)
-            ]
-        if start < end:
-            ticks, events, through = read(
-                self.store, self.stream, Span(start, end), room, nack.events_max
-            )
-            answers.append(
-                Knowledge(
-                    self.name,
-                    Span(start, through),
-                    tuple(ticks),
-                    EventBatch.join(events),
-                    requested=True,
-                    more=through < end,
-                    purpose=purpose,
-                )
-            )
-        return answers
 
     def acknowledge(self, delivered: int, now: Instant, released: int | None = None) -> None:
         """Everyone below has all before `delivered`; no durable subscription needs anything before
@@ -347,9 +316,9 @@ class Pubend:
         delivered = min(delivered, self.end)
         release.acknowledge(delivered, delivered if released is None else released, now)
         if release.delivered > before:
-            self._expect_after = self.timing.ack_expected
+            self.overdue.heard()
         if self._is_done:
-            self._expect_due = None
+            self.overdue.done()
 
     @property
     def _is_done(self) -> bool:
@@ -357,21 +326,18 @@ class Pubend:
         return min(self.release.delivered, self.release.freed) >= self.newest
 
     def _expect(self, now: Instant) -> None:
-        if self._expect_due is None and not self._is_done:
-            self._expect_due = Instant(now + self._expect_after)
-            self._expect_tick = self.newest
+        if not self._is_done:
+            self.overdue.expect(self.newest, now)
 
     def fire(self, now: Instant) -> tuple[list[Effect], list[Knowledge], int]:
         """What is due: effects, knowledge, and the tick whose acknowledgement is overdue or 0."""
-        effects, knowledge, expected = self.release.fire(now), list[Knowledge](), 0
+        effects, knowledge = self.release.fire(now), list[Knowledge]()
         if self._silence_due <= now:
             self._silence_due = Instant(now + self.timing.idle_silence)
             more, knowledge = self._promise_silence(now)
             effects += more
-        if self._expect_due is not None and self._expect_due <= now:
-            self._expect_due = None
-            expected = self._expect_tick
-            self._expect_after = min(self._expect_after * 2, self.timing.ack_expected_longest)
+        expected = self.overdue.fire(now)
+        if expected:
             self._expect(now)
         return effects, knowledge, expected
 
