@@ -126,21 +126,22 @@ class Attachments:
                 self._stirred[name, pubend] = None
 
     def has_behind(self, client: ClientName) -> bool:
-        return any(each.behind for each in self.sessions.values() if each.name == client)
+        return any(each.behind for each in self.subscribers.clients[client].sessions.values())
 
     def consumed(self, client: ClientName) -> None:
         """A client has room again."""
-        for name, session in self.sessions.items():
-            if session.name == client:
-                self._stirred.update(((name, pubend), None) for pubend in session.behind)
+        for session in self.subscribers.clients[client].sessions.values():
+            name = session.subscription.definition.name
+            self._stirred.update(((name, pubend), None) for pubend in session.behind)
 
     def fall_behind(
         self, numbers: Sequence[int], pubend: PubendName, position: int
     ) -> list[Effect]:
         """Their client is too slow for what is to be delivered from `position` on."""
         effects: list[Effect] = []
-        for session in self.sessions.values():
-            if session.subscription.number in numbers and pubend in session.level:
+        for number in numbers:
+            session = self.subscribers.sessions[number]
+            if pubend in session.level:
                 start = max(position, session.level[pubend])
                 effects += session.fall_behind(pubend, self._catch_up(session, pubend, start))
                 self._stirred[session.subscription.definition.name, pubend] = None
@@ -333,10 +334,7 @@ class Attachments:
         return self.durables.subscriptions.acknowledge(name, token, now, then=then)
 
     def _session(self, client: ClientName, number: int) -> Session | None:
-        for session in self.sessions.values():
-            if (session.name, session.number) == (client, number):
-                return session
-        return None
+        return self.subscribers.clients[client].sessions.get(number)
 
     def has_session(self, client: ClientName, number: int) -> bool:
         return self._session(client, number) is not None
@@ -349,8 +347,9 @@ class Attachments:
         return session is not None
 
     def disconnect(self, client: ClientName) -> None:
-        for name in [n for n, session in self.sessions.items() if session.name == client]:
-            self._close(name)
+        known = self.subscribers.clients.get(client)
+        for session in list(known.sessions.values()) if known is not None else ():
+            self._close(session.subscription.definition.name)
 
     def forget(self, client: ClientName, message: Forget) -> list[Effect]:
         """End a subscription for good."""

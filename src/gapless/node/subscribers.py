@@ -129,13 +129,13 @@ class Subscribers:
     def attach(self, session: Session) -> None:
         """A client came to a durable subscription."""
         number, topic = session.subscription.number, session.subscription.definition.topic
-        self.sessions[number] = session
+        self.sessions[number] = session.client.sessions[session.number] = session
         self.audiences[topic, "publisher"].attach(number)
 
     def detach(self, session: Session) -> None:
         """It left; the subscription goes on, unless it is gone already."""
         number, topic = session.subscription.number, session.subscription.definition.topic
-        del self.sessions[number]
+        del self.sessions[number], session.client.sessions[session.number]
         if (audience := self.audiences.get((topic, "publisher"))) is not None:
             audience.detach(number)
 
@@ -185,9 +185,8 @@ class Subscribers:
             client = self.clients[name]
             if self._is_too_slow(client, parcel):
                 numbers = sorted({number for number, _ in wanted})
-                slow += [
-                    n for n, s in self.sessions.items() if s.name == name and s.number in numbers
-                ]
+                attached = client.sessions
+                slow += [attached[n].subscription.number for n in numbers if n in attached]
                 effects += self._end_slow(name, numbers)
                 continue
             self.delivered += parcel.count
