@@ -260,6 +260,11 @@ class CatchUp:
         """Learn what was asked for; all else is not for us, or not yet."""
         self._lost_below = max(self._lost_below, knowledge.lost_below)
         gone = max(knowledge.lost_below, knowledge.final_below)
+        if knowledge.scattered:
+            for tick, event in zip(knowledge.ticks, knowledge.events.events, strict=True):
+                if tick in self._wanted and tick not in self.subend.stream.known:
+                    self._arrived.setdefault(tick, event)
+            return []
         tick = knowledge.span.start
         if knowledge.ticks == (tick,) and tick in self._wanted and knowledge.span.end == tick + 1:
             if tick not in self.subend.stream.known:

@@ -26,7 +26,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import NO_EVENTS, Knowledge, Nack, Purpose
+from gapless.core.broker_messages import Knowledge, Nack
 from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.effects import Append, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.events import EventBatch
@@ -36,6 +36,7 @@ from gapless.core.ticks import INSTANT_MAX, PUBEND_BITS, Span, tick_at
 from gapless.knowledge.batch import read
 from gapless.knowledge.receipts import STEP, Publisher
 from gapless.knowledge.retention import Policy, Release
+from gapless.knowledge.scattered import gather, settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -307,7 +308,8 @@ class Pubend:
         effects, knowledge = list[Effect](), list[Knowledge]()
         if self._wanted_end > self.end:
             effects, knowledge = self._promise_silence(now)
-        return effects, answers + knowledge
+        limits = self.timing.batch_events_max, self.timing.batch_bytes_max
+        return effects, gather(answers, limits) + knowledge
 
     def _answer(self, span: Span, room: int, nack: Nack) -> list[Knowledge]:
         purpose = nack.purpose
@@ -317,12 +319,7 @@ class Pubend:
         start = max(span.start, self.released)
         answers = []
         if span.start < start:
-            done = Span(span.start, min(start, end))
-            is_final = purpose == Purpose.DELIVERY
-            final, lost = (done.end, 0) if is_final else (0, done.end)
-            answers = [
-                Knowledge(self.name, done, (), NO_EVENTS, final, lost, True, purpose=purpose)
-            ]
+            answers = [settled(self.name, Span(span.start, min(start, end)), purpose)]
         if start < end:
             ticks, events, through = read(
                 self.store, self.stream, Span(start, end), room, nack.events_max

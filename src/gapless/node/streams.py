@@ -322,7 +322,7 @@ class Streams:
     def report(self, epoch: Epoch) -> None:
         """Reports may go up under the epoch when it is durable, and not before."""
         for relay in self.relays.values():
-            relay.is_mute = not epoch.is_durable
+            relay.reporter.is_mute = not epoch.is_durable
 
     # --- time -------------------------------------------------------------------------------------
 
