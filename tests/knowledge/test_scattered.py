@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -63,7 +64,7 @@ def test_scattered_events_are_an_answer_and_say_nothing_else(also: str) -> None:
 # --- from the pubend ------------------------------------------------------------------------------
 
 
-def ask_pubend(count: int, **limits: int) -> list[str]:
+def ask_pubend(count: int, **limits: Any) -> list[str]:
     """The shape of the answers to a question for every other of six events, and one more tick."""
     host = Host(**limits)
     host.publish(*"abcdef", now=10)
