@@ -42,6 +42,7 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "tells-gap-twice": ("a gap only where it must be", (3, 0)),
     "silences-loss": ("no gap", (7, 19)),
     "switches-too-early": ("no gap", (3, 11)),
+    "fills-scattered": ((*STRICT, "no gap"), (14, 20)),
     "forgets-since": ("no gap", (3, 14)),
     "believes-filtered-silence": ("no gap", (39, 33)),
     "does-not-refilter": ("only matching", (0, 15)),

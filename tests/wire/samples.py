@@ -116,6 +116,15 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "knowledge asked for": Knowledge(
         PUBEND, Span(5, 20), final_below=7, lost_below=9, requested=True, more=True
     ),
+    "knowledge scattered": Knowledge(
+        PUBEND,
+        Span(5, 20),
+        (5, 19),
+        BATCH,
+        requested=True,
+        purpose=Purpose.CATCH_UP,
+        scattered=True,
+    ),
     "nack": Nack(PUBEND, (Span(1, 2), Span(5, 9)), {"s1": 4}),
     "nack to catch up": Nack(PUBEND, (Span(1, 2),), purpose=Purpose.CATCH_UP),
     "ack": Ack(PUBEND, CELL, 20, 10, BrokerName("b1"), 1, 7),

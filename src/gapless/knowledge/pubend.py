@@ -38,6 +38,7 @@ from gapless.knowledge.answers import answer
 from gapless.knowledge.overdue import Overdue
 from gapless.knowledge.receipts import STEP, Publisher
 from gapless.knowledge.retention import Policy, Release
+from gapless.knowledge.scattered import gather
 from gapless.knowledge.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -339,7 +340,8 @@ class Pubend:
         effects, knowledge = list[Effect](), list[Knowledge]()
         if self._wanted_end > self.end:
             effects, knowledge = self._promise_silence(now)
-        return effects, answers + knowledge
+        limits = self.timing.batch_events_max, self.timing.batch_bytes_max
+        return effects, gather(answers, limits) + knowledge
 
     def acknowledge(self, delivered: int, now: Instant, released: int | None = None) -> None:
         """Everyone below has all before `delivered`; no durable subscription needs anything before

@@ -163,7 +163,7 @@ class Node:
                 self.streams.deadline,
                 self.interests.deadline,
                 self.durables.deadline,
-                self.attachments.deadline,
+                self.attachments.behind.deadline,
                 self.hand_overs.deadline,
             ]
             self._due = min((each for each in some if each is not None), default=None)
@@ -175,7 +175,7 @@ class Node:
         effects = self.routing.fire(instant) + self.epoch.fire(instant)
         effects += self.interests.fire(instant)
         effects += self.streams.fire(instant) + self.durables.fire(instant)
-        self.attachments.fire(instant)
+        self.attachments.behind.fire(instant)
         effects += self.hand_overs.fire(instant)
         return effects + self.clients.settle(instant)
 
@@ -200,10 +200,11 @@ class Node:
         """Take a message in. `ProtocolError`: drop the sender's link; nothing has changed."""
         if isinstance(message, Consumed) and sender in self.subscribers.clients:
             # The most frequent message moves no stream, so that no deadline changes.
-            self.subscribers.consumed(ClientName(sender), message.count)
-            if not self.attachments.has_behind(ClientName(sender)):
+            client = self.subscribers.clients[ClientName(sender)]
+            client.consume(message.count)
+            if not any(each.behind for each in client.sessions.values()):
                 return []
-            self.attachments.consumed(ClientName(sender))
+            self.attachments.behind.consumed(client)
             return self.clients.settle(self._time(now))
         instant = self._time(now)
         if sender == self.name:

@@ -169,7 +169,7 @@ class Streams:
         message = item.message
         if item.cell == CATCH_UP:
             assert isinstance(message, Knowledge)
-            self.attachments.receive_knowledge(message, now)
+            self.attachments.behind.receive_knowledge(message, now)
             return [], []
         merging = item.cell == TOTAL_ORDER
         topic = self.network.pubends[message.pubend].topic
@@ -222,7 +222,7 @@ class Streams:
         )
         self._acknowledge(pubend, PUBLISHER_ORDER, subend.taken, now)
         if done.slow:
-            effects += self.attachments.fall_behind(done.slow, pubend, before)
+            effects += self.attachments.behind.fall_behind(done.slow, pubend, before)
         return effects
 
     # --- where to start ---------------------------------------------------------------------------
@@ -273,17 +273,18 @@ class Streams:
 
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of each step: put the questions of those that are behind, and report."""
-        effects: list[Effect] = []
+        effects, behind = list[Effect](), self.attachments.behind
+        behind.begin_step()
         reports, self.durables.reports = self.durables.reports, {}
         for pubend in reports:
             if pubend not in self.subends:
                 continue
-            self.attachments.stir(pubend)
+            behind.stir(pubend)
             self._acknowledge(pubend, PUBLISHER_ORDER, self.subends[pubend].taken, now)
             effects += self.durables.chop(pubend, self.durables.position(pubend, 0)[1])
             effects += self._deliver(self.network.pubends[pubend].topic, pubend, now=now)
         for _ in range(CARRIED_MAX):
-            effects += self.attachments.settle(now) + self.hand_overs.settle(now)
+            effects += behind.settle(now) + self.hand_overs.settle(now)
             holds, self.hand_overs.holds = self.hand_overs.holds, []
             for hold in holds:
                 self._reports += 1
@@ -293,7 +294,7 @@ class Streams:
                     hold.pubend, hold.cell, min(hold.tick, tick), hold.number, *named
                 )
                 effects += self.receive_hold(PUBLISHER_ORDER, ours, now)
-            asks, self.attachments.asks = self.attachments.asks, []
+            asks, behind.asks = behind.asks, []
             if not asks:
                 return effects
             for nack in asks:
@@ -322,7 +323,7 @@ class Streams:
     def report(self, epoch: Epoch) -> None:
         """Reports may go up under the epoch when it is durable, and not before."""
         for relay in self.relays.values():
-            relay.is_mute = not epoch.is_durable
+            relay.reporter.is_mute = not epoch.is_durable
 
     # --- time -------------------------------------------------------------------------------------
 

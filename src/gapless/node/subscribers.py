@@ -57,7 +57,7 @@ class Delivered(NamedTuple):
 
     effects: list[Effect]
     takers: list[list[int]]  # for each event, the durable subscriptions that want it
-    slow: list[int]  # durable subscriptions whose clients cannot take it
+    slow: list[Session]  # at durable subscriptions, whose clients cannot take it
 
 
 class Subscribers:
@@ -178,15 +178,14 @@ class Subscribers:
         for group, indices in audience.match(self.attributes_of(batch)):
             self._record(group, indices, recorded, settled.ticks, young)
             self._share_out(group, indices, shares, settled.ticks, pubend, young)
-        slow: list[int] = []
+        slow: list[Session] = []
         parcels: dict[tuple[int, int], Parcel] = {}  # made once for all who want just the same
         for name, wanted in sorted(shares.items()):
             parcel = self._pack(topic, pubend, settled, through, wanted, parcels)
             client = self.clients[name]
             if self._is_too_slow(client, parcel):
                 numbers = sorted({number for number, _ in wanted})
-                attached = client.sessions
-                slow += [attached[n].subscription.number for n in numbers if n in attached]
+                slow += [client.sessions[n] for n in numbers if n in client.sessions]
                 effects += self._end_slow(name, numbers)
                 continue
             self.delivered += parcel.count

@@ -58,6 +58,7 @@ TINY_LIMITS: dict[str, int] = {
     "answer_bytes_max": 100,
     "publish_pending_bytes_max": 300,
     "catch_up_window": 2,
+    "catch_up_total_max": 3,
     "filtered_read_max": 2,
     "filtered_walk_max": 3,
     "filtered_replay_max": 3,

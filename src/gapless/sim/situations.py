@@ -66,6 +66,7 @@ EXPECTED = (
     "a nack answered from a cache",
     "a nack answered by the pubend",
     "an answer with several events",
+    "scattered events in one answer",
     "another member of a cell took over",
     "a message went sideways",
     "a start query answered",
@@ -211,6 +212,7 @@ class Situations(Checker):
             self._reached[f"a nack answered {where}"] += 1
             if len(message.ticks) > 1:
                 self._reached["an answer with several events"] += 1
+            self._reached["scattered events in one answer"] += message.scattered
             return
         cell = self.record.network.cell_of[BrokerName(to)].name
         before = self._chosen.get((broker.name, message.pubend, cell))
