@@ -17,6 +17,7 @@ from gapless.cli.experiment import experiment
 from gapless.cli.publish import publish
 from gapless.cli.serve import serve
 from gapless.cli.simulate import simulate, swarm
+from gapless.cli.soak import soak
 from gapless.cli.status import status
 from gapless.cli.subscribe import subscribe
 from gapless.cli.subscriptions import subscriptions
@@ -40,6 +41,7 @@ app.command(name="filter")(condition)
 app.command()(simulate)
 app.command()(swarm)
 app.command()(experiment)
+app.command()(soak)
 
 
 @app.callback(invoke_without_command=True)

@@ -12,6 +12,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, cast
 
 from gapless.client.errors import LinkError
@@ -83,7 +84,7 @@ class Connection(asyncio.Protocol):
                 connection.abort()
             if isinstance(error, LinkError):
                 raise
-            reason = error.strerror or str(error) or "it takes too long"
+            reason = os.strerror(error.errno) if error.errno else str(error) or "it takes too long"
             raise LinkError(f"no broker answers at {address} ({reason})") from None
         except BaseException:
             if connection is not None:
