@@ -130,6 +130,15 @@ class Subscribers:
         if not len(self.matchers[place]):
             del self.matchers[place]
 
+    def of_topic(self, topic: TopicName) -> list[Key]:
+        """Those of clients, without the durable ones."""
+        return [
+            (name, number)
+            for name, client in self.clients.items()
+            for number, place in client.subscriptions.items()
+            if place[0] == topic
+        ]
+
     def wants(self, topic: TopicName, order: Order) -> bool:
         return (topic, order) in self.matchers
 

@@ -41,6 +41,14 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.topic_messages import (
+    CreateTopic,
+    DeleteTopic,
+    TopicList,
+    TopicNews,
+    TopicQuestion,
+    TopicsQuery,
+)
 from gapless.wire.codec import Codec
 
 if TYPE_CHECKING:
@@ -85,7 +93,16 @@ CLIENTS: tuple[type[Message], ...] = (
     Consumed,
 )
 
-KINDS = (*LINK, *BROKERS, *CLIENTS)
+TOPICS: tuple[type[Message], ...] = (
+    CreateTopic,
+    DeleteTopic,
+    TopicsQuery,
+    TopicList,
+    TopicNews,
+    TopicQuestion,
+)
+
+KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS)
 
 
 @cache
