@@ -90,7 +90,7 @@ def test_a_first_user_serves_subscribes_publishes_and_looks(tmp_path: Path) -> N
 def test_a_file_under_a_name_is_published_once_however_often_it_is_run(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text('{"i": 0, "x": null}\n\n{"i": 1}\n')
-    with serving(tmp_path / "data") as (url, _):
+    with serving(tmp_path / "data", "--topic", "events") as (url, _):
         command = ("publish", "events", "--file", str(events), "--name", "load", "--json")
         first = json.loads(gapless(*command, "--url", url).stdout)
         assert (first["published"], first["skipped"]) == (2, 0)

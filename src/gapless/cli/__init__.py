@@ -21,6 +21,7 @@ from gapless.cli.soak import soak
 from gapless.cli.status import status
 from gapless.cli.subscribe import subscribe
 from gapless.cli.subscriptions import subscriptions
+from gapless.cli.topic import topic
 from gapless.cli.unsubscribe import unsubscribe
 from gapless.cli.up import up
 from gapless.core.errors import GaplessError
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 for command in (serve, publish, subscribe, subscriptions, unsubscribe, status, up, broker):
     app.command()(command)
+app.add_typer(topic)
 app.command()(demo)
 app.command(name="filter")(condition)
 app.command()(simulate)

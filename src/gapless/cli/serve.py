@@ -16,7 +16,7 @@ LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 
 def serve(
     topic: Annotated[
-        list[str] | None, typer.Option(help="A topic to have; give several. Default: events.")
+        list[str] | None, typer.Option(help="A topic to have from the start; give several.")
     ] = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="For clients; port 0: any free one.")
@@ -32,7 +32,8 @@ def serve(
     """Run a single broker that does everything: takes events, stores them, delivers them.
 
     \b
-    gapless serve --topic trades              in one terminal, then in others:
+    gapless serve                             in one terminal, then in others:
+    gapless topic create trades
     gapless subscribe trades "price > 90"
     gapless publish trades symbol=IBM price=92.5
 
@@ -45,7 +46,7 @@ def serve(
     settings = Settings(data=data, listen=listen, admin=none_or(admin))
     run(
         NAME,
-        single_network(topic or ["events"]),
+        single_network(topic or ()),
         settings,
         log_json=log_json,
         log_level=log_level,

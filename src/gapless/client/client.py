@@ -5,8 +5,6 @@ Theory of operation
     connects again, after a wait that grows and is partly random. Publishers are told each time a
     connection is up, and send again what has no receipt; subscriptions are told when one is lost.
     A request waits for a connection, is sent with a number, and gets the answer with that number.
-    A single `publish` has no name, so that a repeat would not be recognised: if the connection is
-    lost before the receipt comes it fails with `LinkError`, and the event may be published or not.
 
 Invariants
     I1  every open request is answered, or fails when its connection is lost
@@ -21,12 +19,13 @@ from typing import TYPE_CHECKING, Self
 
 from gapless.client.address import parse_addresses
 from gapless.client.connection import Connection
-from gapless.client.delivery import Receipt as EventReceipt
-from gapless.client.elsewhere import Others, ask_anywhere
+from gapless.client.elsewhere import Others
 from gapless.client.errors import LinkError, RefusedError
 from gapless.client.inbox import Inbox
+from gapless.client.publication import publish_once
 from gapless.client.publisher import Publisher
 from gapless.client.subscription import Subscription
+from gapless.client.topics import TopicRequests
 from gapless.client.wish import make_wish
 from gapless.core.client_messages import (
     CaughtUp,
@@ -37,21 +36,16 @@ from gapless.core.client_messages import (
     FellBehind,
     Forget,
     Lost,
-    Publish,
-    PublisherPosition,
-    Receipt,
     Refused,
     Subscribed,
 )
 from gapless.core.errors import GaplessError, UsageError, WireError
-from gapless.core.events import EventBatch
 from gapless.core.identity import PublisherName, SubscriptionName, TopicName
-from gapless.core.ticks import Tick
-from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from gapless.client.delivery import Receipt
     from gapless.client.wish import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
@@ -63,16 +57,11 @@ HELLO_S = 5.0
 """How long a broker may take to say Hello before the next one is tried."""
 
 RECONNECT_S, RECONNECT_LONGEST_S = 0.05, 2.0
-RETRY_S, RETRY_LONGEST_S = 0.01, 0.5
-PUBLISH_EVENTS_MAX = 10_000
-"""Events in one publication: what a broker takes."""
-
-PUBLISH_BYTES_MAX = 8 << 20
 CONSUMED_MAX = 1_000
 """Events consumed before the broker is told so; also told whenever a subscription has to wait."""
 
 
-class Client:
+class Client(TopicRequests):
     """A connection to a network of brokers; make it with `connect`."""
 
     def __init__(
@@ -103,7 +92,7 @@ class Client:
 
     async def publish(
         self, topic: str, attributes: Mapping[str, Value], body: Bytes = b""
-    ) -> EventReceipt:
+    ) -> Receipt:
         """Publish one event; returns when it is on stable storage.
 
         `LinkError`: the connection broke, and the event may be published or not; a named
@@ -113,35 +102,12 @@ class Client:
 
     async def publish_many(
         self, topic: str, events: Iterable[tuple[Mapping[str, Value], Bytes]]
-    ) -> list[EventReceipt]:
+    ) -> list[Receipt]:
         """Publish these events, all or none, next to each other; a receipt for each.
 
         They go in one message, so a few hundred is a good number, and thousands are too many.
         """
-        batch = EventBatch(tuple(encode_event(attributes, body) for attributes, body in events))
-        size = sum(map(len, batch))
-        if not 0 < len(batch) <= PUBLISH_EVENTS_MAX or size > PUBLISH_BYTES_MAX:
-            raise UsageError(
-                f"{len(batch)} events of {size} bytes cannot be published at once",
-                f"Give 1 to {PUBLISH_EVENTS_MAX} of at most {PUBLISH_BYTES_MAX} bytes together.",
-            )
-        deadline_s, retry_s = self._loop.time() + self.patience_s, RETRY_S
-        while True:
-            answer = await ask_anywhere(
-                self, lambda request: Publish(TopicName(topic), request, batch), f"publish {topic}"
-            )
-            match answer.message:
-                case Receipt(pubend=pubend, ticks=ticks):
-                    return [EventReceipt(pubend, Tick(tick)) for tick in ticks]
-                case Refused(retry=True) if self._loop.time() < deadline_s:
-                    await asyncio.sleep(retry_s)
-                    retry_s = min(2 * retry_s, RETRY_LONGEST_S)
-                case Refused(problem=problem, remedy=remedy):
-                    raise RefusedError(problem, remedy)
-                case GaplessError() as error:
-                    raise LinkError(f"{error.problem}, and what was sent may be published or not")
-                case other:
-                    raise WireError(f"the broker answered {type(other).__name__} to a Publish")
+        return await publish_once(self, topic, events)
 
     def publisher(self, topic: str, *, name: str) -> Publisher:
         """A pipelined publisher whose events are published once, whatever breaks meanwhile.
@@ -358,25 +324,23 @@ class Client:
         match message:
             case Deliveries():
                 self._inbox.deliver(message)
-            case (
-                Receipt(request=request)
-                | Refused(request=request)
-                | Subscribed(request=request)
-                | Done(request=request)
-                | PublisherPosition(request=request)
-            ):
-                if isinstance(message, Subscribed):
-                    self._inbox.start(message)  # now: its first events may be right behind
-                if (answer := self._answers.pop(request, None)) is not None:
-                    answer(message)
+            case Subscribed(request=request):
+                self._inbox.start(message)  # now: its first events may be right behind
+                self._answer(request, message)
             case Lost():
                 self._inbox.lose(message)
             case CaughtUp() | FellBehind():
                 self._inbox.switch(message)
             case Ended():
                 self._inbox.ended(message)
+            case _ if hasattr(message, "request"):
+                self._answer(message.request, message)
             case _:
                 pass  # of no use to a client, and no harm
+
+    def _answer(self, request: int, message: Message) -> None:
+        if (answer := self._answers.pop(request, None)) is not None:
+            answer(message)
 
     def consume(self, count: int) -> None:
         """Events of the present connection are consumed."""

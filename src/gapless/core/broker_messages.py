@@ -21,6 +21,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, PubendName, SubscriptionName, TopicName
 from gapless.core.messages import Message
 from gapless.core.ticks import Span
+from gapless.core.topic_messages import TopicQuestion
 
 Vector = dict[str, int]
 """Virtual-time vector: for each subscriber-hosting broker, how much of its subscriptions counts."""
@@ -224,4 +225,4 @@ class Sideways(Message, frozen=True):
     """A message for a neighbouring cell to which the sender has no live link; hops once only."""
 
     cell: CellName
-    message: Routed | Propagated | HandOver
+    message: Routed | Propagated | HandOver | TopicQuestion

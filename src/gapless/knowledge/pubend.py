@@ -337,9 +337,8 @@ class Pubend:
             if answers and answers[-1].more:
                 break
         self.overdue.heard()
-        effects, knowledge = list[Effect](), list[Knowledge]()
-        if self._wanted_end > self.end:
-            effects, knowledge = self._promise_silence(now)
+        is_late = self._wanted_end > self.end
+        effects, knowledge = self._promise_silence(now) if is_late else ([], [])
         limits = self.timing.batch_events_max, self.timing.batch_bytes_max
         return effects, gather(answers, limits) + knowledge
 

@@ -276,7 +276,9 @@ class Attachments:
             return []
         return self.end(message.name, f"{message.name!r} was ended", done)
 
-    def end(self, name: SubscriptionName, problem: str, then: tuple[Effect, ...]) -> list[Effect]:
+    def end(
+        self, name: SubscriptionName, problem: str, then: tuple[Effect, ...], remedy: str = ""
+    ) -> list[Effect]:
         """A subscription is over at this broker; `then` when that is durable."""
         subscription = self.durables.subscriptions.get(name)
         assert subscription is not None
@@ -284,7 +286,7 @@ class Attachments:
         self.ended[name] = subscription.definition.moves
         if len(self.ended) > ENDED_MAX:
             del self.ended[next(iter(self.ended))]
-        effects = self._close(name, problem) if name in self.sessions else []
+        effects = self._close(name, problem, remedy) if name in self.sessions else []
         return effects + self.durables.end(name, then)
 
     # --- invariants -----------------------------------------------------------------------------

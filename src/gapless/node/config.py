@@ -202,6 +202,15 @@ class Config:
     hand_over_repeat: int = 1 * SECOND
     """How often a step of a hand-over is repeated until it is answered."""
 
+    topics_max: int = 10_000
+    """Names of topics, those that were deleted included; beyond it a new one is refused."""
+
+    topic_ask_repeat: int = 200 * MILLISECOND
+    """How often the owner of a name is asked about a topic that is not known here."""
+
+    topic_denied: int = 1 * SECOND
+    """For how long his answer counts that there is none."""
+
     nack_spans_max: int = 100
     """Spans in one nack; the rest is asked for when these have come. More than that of one
     neighbour's questions are not remembered either: it asks again."""

@@ -154,6 +154,15 @@ class Subscribers:
         if not len(self.audiences[place]):
             del self.audiences[place]
 
+    def of_topic(self, topic: TopicName) -> list[Key]:
+        """Those of clients, without the durable ones."""
+        return [
+            (name, number)
+            for name, client in self.clients.items()
+            for number, place in client.subscriptions.items()
+            if place[0] == topic
+        ]
+
     def wants(self, topic: TopicName, order: Order) -> bool:
         return (topic, order) in self.audiences
 
