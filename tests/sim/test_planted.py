@@ -47,6 +47,8 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "believes-filtered-silence": ("no gap", (39, 33)),
     "does-not-refilter": ("only matching", (0, 15)),
     "never-hands-over": (("quiet in the end", "everything arrives", "tables are right"), (45, 28)),
+    "answers-before-durable": ("a topic is durable before its founder", (3, 1)),
+    "believes-old-entries": (("all catalogues agree", "AssertionError"), (19, 7)),
 }
 """By fault: what is found, and the seeds that are tried first because they are quick."""
 

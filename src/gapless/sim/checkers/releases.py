@@ -101,6 +101,8 @@ class Releases(Checker):
                 )
 
     def _chop(self, broker: Broker, pubend: PubendName, index: int) -> None:
+        if pubend not in self.record.logs:
+            return  # of a topic without events, which was deleted
         log, topic = self.record.logs[pubend], self.record.network.pubends[pubend].topic
         for (holder, name), kept in self._kept.items():
             if not self.record.is_of(name, topic):
