@@ -49,7 +49,7 @@ class Town:
         return read_addresses(self.folder / name).get("process") == str(process.pid)
 
     def url(self, name: str) -> str:
-        return f"gapless://{read_addresses(self.folder / name)['listen']}"
+        return read_addresses(self.folder / name)["url"]
 
     async def subscriptions(self, name: str) -> list[dict[str, Any]]:
         """The durable subscriptions of a broker, as its admin port tells."""

@@ -7,6 +7,8 @@ Theory of operation
     A request waits for a connection, is sent with a number, and gets the answer with that number.
     A single `publish` has no name, so that a repeat would not be recognised: if the connection is
     lost before the receipt comes it fails with `LinkError`, and the event may be published or not.
+    When every broker refuses us for who we are, or we them, the client ends: trying on would not
+    help.
 
 Invariants
     I1  every open request is answered, or fails when its connection is lost
@@ -19,8 +21,9 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Self
 
-from gapless.client.address import parse_addresses
-from gapless.client.connection import Connection
+from gapless.client.address import is_tls, parse_addresses
+from gapless.client.connection import OPEN, Connection, Pass
+from gapless.client.credentials import find_credentials
 from gapless.client.delivery import Receipt as EventReceipt
 from gapless.client.errors import LinkError, RefusedError
 from gapless.client.inbox import Inbox
@@ -50,7 +53,9 @@ from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from typing import Unpack
 
+    from gapless.client.credentials import Options
     from gapless.client.wish import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
@@ -74,8 +79,9 @@ CONSUMED_MAX = 1_000
 class Client:
     """A connection to a network of brokers; make it with `connect`."""
 
-    def __init__(self, addresses: str, *, patience_s: float = 30.0) -> None:
+    def __init__(self, addresses: str, *, patience_s: float = 30.0, shown: Pass = OPEN) -> None:
         self._addresses = parse_addresses(addresses)
+        self._shown = shown
         self.patience_s = patience_s
         self.address = ""
         self.broker: BrokerName | None = None
@@ -228,21 +234,35 @@ class Client:
     async def _keep_up(self) -> None:
         wait_s = RECONNECT_S
         while True:
+            refusals = 0
             for address in self._addresses:
                 try:
+                    patience_s = min(self.patience_s, HELLO_S)
                     self._connection = await Connection.open(
-                        address, self._receive, self._on_lost, min(self.patience_s, HELLO_S)
+                        address, self._receive, self._on_lost, patience_s, self._shown
                     )
                 except GaplessError as error:
                     self._problem = error
+                    refusals += isinstance(error, RefusedError)
                     continue
                 wait_s = RECONNECT_S
                 self._on_up(str(address), self._connection.broker)
                 assert self._lost is not None
                 await asyncio.shield(self._lost)
                 break
+            if refusals == len(self._addresses):
+                self._give_up()
+                return
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(2 * wait_s, RECONNECT_LONGEST_S)
+
+    def _give_up(self) -> None:
+        """No broker will have us: whoever waits learns why, and nothing more is tried."""
+        self._is_closed = True
+        self._up.set()
+        self._inbox.end(self._problem)
+        for changed in self._listeners:
+            changed()
 
     def _on_up(self, address: str, broker: BrokerName | None) -> None:
         self.address = address
@@ -269,8 +289,6 @@ class Client:
 
     async def wait_up(self) -> None:
         """Until there is a connection; `LinkError` when there is none for too long."""
-        if self._up.is_set():
-            return
         if self.problem is not None:
             raise self.problem
         try:
@@ -278,6 +296,8 @@ class Client:
                 await self._up.wait()
         except TimeoutError:
             raise self._problem from None
+        if self.problem is not None:
+            raise self.problem
 
     async def wait_writable(self) -> None:
         if self._connection is not None:
@@ -358,10 +378,15 @@ class Client:
             self._consumed = 0
 
 
-def connect(addresses: str, *, patience_s: float = 30.0) -> Client:
+def connect(addresses: str, *, patience_s: float = 30.0, **options: Unpack[Options]) -> Client:
     """A client of the brokers at `gapless://host:port[,host:port…]`, for `async with`.
 
     The first that answers is used; when its connection is lost, the next. `patience_s`: how long
     to wait for a broker, or for one that refuses for the moment, before an error is raised.
+    With `gapless+tls://`: `ca` is the file of the authority to believe (else the system's), and a
+    `token`, or the files of a `certificate` and its `key`, prove who you are; what is not given
+    is taken from GAPLESS_CA, GAPLESS_TOKEN, GAPLESS_CERTIFICATE and GAPLESS_KEY.
     """
-    return Client(addresses, patience_s=patience_s)
+    credentials = find_credentials(is_tls=is_tls(addresses), **options)
+    shown = Pass.of(credentials) if credentials is not None else OPEN
+    return Client(addresses, patience_s=patience_s, shown=shown)
