@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
-from tests.broker.processes import Town
 from tests.broker.stage import LINE, run, wait_until
 from tests.broker.test_process import Reader, publish_on
 
@@ -25,9 +25,9 @@ MORE = 50
 
 
 @asynccontextmanager
-async def under_load(town: Town) -> AsyncIterator[Publisher]:
+async def under_load(brokers: Processes) -> AsyncIterator[Publisher]:
     """Someone publishes all the time, some hundred a second; at the end all is published."""
-    async with connect(town.url("p")) as client, client.publisher("t", name="feed") as publisher:
+    async with connect(brokers.url("p")) as client, client.publisher("t", name="feed") as publisher:
         stop = asyncio.Event()
         load = asyncio.create_task(publish_on(publisher, stop, count=1))
         try:
@@ -61,20 +61,20 @@ def test_a_named_subscriber_lives_through_kills_of_brokers_and_its_own_absence(
     """First it keeps its token itself, then it returns without one and lets the broker do it."""
 
     async def main() -> None:
-        async with Town(tmp_path, LINE) as town:
-            await town.start("p", "r1", "r2", "s", "o")
-            async with under_load(town) as publisher, connect(town.url("s")) as client:
+        async with Processes(LINE, folder=tmp_path) as brokers:
+            await brokers.start("p", "r1", "r2", "s", "o")
+            async with under_load(brokers) as publisher, connect(brokers.url("s")) as client:
                 own = client.subscribe("t", "i >= 0", name="own", start="latest")
                 async with reading(own) as first, client.subscribe("t", name="kept") as kept:
                     await seen_more(first, publisher)
                     for victim in ("s", "p"):
-                        town.kill(victim)
-                        await town.start(victim)
+                        brokers.kill(victim)
+                        await brokers.start(victim)
                         await seen_more(first, publisher)
                     begin = await anext(kept)
                     token = own.token
-                town.kill("s")
-                await town.start("s")
+                brokers.kill("s")
+                await brokers.start("s")
                 again = client.subscribe("t", "i >= 0", name="own", start=token)
                 async with reading(again) as second:
                     await seen_more(second, publisher)
@@ -93,26 +93,26 @@ def test_a_named_subscriber_goes_on_at_another_broker_and_the_old_one_forgets_it
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
-        async with Town(tmp_path, LINE, has_admin=True) as town:
-            await town.start("p", "r1", "r2", "s", "o")
-            urls = f"{town.url('s')},{town.url('o').removeprefix('gapless://')}"
-            async with connect(urls) as client, under_load(town) as publisher:
+        async with Processes(LINE, folder=tmp_path, has_admin=True) as brokers:
+            await brokers.start("p", "r1", "r2", "s", "o")
+            urls = f"{brokers.url('s')},{brokers.url('o').removeprefix('gapless://')}"
+            async with connect(urls) as client, under_load(brokers) as publisher:
                 desk = client.subscribe("t", "i >= 0", name="desk", tokens="broker")
                 async with reading(desk) as reader:
                     assert client.broker == "s"
                     await seen_more(reader, publisher)
-                    town.kill("s")
+                    brokers.kill("s")
                     await seen_more(reader, publisher)
                     assert client.broker == "o"
-                    (found,) = await town.subscriptions("o")
+                    (found,) = await brokers.subscriptions("o")
                     assert (found["name"], found["attached"], found["moves"]) == ("desk", True, 1)
-                    await town.start("s")
-                    await wait_until_forgotten(town, "s")
-                    town.kill("o")
+                    await brokers.start("s")
+                    await wait_until_forgotten(brokers, "s")
+                    brokers.kill("o")
                     await seen_more(reader, publisher)
                     assert client.broker == "s"
-                    await town.start("o")
-                    await wait_until_forgotten(town, "o")
+                    await brokers.start("o")
+                    await wait_until_forgotten(brokers, "o")
                     await seen_more(reader, publisher)
             numbers = reader.numbers
             assert numbers == list(range(numbers[0], numbers[-1] + 1))
@@ -120,7 +120,7 @@ def test_a_named_subscriber_goes_on_at_another_broker_and_the_old_one_forgets_it
     run(main())
 
 
-async def wait_until_forgotten(town: Town, broker: str) -> None:
+async def wait_until_forgotten(brokers: Processes, broker: str) -> None:
     """Until the broker does not have a subscription any more."""
-    while await town.subscriptions(broker):  # noqa: ASYNC110 - another process
+    while await brokers.subscriptions(broker):  # noqa: ASYNC110 - another process
         await asyncio.sleep(0.005)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
 from gapless.client.delivery import Gap
 from gapless.core.client_messages import Subscribe, Subscribed
@@ -15,7 +16,6 @@ from gapless.core.events import Event
 from gapless.core.identity import TopicName
 from gapless.core.messages import Hello
 from gapless.storage.disk import DiskVolume
-from tests.broker.processes import Town
 from tests.broker.stage import LINE, ONE, ByHand, run, wait_until
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ def test_brokers_of_every_role_are_killed_under_load_and_nothing_is_lost_or_doub
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
-        async with Town(tmp_path, LINE) as town:
-            await town.start("p", "r1", "r2", "s", "o")
+        async with Processes(LINE, folder=tmp_path) as brokers:
+            await brokers.start("p", "r1", "r2", "s", "o")
             async with (
-                connect(town.url("p")) as publishing,
-                connect(town.url("s")) as subscribing,
-                connect(town.url("o")) as watching,
+                connect(brokers.url("p")) as publishing,
+                connect(brokers.url("s")) as subscribing,
+                connect(brokers.url("o")) as watching,
                 subscribing.subscribe("t", interruption="gap") as shaken,
                 watching.subscribe("t") as steady,
                 publishing.publisher("t", name="feed") as publisher,
@@ -81,8 +81,8 @@ def test_brokers_of_every_role_are_killed_under_load_and_nothing_is_lost_or_doub
                 load = asyncio.create_task(publish_on(publisher, stop))
                 await wait_until(lambda: tested.has_seen(500) and reference.has_seen(500))
                 for victim in VICTIMS:
-                    town.kill(victim)
-                    await town.start(victim)
+                    brokers.kill(victim)
+                    await brokers.start(victim)
                     number = publisher.sequence + 500
                     await wait_until(
                         lambda n=number: tested.has_seen(n) and reference.has_seen(n)  # type: ignore[misc]
@@ -107,13 +107,13 @@ def test_brokers_of_every_role_are_killed_under_load_and_nothing_is_lost_or_doub
 
 def test_sigterm_stops_in_order(tmp_path: Path) -> None:
     async def main() -> None:
-        async with Town(tmp_path, ONE) as town:
-            await town.start("b")
-            async with connect(town.url("b")) as client:
+        async with Processes(ONE, folder=tmp_path) as brokers:
+            await brokers.start("b")
+            async with connect(brokers.url("b")) as client:
                 await client.publish("t", {})
-                town.processes["b"].send_signal(signal.SIGTERM)
-                assert await town.ended("b") == 0
-            assert "broker stopped" in town.log("b")
+                brokers.signal("b", signal.SIGTERM)
+                assert await brokers.ended("b") == 0
+            assert "broker stopped" in brokers.log("b")
 
     run(main())
     volume = DiskVolume(tmp_path / "b" / "volume")
@@ -125,21 +125,21 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     """The first waits for a subscriber that does not read."""
 
     async def main() -> None:
-        async with Town(tmp_path, ONE) as town:
-            await town.start("b")
-            host, port = town.url("b").removeprefix("gapless://").split(":")
+        async with Processes(ONE, folder=tmp_path) as brokers:
+            await brokers.start("b")
+            host, port = brokers.url("b").removeprefix("gapless://").split(":")
             deaf = ByHand(*await asyncio.open_connection(host, int(port)))
             deaf.send(Hello(), Subscribe(TopicName("t"), 1, 1))
             await deaf.read_until(Subscribed)
             deaf.stop_reading()
-            async with connect(town.url("b")) as client:
+            async with connect(brokers.url("b")) as client:
                 for _ in range(40):
                     await client.publish_many("t", [({}, b"x" * 250_000)])
-            town.processes["b"].send_signal(signal.SIGINT)
-            await wait_until(lambda: "draining" in town.log("b"))
-            town.processes["b"].send_signal(signal.SIGTERM)
-            assert await town.ended("b") == 1
-            assert "stopped at once" in town.log("b")
+            brokers.signal("b", signal.SIGINT)
+            await wait_until(lambda: "draining" in brokers.log("b"))
+            brokers.signal("b", signal.SIGTERM)
+            assert await brokers.ended("b") == 1
+            assert "stopped at once" in brokers.log("b")
             await deaf.close()
 
     run(main())
@@ -147,11 +147,11 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 
 def test_a_broker_whose_parent_is_gone_stops(tmp_path: Path) -> None:
     async def main() -> None:
-        async with Town(tmp_path, ONE) as town:
-            await town.start("b")
-            stdin = town.processes["b"].stdin
+        async with Processes(ONE, folder=tmp_path) as brokers:
+            await brokers.start("b")
+            stdin = brokers.running["b"].stdin
             assert stdin is not None
             stdin.close()
-            assert await town.ended("b") == 0
+            assert await brokers.ended("b") == 0
 
     run(main())

@@ -34,27 +34,46 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.errors import ProtocolError, UsageError
-from gapless.core.identity import PubendName, PublisherName, SubscriptionName, TopicName
+from gapless.core.identity import (
+    ProducerName,
+    PubendName,
+    PublisherName,
+    SubscriptionName,
+    TopicName,
+)
 from gapless.core.ticks import Span
-from gapless.wire.kinds import CLIENTS
+from gapless.core.transaction_messages import (
+    Abort,
+    Commit,
+    Committed,
+    ProducerPosition,
+    ProducerQuery,
+    Stage,
+)
+from gapless.wire.kinds import CLIENTS, TRANSACTIONS
 from tests.broker.stage import publication
 
 ANSWERS = {
     Receipt, PublisherPosition, Refused, Subscribed, Ended, Deliveries, Lost, CaughtUp, FellBehind,
-    Done,
+    Done, Committed, ProducerPosition,
 }  # fmt: skip
 """What a broker sends to a client; a client that sends it is told that this is not for clients."""
 
+FEED = ProducerName("feed")
 NEEDING = [
     (publication(), Right.PUBLISH),
     (PublisherQuery(7, TopicName("t"), PublisherName("p")), Right.PUBLISH),
     (Subscribe(TopicName("t"), 7, 1), Right.SUBSCRIBE),
+    (Stage(TopicName("t"), 7, FEED, 1, "a", 0, publication().events), Right.PUBLISH),
+    (Commit(TopicName("t"), 7, FEED, 1), Right.PUBLISH),
+    (Abort(TopicName("t"), 7, FEED, 1), Right.PUBLISH),
+    (ProducerQuery(TopicName("t"), 7, FEED), Right.PUBLISH),
 ]
 
 
 def test_every_message_of_a_client_says_which_right_it_needs() -> None:
     """A new kind of message belongs into `NEEDS`, or here into `ANSWERS`."""
-    assert set(CLIENTS) == set(NEEDS) | ANSWERS
+    assert {*CLIENTS, *TRANSACTIONS} == set(NEEDS) | ANSWERS
     assert not set(NEEDS) & ANSWERS
     for kind, need in NEEDS.items():
         assert need is None or need.field in kind.__struct_fields__, kind

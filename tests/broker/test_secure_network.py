@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.broker.rights import parse_rights
+from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
 from gapless.client.errors import RefusedError
 from gapless.core.client_messages import Subscribe, Subscribed
 from gapless.core.identity import BrokerName, SubscriptionName, TopicName
 from gapless.core.messages import Hello
 from tests.broker.castle import Castle
-from tests.broker.processes import Town
 from tests.broker.stage import run, wait_until
 from tests.broker.test_process import Reader, publish_on
 
@@ -62,12 +62,12 @@ pubends = ["l"]
 def test_three_processes_deliver_over_mutual_tls_while_one_is_killed(tmp_path: Path) -> None:
     async def main() -> None:
         castle = Castle(tmp_path, "p", "r", "s", text=THREE)
-        async with Town(tmp_path, castle.text) as town:
-            await town.start("p", "r", "s")
+        async with Processes(castle.text, folder=tmp_path) as brokers:
+            await brokers.start("p", "r", "s")
             feed, desk = castle.tokens["feed"], castle.tokens["desk"]
             async with (
-                connect(town.url("p"), token=feed, ca=castle.ca) as publishing,
-                connect(town.url("s"), token=desk, ca=castle.ca) as subscribing,
+                connect(brokers.url("p"), token=feed, ca=castle.ca) as publishing,
+                connect(brokers.url("s"), token=desk, ca=castle.ca) as subscribing,
                 subscribing.subscribe("t", name="all") as subscription,
                 publishing.publisher("t", name="feed") as publisher,
             ):
@@ -75,8 +75,8 @@ def test_three_processes_deliver_over_mutual_tls_while_one_is_killed(tmp_path: P
                 load = asyncio.create_task(publish_on(publisher, stop, count=1))
                 await wait_until(lambda: reader.has_seen(20))
                 for victim in ("r", "s"):
-                    town.kill(victim)
-                    await town.start(victim)
+                    brokers.kill(victim)
+                    await brokers.start(victim)
                     number = publisher.sequence + 20
                     await wait_until(lambda n=number: reader.has_seen(n))  # type: ignore[misc]
                 stop.set()
@@ -86,16 +86,16 @@ def test_three_processes_deliver_over_mutual_tls_while_one_is_killed(tmp_path: P
                 reader.task.cancel()
                 assert reader.numbers == list(range(last + 1)), "once, in order, gapless"
                 assert reader.gaps == []
-                await check_reload(town, castle)
+                await check_reload(brokers, castle)
 
-    async def check_reload(town: Town, castle: Castle) -> None:
+    async def check_reload(brokers: Processes, castle: Castle) -> None:
         token = castle.principals.add_token("late", parse_rights(["publish=t"]))
         castle.principals.write(tmp_path / "principals.json")
         with pytest.raises(RefusedError, match="not admitted"):
-            await connect(town.url("p"), token=token, ca=castle.ca).__aenter__()
-        town.processes["p"].send_signal(signal.SIGHUP)
-        await wait_until(lambda: "principals reloaded" in town.log("p"))
-        async with connect(town.url("p"), token=token, ca=castle.ca) as client:
+            await connect(brokers.url("p"), token=token, ca=castle.ca).__aenter__()
+        brokers.signal("p", signal.SIGHUP)
+        await wait_until(lambda: "principals reloaded" in brokers.log("p"))
+        async with connect(brokers.url("p"), token=token, ca=castle.ca) as client:
             await client.publish("t", {})
 
     run(main())

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sys
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from gapless.cli.experiment import experiment, show
-from gapless.cli.real.clients import Account
+from gapless.cli.real.clients import HOST, Account
 from gapless.cli.real.durable import Absence, Commits, Crash
 from gapless.cli.real.durable_claims import absence, commits, crash
-from gapless.cli.real.network import HOST, Processes, cell, cpu_s
 from gapless.cli.real.propagation import FLOODING, PROPAGATION, Failure, Latency, Load, Results
 from gapless.cli.real.propagation import QUICK as SMALL
 from gapless.cli.real.propagation_claims import judge
@@ -24,7 +20,6 @@ app = typer.Typer()
 app.command()(experiment)
 
 RIGHT = Account(owed=10)
-has_proc = pytest.mark.skipif(sys.platform != "linux", reason="processor time is read from /proc")
 
 
 @pytest.mark.slow
@@ -72,31 +67,6 @@ def test_what_is_not_there_with_real_processes_is_refused() -> None:
         assert "--real is for propagation and durable" in " ".join(
             result.output.replace("│", " ").split()
         )
-
-
-def test_a_killed_broker_is_gone_and_is_found_at_the_same_place_when_it_is_back() -> None:
-    async def main() -> tuple[str, str, float | None]:
-        async with Processes(cell("all", [HOST], subscribers=True)) as brokers:
-            await brokers.start(HOST)
-            first = brokers.url(HOST)
-            brokers.kill(HOST)
-            await brokers.start(HOST)
-            return first, brokers.url(HOST), brokers.cpu_s(HOST)
-
-    first, second, took_s = asyncio.run(main())
-    assert first == second
-    if sys.platform == "linux":
-        assert took_s is not None
-        assert took_s > 0
-
-
-@has_proc
-def test_processor_time_is_what_the_system_says_of_the_process() -> None:
-    sum(number * number for number in range(300_000))  # so that there is some
-    measured, own = cpu_s(os.getpid()), os.times()
-    assert measured is not None
-    assert 0 < measured <= own.user + own.system + 0.02, "in steps of about 10 ms"
-    assert cpu_s(2**30) is None, "there is no such process"
 
 
 def test_an_account_tells_what_is_lost_doubled_and_out_of_order() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gapless.client.elsewhere import Others
 from gapless.client.inbox import Inbox
 from gapless.client.publisher import Publisher
 from gapless.client.subscription import Subscription
@@ -44,6 +45,11 @@ class Desk:
         self.moves = 0
         self.asked: list[Subscribe] = []
         self.next_number = 0
+        self.places: dict[str, Desk] = {}
+        self.others = Others(self._open_other)
+        self.is_idle = self.is_up = True
+        self.is_closed = False
+        self.refusals: list[Refused] = []  # what the next questions get
         self.inbox = Inbox(self)
         self.listeners: list[Callable[[], None]] = []
         self._answers: dict[int, Callable[[Message | GaplessError], None]] = {}
@@ -73,7 +79,21 @@ class Desk:
             changed()
         self.inbox.resume()
 
+    def _open_other(self, addresses: str) -> Desk:
+        desk = self.places[addresses] = Desk()
+        desk.others = self.others
+        return desk
+
+    @property
+    def carrier(self) -> Desk:
+        return self
+
+    async def close(self) -> None:
+        self.is_closed = True
+
     async def ask(self, make: Callable[[int], Message]) -> Message | GaplessError:
+        if self.refusals:
+            return self.refusals.pop(0)
         match make(0):
             case PublisherQuery():
                 return PublisherPosition(0, self.next_number)

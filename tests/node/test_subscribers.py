@@ -148,7 +148,7 @@ def test_a_connection_that_ends_takes_its_subscriptions_along() -> None:
     assert machine.subscription_count == 1
     assert [to for to, _, _ in shown(deliver(machine, "red"))] == ["bob"]
     machine.disconnect(BOB)
-    assert machine.matchers == {}
+    assert machine.audiences == {}
 
 
 def test_what_a_client_has_not_consumed_is_bounded_in_bytes_too() -> None:
@@ -172,3 +172,25 @@ def test_many_deliveries_go_out_in_several_messages_that_cover_all() -> None:
     assert [len(message.ticks) for message in messages] == [2, 1]
     assert messages[0].through == messages[1].ticks[0], "settled up to the next one"
     assert messages[1].through > messages[1].ticks[-1]
+
+
+def test_connections_that_want_just_the_same_get_the_very_same_message() -> None:
+    eve = ClientName("eve")
+    machine = subscribers((ANN, 1, RED), (BOB, 1, RED), (eve, 2, RED))
+    first, second, third = (
+        effect.message for effect in deliver(machine, "red", "blue") if isinstance(effect, Send)
+    )
+    assert first is second
+    assert isinstance(third, Deliveries)
+    assert third.takers == ((2,),)
+
+
+def test_bytes_of_what_is_consumed_in_part_count_by_its_share() -> None:
+    machine = subscribers((ANN, 1, ANY))
+    deliver(machine, "red", "red", "red", "red")
+    client = machine.clients[ANN]
+    whole = client.outstanding_bytes
+    machine.consumed(ANN, 1)
+    assert (client.outstanding, client.outstanding_bytes) == (3, whole - whole // 4)
+    machine.consumed(ANN, 3)
+    assert (client.outstanding, client.outstanding_bytes) == (0, 0)

@@ -46,6 +46,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import (
     BrokerName,
     CellName,
+    ProducerName,
     PubendName,
     PublisherName,
     SubscriptionName,
@@ -53,6 +54,14 @@ from gapless.core.identity import (
 )
 from gapless.core.messages import Goodbye, Hello, Message, Ping, Pong
 from gapless.core.ticks import Span, Tick
+from gapless.core.transaction_messages import (
+    Abort,
+    Commit,
+    Committed,
+    ProducerPosition,
+    ProducerQuery,
+    Stage,
+)
 from gapless.wire.codec import Codec
 from gapless.wire.events import INTEGER_MAX, INTEGER_MIN, encode_event
 from gapless.wire.kinds import KINDS
@@ -99,6 +108,7 @@ LINK_MESSAGES: dict[str, Message] = {
     "pong": Pong(1 << 40),
 }
 
+JOB = ProducerName("job-1")
 PUBEND, CELL, TOPIC = PubendName("trades/0"), CellName("east"), TopicName("trades")
 DESK = SubscriptionName("desk-7")
 BATCH = EventBatch.join([PLAIN, TRADE])
@@ -128,6 +138,7 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "publisher query": PublisherQuery(1, TOPIC, PublisherName("feed-1")),
     "publisher position": PublisherPosition(1, 7),
     "refused": Refused(1, "the disk is full", "Try again.", retry=True),
+    "refused elsewhere": Refused(1, "not here", "Connect to b.", elsewhere=("10.0.0.2:7117",)),
     "subscribe": Subscribe(TOPIC, 2, 1, "price > 90", "total"),
     "subscribe by name": Subscribe(
         TOPIC,
@@ -154,6 +165,12 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "done": Done(3),
     "forget": Forget(4, DESK),
     "consumed": Consumed(2),
+    "stage": Stage(TOPIC, 5, JOB, 7, "part-1", 3, EventBatch.join([PLAIN, TRADE])),
+    "commit": Commit(TOPIC, 6, JOB, 7, ("part-1", "part-2"), (5, 0)),
+    "committed": Committed(6, PUBEND, 2048, 5, repeated=True),
+    "abort": Abort(TOPIC, 7, JOB, 7, "part-1"),
+    "producer query": ProducerQuery(TOPIC, 8, JOB),
+    "producer position": ProducerPosition(8, 7),
 }
 
 MESSAGES: dict[str, Message] = PROTOCOL_MESSAGES | {

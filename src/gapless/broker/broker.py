@@ -106,7 +106,7 @@ class Broker:
             await self._disk.close()
             raise
         self._pump.start()
-        self._dialler = Dialler(self._links, self._network)
+        self._dialler = Dialler(self._links)
         self.is_ready = True
         logger.info(
             "broker ready",

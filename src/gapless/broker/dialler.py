@@ -11,28 +11,24 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from gapless.broker.address import parse_address, read_addresses
 from gapless.broker.link import Link
 from gapless.broker.logs import logger
 
 if TYPE_CHECKING:
     from gapless.broker.links import Links
     from gapless.core.identity import BrokerName
-    from gapless.node.network import Network
 
 
 class Dialler:
     """Dials the neighbours of one broker."""
 
-    def __init__(self, links: Links, network: Network) -> None:
+    def __init__(self, links: Links) -> None:
         self._links = links
         self._settings = links.settings
-        brokers = {each.name: each for cell in network.cells for each in cell.brokers}
-        self._listens = {
-            name: brokers[name].listen for name in links.neighbours if links.name < name
-        }
         self._tasks = [
-            asyncio.create_task(self._keep(name), name=f"dial {name}") for name in self._listens
+            asyncio.create_task(self._keep(name), name=f"dial {name}")
+            for name in links.neighbours
+            if links.name < name
         ]
 
     async def _keep(self, name: BrokerName) -> None:
@@ -52,7 +48,7 @@ class Dialler:
             wait_s = min(2 * wait_s, self._settings.redial_longest_s)
 
     async def _dial(self, name: BrokerName) -> Link:
-        host, port = self._find(name)
+        host, port = self._links.whereabouts.find(name)
         loop = asyncio.get_running_loop()
         access = self._links.access
         context = access.tls.dial if access is not None else None
@@ -61,15 +57,6 @@ class Dialler:
                 lambda: Link(self._links, name), host, port, ssl=context
             )
         return link
-
-    def _find(self, name: BrokerName) -> tuple[str, int]:
-        host, port = parse_address(self._listens[name])
-        if port == 0:
-            told = read_addresses(self._settings.data / name).get("listen")
-            if told is None:
-                raise ConnectionError(f"{name} has not told its address yet")
-            host, port = parse_address(told)
-        return host, port
 
     async def close(self) -> None:
         for task in self._tasks:

@@ -21,6 +21,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Protocol, cast
 
+from gapless.broker.frames import Frames
 from gapless.core.client_messages import Publish
 from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
@@ -201,8 +202,9 @@ class Link(asyncio.Protocol):
         """Queue a message; it leaves with the next `flush`."""
         self._outbox.append(message)
 
-    def flush(self) -> None:
-        """Send what is queued with one write; beyond the bound drop it (a broker's) or the link."""
+    def flush(self, frames: Frames | None = None) -> None:
+        """Send what is queued with one write; beyond the bound drop it (a broker's) or the link.
+        `frames`: made of messages that others got just now."""
         messages, self._outbox = self._outbox, []
         if self.is_closing or not messages or self._transport is None:
             return
@@ -216,13 +218,13 @@ class Link(asyncio.Protocol):
             self.abort()
             return
         try:
-            data = self._codec.frames(messages)
+            pieces = (frames or Frames()).of(messages)
         except WireError as error:
             self.end(error)
             return
         self.messages_out += len(messages)
-        self.bytes_out += len(data)
-        self._transport.write(data)
+        self.bytes_out += sum(map(len, pieces))
+        self._transport.writelines(pieces)
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
+from gapless.broker.whereabouts import Whereabouts
+from gapless.core.client_messages import Refused
 from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
 from gapless.core.messages import Hello
@@ -44,6 +47,7 @@ class Links:
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
+        self.whereabouts = Whereabouts(network, settings.data)
         self.named: dict[PeerName, Link] = {}
         self.all: set[Link] = set()
         self.is_draining = False
@@ -153,13 +157,16 @@ class Links:
         if link is None:
             self.unsent += 1  # a neighbour that is down, or a client just gone
             return
+        if type(message) is Refused and message.elsewhere:
+            message = self.whereabouts.addressed(message)
         link.send(message)
         self._unsent_links.add(link)
 
     def flush(self) -> None:
         links, self._unsent_links = self._unsent_links, set()
+        frames = Frames()
         for link in links:
-            link.flush()
+            link.flush(frames)
 
     # --- figures ---------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.errors import ProtocolError, UsageError
+from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +72,10 @@ NEEDS: dict[type[Message], Need | None] = {
     Acknowledge: None,  # of subscriptions of the same connection, which were allowed
     Unsubscribe: None,
     Consumed: None,
+    Stage: Need(Right.PUBLISH),
+    Commit: Need(Right.PUBLISH),
+    Abort: Need(Right.PUBLISH),
+    ProducerQuery: Need(Right.PUBLISH),
 }
 """None: whoever is connected may send it."""
 

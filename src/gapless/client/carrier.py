@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from gapless.core.messages import Message
 
 
+class Places(Protocol):
+    """The other brokers that a client was sent to; see `gapless.client.elsewhere`."""
+
+    def at(self, addresses: tuple[str, ...]) -> Carrier: ...
+    def remembered(self, about: str) -> Carrier | None: ...
+    def remember(self, about: str, addresses: tuple[str, ...] | None) -> None: ...
+
+
 class Carrier(Protocol):
     """A client, as its parts see it."""
 
@@ -21,6 +29,11 @@ class Carrier(Protocol):
 
     broker: BrokerName | None
     """Who is at the other end, or was last."""
+
+    @property
+    def others(self) -> Places:
+        """Connections to other brokers, for what this one cannot serve."""
+        ...
 
     @property
     def problem(self) -> GaplessError | None:

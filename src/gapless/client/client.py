@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Self
 from gapless.client.address import is_tls, parse_addresses
 from gapless.client.connection import OPEN, Connection, Pass
 from gapless.client.credentials import find_credentials
-from gapless.client.delivery import Receipt as EventReceipt
+from gapless.client.elsewhere import Others
 from gapless.client.errors import LinkError, RefusedError
 from gapless.client.inbox import Inbox
+from gapless.client.publication import publish_once
 from gapless.client.publisher import Publisher
 from gapless.client.subscription import Subscription
 from gapless.client.wish import make_wish
@@ -39,23 +40,20 @@ from gapless.core.client_messages import (
     FellBehind,
     Forget,
     Lost,
-    Publish,
     PublisherPosition,
     Receipt,
     Refused,
     Subscribed,
 )
 from gapless.core.errors import GaplessError, UsageError, WireError
-from gapless.core.events import EventBatch
 from gapless.core.identity import PublisherName, SubscriptionName, TopicName
-from gapless.core.ticks import Tick
-from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
 
     from gapless.client.credentials import Options
+    from gapless.client.delivery import Receipt as EventReceipt
     from gapless.client.wish import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
@@ -67,11 +65,6 @@ HELLO_S = 5.0
 """How long a broker may take to say Hello before the next one is tried."""
 
 RECONNECT_S, RECONNECT_LONGEST_S = 0.05, 2.0
-RETRY_S, RETRY_LONGEST_S = 0.01, 0.5
-PUBLISH_EVENTS_MAX = 10_000
-"""Events in one publication: what a broker takes."""
-
-PUBLISH_BYTES_MAX = 8 << 20
 CONSUMED_MAX = 1_000
 """Events consumed before the broker is told so; also told whenever a subscription has to wait."""
 
@@ -79,9 +72,19 @@ CONSUMED_MAX = 1_000
 class Client:
     """A connection to a network of brokers; make it with `connect`."""
 
-    def __init__(self, addresses: str, *, patience_s: float = 30.0, shown: Pass = OPEN) -> None:
+    def __init__(
+        self,
+        addresses: str,
+        *,
+        patience_s: float = 30.0,
+        shown: Pass = OPEN,
+        others: Others | None = None,
+    ) -> None:
+        """`others`: of the client that was sent to these addresses."""
         self._addresses = parse_addresses(addresses)
         self._shown = shown
+        self.others = others or Others(self._open_other)
+        self._is_other = others is not None
         self.patience_s = patience_s
         self.address = ""
         self.broker: BrokerName | None = None
@@ -118,27 +121,7 @@ class Client:
 
         They go in one message, so a few hundred is a good number, and thousands are too many.
         """
-        batch = EventBatch(tuple(encode_event(attributes, body) for attributes, body in events))
-        size = sum(map(len, batch))
-        if not 0 < len(batch) <= PUBLISH_EVENTS_MAX or size > PUBLISH_BYTES_MAX:
-            raise UsageError(
-                f"{len(batch)} events of {size} bytes cannot be published at once",
-                f"Give 1 to {PUBLISH_EVENTS_MAX} of at most {PUBLISH_BYTES_MAX} bytes together.",
-            )
-        deadline_s, retry_s = self._loop.time() + self.patience_s, RETRY_S
-        while True:
-            match await self.ask(lambda request: Publish(TopicName(topic), request, batch)):
-                case Receipt(pubend=pubend, ticks=ticks):
-                    return [EventReceipt(pubend, Tick(tick)) for tick in ticks]
-                case Refused(retry=True) if self._loop.time() < deadline_s:
-                    await asyncio.sleep(retry_s)
-                    retry_s = min(2 * retry_s, RETRY_LONGEST_S)
-                case Refused(problem=problem, remedy=remedy):
-                    raise RefusedError(problem, remedy)
-                case GaplessError() as error:
-                    raise LinkError(f"{error.problem}, and what was sent may be published or not")
-                case other:
-                    raise WireError(f"the broker answered {type(other).__name__} to a Publish")
+        return await publish_once(self, TopicName(topic), events)
 
     def publisher(self, topic: str, *, name: str) -> Publisher:
         """A pipelined publisher whose events are published once, whatever breaks meanwhile.
@@ -204,6 +187,8 @@ class Client:
         """Close the connection. What was not flushed is lost; subscriptions end."""
         self._is_closed = True
         self._problem = LinkError("the client is closed", "Connect again.")
+        if not self._is_other:
+            await self.others.close()
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
@@ -216,9 +201,7 @@ class Client:
             changed()
 
     async def __aenter__(self) -> Self:
-        tried = ", ".join(map(str, self._addresses))
-        self._problem = LinkError(f"no broker answers at {tried}")
-        self._supervisor = asyncio.create_task(self._keep_up(), name="gapless client")
+        self._begin()
         try:
             await self.wait_up()
         except BaseException:
@@ -230,6 +213,30 @@ class Client:
         await self.close()
 
     # --- the connection --------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        tried = ", ".join(map(str, self._addresses))
+        self._problem = LinkError(f"no broker answers at {tried}")
+        self._supervisor = asyncio.create_task(self._keep_up(), name="gapless client")
+
+    def _open_other(self, addresses: str) -> Client:
+        patience_s, shown = self.patience_s, self._shown
+        other = Client(addresses, patience_s=patience_s, shown=shown, others=self.others)
+        other._begin()
+        return other
+
+    @property
+    def carrier(self) -> Client:
+        return self
+
+    @property
+    def is_up(self) -> bool:
+        return self._up.is_set() and not self._is_closed
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything here."""
+        return not self._listeners and not self._answers
 
     async def _keep_up(self) -> None:
         wait_s = RECONNECT_S

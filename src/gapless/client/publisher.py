@@ -5,6 +5,7 @@ Theory of operation
     before the first receipt is back. What has no receipt is kept. After a new connection, or after
     a refusal that says "later", all of it is sent again in order, and the broker recognises by the
     numbers what it has already. When a name is used again, its next number is asked for first.
+    Only one broker takes what is published under a name: where another answers, it says which.
 
 Invariants
     I1  batches without receipt are kept in order, without holes: the last ends at `sequence`
@@ -18,6 +19,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from gapless.client.elsewhere import HOPS_MAX, ask_anywhere
 from gapless.client.errors import RefusedError
 from gapless.core.client_messages import (
     Publish,
@@ -82,6 +84,7 @@ class Publisher:
         self._retry_s = RETRY_S
         self._stuck_since_s: float | None = None
         self._is_packing = False
+        self._moves = 0  # since the last receipt
         self._loop = asyncio.get_running_loop()
 
     # --- for applications ------------------------------------------------------------------------
@@ -135,11 +138,12 @@ class Publisher:
     async def _ask_sequence(self) -> int:
         """The number after the last that is known of this name; 0 for a new one."""
         while True:
-            answer = await self._carrier.ask(
-                lambda request: PublisherQuery(request, self.topic, self.name)
+            answer, carrier = await ask_anywhere(
+                self._carrier, lambda request: PublisherQuery(request, self.topic, self.name)
             )
             match answer:
                 case PublisherPosition(sequence=sequence):
+                    self._carrier = carrier
                     return sequence
                 case Refused(problem=problem, remedy=remedy):
                     raise RefusedError(problem, remedy)
@@ -162,9 +166,10 @@ class Publisher:
             self._send(batch)
 
     def _send(self, batch: Batch) -> None:
-        request = self._carrier.request(lambda answer: self._answered(batch, answer))
+        carrier = self._carrier
+        request = carrier.request(lambda answer: self._answered(batch, answer, carrier))
         events = EventBatch(batch.events)
-        self._carrier.send(Publish(self.topic, request, events, self.name, batch.sequence))
+        carrier.send(Publish(self.topic, request, events, self.name, batch.sequence))
 
     def _resume(self) -> None:
         """A new connection is up, or it is time to try again: send what has no receipt."""
@@ -178,10 +183,14 @@ class Publisher:
             self.repeats += 1
             self._send(batch)
 
-    def _answered(self, batch: Batch, answer: Message | GaplessError) -> None:
+    def _answered(self, batch: Batch, answer: Message | GaplessError, carrier: Carrier) -> None:
         match answer:
             case Receipt():
                 self._confirm(batch)
+            case _ if carrier is not self._carrier:
+                pass  # from where we were before: all of it was sent again
+            case Refused(elsewhere=addresses) if addresses and self._moves < HOPS_MAX:
+                self._move(addresses)
             case Refused(retry=True):
                 self._try_later(answer)
             case Refused(problem=problem, remedy=remedy):
@@ -189,9 +198,22 @@ class Publisher:
             case _:
                 self._wake()  # the connection broke: `_resume` follows, if it comes back in time
 
+    def _move(self, addresses: tuple[str, ...]) -> None:
+        """Our connection leads to another broker now, which sends us on: publish there."""
+        self._moves += 1
+        self._carrier.unlisten(self._resume)
+        try:
+            self._carrier = self._carrier.others.at(addresses)
+        except GaplessError as error:
+            self._fail(error)
+            return
+        self._carrier.listen(self._resume)
+        self._resume()  # again when its connection is up, if it is still to come
+        self._wake()  # who waits has to wait for that one from here on
+
     def _confirm(self, batch: Batch) -> None:
         """A receipt says that this batch is durable, and so all before it."""
-        self._retry_s, self._stuck_since_s = RETRY_S, None
+        self._retry_s, self._stuck_since_s, self._moves = RETRY_S, None, 0
         while self._batches and self._batches[0].sequence <= batch.sequence:
             self._unconfirmed -= len(self._batches.popleft().events)
         self._wake()

@@ -13,6 +13,7 @@ Source: Bhola et al., DSN 2002; Zhao et al., Middleware 2004; Bhola et al., DSN 
 from __future__ import annotations
 
 from enum import IntEnum
+from operator import lt
 
 import msgspec
 
@@ -74,7 +75,7 @@ class Knowledge(Message, frozen=True):
         start = max(span.start, self.final_below, self.lost_below)
         if ticks and not (start <= ticks[0] and ticks[-1] < span.end):
             raise ValueError(f"events outside {span}, or among the final or the lost")
-        if tuple(sorted(set(ticks))) != ticks:
+        if not all(map(lt, ticks, ticks[1:])):
             raise ValueError("the ticks of events must ascend")
 
 

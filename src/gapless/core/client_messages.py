@@ -73,6 +73,7 @@ class Refused(Message, frozen=True):
     problem: str
     remedy: str
     retry: bool = False  # whether the same request may succeed later
+    elsewhere: tuple[str, ...] = ()  # addresses of brokers that can serve it, any of them
 
 
 class Subscribe(Message, frozen=True):

@@ -24,6 +24,9 @@ PubendName = NewType("PubendName", str)
 PublisherName = NewType("PublisherName", str)
 """Chosen by a publisher that wants its repeated publications recognised."""
 
+ProducerName = NewType("ProducerName", str)
+"""Chosen by who commits transactions; the last one committed under it is remembered for good."""
+
 SubscriptionName = NewType("SubscriptionName", str)
 
 Instant = NewType("Instant", int)

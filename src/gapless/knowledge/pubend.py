@@ -13,7 +13,8 @@ Theory of operation
 
 Invariants (checked by `check`)
     I1  released <= end, and every tick in the log lies between them
-    I2  no event ever gets a tick below `end` or below the persisted promise at a restart
+    I2  no event ever gets a tick below `end` or below the persisted promise at a restart, except
+        the rest of a transaction: while one is copied (`transactions`), nothing is promised
     I3  at most `publish_pending_max` events wait, or one publication if that has more, and as
         many repeats of old ones (beyond it a publication is refused)
 
@@ -26,22 +27,25 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import NO_EVENTS, Knowledge, Nack, Purpose
+from gapless.core.broker_messages import Knowledge, Nack
 from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.effects import Append, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName, PublisherName
 from gapless.core.messages import Message
 from gapless.core.ticks import INSTANT_MAX, PUBEND_BITS, Span, tick_at
-from gapless.knowledge.batch import read
+from gapless.knowledge.answers import answer
+from gapless.knowledge.overdue import Overdue
 from gapless.knowledge.receipts import STEP, Publisher
 from gapless.knowledge.retention import Policy, Release
+from gapless.knowledge.transactions import Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gapless.core.identity import ClientName
     from gapless.core.store import Store
+    from gapless.core.transaction_messages import Commit
     from gapless.knowledge.timing import Timing
 
 FOR_EVER = Policy()
@@ -102,15 +106,18 @@ class Pubend:
         self._promising = 0  # a promise being persisted
         self._wanted_end = 0  # silence up to here was asked for
         self._silence_due = now
-        self._expect_due: Instant | None = None
-        self._expect_after = timing.ack_expected
-        self._expect_tick = 0
+        self.transactions = Transactions(name, store, timing, now)
+        self._has_given_way = False  # did a transaction go before what waits?
+        if self.transactions.copy is not None:
+            self.end = self.transactions.resume(logged)
+        self.overdue = Overdue(timing)
         self._expect(now)
 
     @property
     def deadline(self) -> Instant | None:
-        due = [self._silence_due, self.release.deadline, self._expect_due]
-        return min((instant for instant in due if instant is not None), default=None)
+        machines = (self.release, self.overdue, self.transactions)
+        due = [each.deadline for each in machines if each.deadline is not None]
+        return min(self._silence_due, *due) if due else self._silence_due
 
     @property
     def released(self) -> int:
@@ -135,7 +142,7 @@ class Pubend:
         self.pending_count += len(fresh)
         self.pending_size += size_of(fresh)
         self.waiting.append(Request(client, message, fresh))
-        return self._write(now)
+        return self._go_on(now)
 
     def _is_full(self, fresh: tuple[bytes, ...]) -> bool:
         """Would these be more than may wait? Whatever comes alone may."""
@@ -159,9 +166,30 @@ class Pubend:
         known = self.publishers.get(name)
         return self._accepted.get(name, known.next if known else 0)
 
+    def _go_on(self, now: Instant) -> list[Effect]:
+        """Write what is next: publications and transactions take turns."""
+        transactions = self.transactions
+        if self.writing or not transactions.wants_to_write:
+            return self._write(now)
+        if transactions.copy is None and self._has_given_way and self.waiting:
+            self._has_given_way = False
+            return self._write(now)
+        self._has_given_way = True
+        return [self._persist(transactions.write(self.stream, self._next_tick(now)))]
+
+    def commit(self, client: ClientName, message: Commit, now: Instant) -> list[Effect]:
+        """Publish what is staged; `transactions` has the rest of what is asked of it."""
+        return self.transactions.commit(client, message) + self._go_on(now)
+
+    def _persist(self, writes: tuple[Write, ...]) -> Persist:
+        self._write_number += 1
+        done = Persisted(self.name, self._write_number)
+        failed = Persisted(self.name, self._write_number, ok=False)
+        return Persist(writes, (Tell(done),), (Tell(failed),))
+
     def _write(self, now: Instant) -> list[Effect]:
         """Write what waits, as one batch, unless a write is under way."""
-        if self.writing or not self.waiting:
+        if self.writing or self.transactions.copy is not None or not self.waiting:
             return []
         tick = self._next_tick(now)
         first, records, size = tick, list[bytes](), 0
@@ -183,10 +211,7 @@ class Pubend:
         writes: list[Write] = [Append(self.stream, ticks, tuple(records))] if records else []
         table = f"{PUBLISHERS}/{self.name}"
         writes += [Put(table, name, each.encode()) for name, each in sorted(touched.items())]
-        self._write_number += 1
-        done = Persisted(self.name, self._write_number)
-        failed = Persisted(self.name, self._write_number, ok=False)
-        return [Persist(tuple(writes), (Tell(done),), (Tell(failed),))]
+        return [self._persist(tuple(writes))]
 
     def _remember(self, request: Request, touched: dict[PublisherName, Publisher]) -> None:
         """Note in a copy what the publisher will have published once this write is durable."""
@@ -208,35 +233,41 @@ class Pubend:
             return self._promised(now, ok=message.ok)
         if message.number != self._write_number:
             return [], []
+        if self.transactions.is_writing:
+            effects, ticks, events = self.transactions.written(now, ok=message.ok)
+            knowledge = self._settle(ticks, events, now)
+            return effects + self._go_on(now), knowledge
         requests, self.writing = self.writing, []
         self.pending_count -= sum(len(request.events) for request in requests)
         self.pending_size -= sum(size_of(request.events) for request in requests)
         if not message.ok:
-            return self._refuse_all(requests), []
-        ticks: list[int] = []
-        events: list[bytes] = []
+            return self._refuse_all(requests) + self._go_on(now), []
+        ticks, events = list[int](), list[bytes]()
         for request in requests:
-            ticks += range(
-                request.first_tick, request.first_tick + len(request.events) * STEP, STEP
-            )
+            first, count = request.first_tick, len(request.events)
+            ticks += range(first, first + count * STEP, STEP)
             events += request.events
         touched: dict[PublisherName, Publisher] = {}
         for request in requests:
             self._remember(request, touched)
         self.publishers.update(touched)
-        effects: list[Effect] = [self._receipt(request) for request in requests]
-        knowledge = []
-        if ticks:
-            span = Span(self.end, ticks[-1] + 1)
-            self.end = self.newest = span.end
-            self.release.append(ticks[0], size_of(events), now)
-            knowledge = [Knowledge(self.name, span, tuple(ticks), EventBatch.join(events))]
-            self._silence_due = Instant(now + self.timing.idle_silence)
-            self._expect(now)
-        effects += self._write(now)
-        if not self.writing:
+        receipts = [self._receipt(request) for request in requests]
+        knowledge = self._settle(ticks, events, now)
+        effects = [*receipts, *self._go_on(now)]
+        if not self.writing and not self.waiting:
             self._accepted.clear()
         return effects, knowledge
+
+    def _settle(self, ticks: list[int], events: list[bytes], now: Instant) -> list[Knowledge]:
+        """These are in the log: everything up to the last of them is known from now on."""
+        if not ticks:
+            return []
+        span = Span(self.end, ticks[-1] + 1)
+        self.end = self.newest = span.end
+        self.release.append(ticks[0], size_of(events), now)
+        self._silence_due = Instant(now + self.timing.idle_silence)
+        self._expect(now)
+        return [Knowledge(self.name, span, tuple(ticks), EventBatch.join(events))]
 
     def _receipt(self, request: Request) -> Send:
         message, count = request.message, len(request.message.events)
@@ -266,7 +297,7 @@ class Pubend:
     def _promise_silence(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
         """Settle the ticks up to the clock, or as far as was asked for, as silence: one tick at
         least, though the clock be behind, so that whoever waits for a sign of life gets one."""
-        if self.writing or self.waiting:
+        if self.writing or self.waiting or self.transactions.is_busy:
             return [], []
         skew_end = min(now + self.timing.clock_skew_max, INSTANT_MAX) << PUBEND_BITS
         clock_end = min(now, INSTANT_MAX) << PUBEND_BITS
@@ -299,46 +330,16 @@ class Pubend:
         room = self.timing.answer_bytes_max
         for span in nack.spans:
             self._wanted_end = max(self._wanted_end, span.end)
-            answers += self._answer(span, room, nack)
+            kept = self.released, self.end
+            answers += answer(self.store, self.stream, kept, span, nack, room)
             room -= sum(size_of(answer.events.events) for answer in answers[-1:])
             if answers and answers[-1].more:
                 break
-        self._expect_after = self.timing.ack_expected
+        self.overdue.heard()
         effects, knowledge = list[Effect](), list[Knowledge]()
         if self._wanted_end > self.end:
             effects, knowledge = self._promise_silence(now)
         return effects, answers + knowledge
-
-    def _answer(self, span: Span, room: int, nack: Nack) -> list[Knowledge]:
-        purpose = nack.purpose
-        end = min(span.end, self.end)
-        if span.start >= end:
-            return []
-        start = max(span.start, self.released)
-        answers = []
-        if span.start < start:
-            done = Span(span.start, min(start, end))
-            is_final = purpose == Purpose.DELIVERY
-            final, lost = (done.end, 0) if is_final else (0, done.end)
-            answers = [
-                Knowledge(self.name, done, (), NO_EVENTS, final, lost, True, purpose=purpose)
-            ]
-        if start < end:
-            ticks, events, through = read(
-                self.store, self.stream, Span(start, end), room, nack.events_max
-            )
-            answers.append(
-                Knowledge(
-                    self.name,
-                    Span(start, through),
-                    tuple(ticks),
-                    EventBatch.join(events),
-                    requested=True,
-                    more=through < end,
-                    purpose=purpose,
-                )
-            )
-        return answers
 
     def acknowledge(self, delivered: int, now: Instant, released: int | None = None) -> None:
         """Everyone below has all before `delivered`; no durable subscription needs anything before
@@ -347,9 +348,9 @@ class Pubend:
         delivered = min(delivered, self.end)
         release.acknowledge(delivered, delivered if released is None else released, now)
         if release.delivered > before:
-            self._expect_after = self.timing.ack_expected
+            self.overdue.heard()
         if self._is_done:
-            self._expect_due = None
+            self.overdue.done()
 
     @property
     def _is_done(self) -> bool:
@@ -357,21 +358,19 @@ class Pubend:
         return min(self.release.delivered, self.release.freed) >= self.newest
 
     def _expect(self, now: Instant) -> None:
-        if self._expect_due is None and not self._is_done:
-            self._expect_due = Instant(now + self._expect_after)
-            self._expect_tick = self.newest
+        if not self._is_done:
+            self.overdue.expect(self.newest, now)
 
     def fire(self, now: Instant) -> tuple[list[Effect], list[Knowledge], int]:
         """What is due: effects, knowledge, and the tick whose acknowledgement is overdue or 0."""
-        effects, knowledge, expected = self.release.fire(now), list[Knowledge](), 0
+        effects, knowledge = self.release.fire(now), list[Knowledge]()
+        effects += self.transactions.fire(now) + self._go_on(now)
         if self._silence_due <= now:
             self._silence_due = Instant(now + self.timing.idle_silence)
             more, knowledge = self._promise_silence(now)
             effects += more
-        if self._expect_due is not None and self._expect_due <= now:
-            self._expect_due = None
-            expected = self._expect_tick
-            self._expect_after = min(self._expect_after * 2, self.timing.ack_expected_longest)
+        expected = self.overdue.fire(now)
+        if expected:
             self._expect(now)
         return effects, knowledge, expected
 
@@ -386,7 +385,9 @@ class Pubend:
         assert self.pending_size == sum(
             size_of(request.events) for request in (*self.waiting, *self.writing)
         )
-        assert not self.waiting or self.writing, "what waits, waits for a write"
+        self.transactions.check()
+        is_held_up = self.writing or self.transactions.copy
+        assert not self.waiting or is_held_up, "what waits, waits for a write"
 
 
 def size_of(events: Iterable[bytes]) -> int:

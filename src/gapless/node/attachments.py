@@ -230,7 +230,7 @@ class Attachments:
             self.subscribers.clients[client],
             self.config,
         )
-        self.subscribers.sessions[subscription.number] = session
+        self.subscribers.attach(session)
         for text in subscription.since:
             pubend = PubendName(text)
             position = start.get(pubend)
@@ -249,7 +249,7 @@ class Attachments:
 
     def _close(self, name: SubscriptionName, problem: str = "", remedy: str = "") -> list[Effect]:
         session = self.sessions.pop(name)
-        del self.subscribers.sessions[session.subscription.number]
+        self.subscribers.detach(session)
         return [Send(session.name, Ended(session.number, problem, remedy))]
 
     def create(

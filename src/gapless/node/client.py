@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Order
-    from gapless.core.events import EventBatch
     from gapless.core.identity import PubendName, TopicName
 
 
@@ -18,19 +17,28 @@ class Client:
 
     owner: str = ""  # who it has proved to be; empty: nobody asks
     subscriptions: dict[int, tuple[TopicName, Order]] = field(default_factory=dict)
-    sizes: deque[int] = field(default_factory=deque)  # of each event sent and not consumed
+    parcels: deque[list[int]] = field(default_factory=deque)  # count and bytes not yet consumed
+    outstanding: int = 0
     outstanding_bytes: int = 0
     through: dict[tuple[TopicName, PubendName | None], int] = field(default_factory=dict)
 
-    @property
-    def outstanding(self) -> int:
-        return len(self.sizes)
-
-    def send(self, events: EventBatch) -> None:
-        sizes = list(map(len, events))
-        self.sizes += sizes
-        self.outstanding_bytes += sum(sizes)
+    def send(self, count: int, size: int) -> None:
+        if count:
+            self.parcels.append([count, size])
+            self.outstanding += count
+            self.outstanding_bytes += size
 
     def consume(self, count: int) -> None:
-        for _ in range(min(count, len(self.sizes))):
-            self.outstanding_bytes -= self.sizes.popleft()
+        """Of a parcel that is consumed in part, its bytes count by the share of its events."""
+        while count > 0 and self.parcels:
+            parcel = self.parcels[0]
+            taken = min(count, parcel[0])
+            size = parcel[1] * taken // parcel[0]
+            if taken == parcel[0]:
+                self.parcels.popleft()
+            else:
+                parcel[0] -= taken
+                parcel[1] -= size
+            count -= taken
+            self.outstanding -= taken
+            self.outstanding_bytes -= size

@@ -1,7 +1,8 @@
 """Clients: what the clients of a broker ask of it, checked and carried out.
 
-A publication goes to the one pubend that its publisher is bound to: among those of the topic that
-are hosted here, picked by the publisher's name (or the connection's), so that order is kept.
+A publication goes to the one pubend that its publisher is bound to, so that order is kept: that of
+a named one is picked by the name among all of the topic, and another broker's is published there;
+that of one without is picked by its connection among those hosted here, if there are any.
 A subscription waits until the broker knows where all pubends of the topic stand, and from which
 tick of each on everything it wants gets here; then it is told where it starts.
 """
@@ -24,8 +25,9 @@ from gapless.core.effects import Effect, Send
 from gapless.core.errors import FilterError, WireError
 from gapless.filters.filter import Filter
 from gapless.knowledge.pubend import Pubend
+from gapless.node.audience import DURABLE
 from gapless.node.merging import merge_position, start_merge, stop_merge
-from gapless.node.subscribers import DURABLE
+from gapless.node.redirect import bound_pubend, refuse_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,13 +89,16 @@ class Clients:
         topic = self.network.topic.get(message.topic)
         if topic is None:
             return refuse(client, message, f"there is no topic {message.topic!r}", "Create it.")
-        here = [each for each in topic.pubends if each.name in self.streams.pubends]
+        if message.publisher is not None:
+            candidates = [bound_pubend(topic, message.publisher)]
+        else:
+            candidates = list(topic.pubends)
+        here = [each.name for each in candidates if each.name in self.streams.pubends]
         if not here:
-            hosts = ", ".join(sorted(set(topic.hosts)))
-            problem = f"topic {message.topic!r} is not published at this broker"
-            return refuse(client, message, problem, f"Connect to one of: {hosts}.")
-        bound = here[crc32((message.publisher or client).encode()) % len(here)]
-        return self.streams.pubends[bound.name]
+            who = "" if message.publisher is None else f" by {message.publisher!r}"
+            problem = f"topic {message.topic!r} is not published at this broker{who}"
+            return refuse_elsewhere(client, message, problem, [each.host for each in candidates])
+        return self.streams.pubends[here[crc32(client.encode()) % len(here)]]
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if message.topic not in self.network.topic:

@@ -111,6 +111,20 @@ class Config:
     """For each named publisher, how many of its newest runs of publications are remembered with
     their ticks. An older repeat is still recognised, but answered without its tick."""
 
+    transactions_max: int = 1_000
+    """Transactions that are staged at a pubend and not committed yet; beyond it a new one is
+    refused and may be tried again."""
+
+    staged_bytes_max: int = 1024 * MEBIBYTE
+    """What is staged at a pubend, in bytes on disk; beyond it a stage is refused and may be tried
+    again. A restart reads it through."""
+
+    producers_max: int = 10_000
+    """Producers of transactions a pubend remembers; beyond it a new name is refused."""
+
+    transaction_expiry: int = 3_600 * SECOND
+    """A transaction that was not heard of for this long is dropped. A restart begins anew."""
+
     client_queue_max: int = 10_000
     """Events sent to a client that it has not yet consumed; beyond it the subscription that
     cannot keep up is ended with an error."""

@@ -20,7 +20,7 @@ from gapless.core.effects import Persist, Put
 from gapless.core.identity import BrokerName, Instant, PubendName
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
-from gapless.node.subscribers import DURABLE
+from gapless.node.audience import DURABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

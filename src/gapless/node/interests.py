@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from gapless.core.broker_messages import Knowledge, Sideways
 from gapless.core.effects import Effect, Send
+from gapless.core.errors import ProtocolError
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName
 from gapless.knowledge.outgoing import Edge
@@ -25,6 +26,7 @@ from gapless.node.interest import Interest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gapless.core.broker_messages import DigestNack
     from gapless.core.events import Attributes
     from gapless.core.identity import CellName, Instant, PubendName, TopicName
     from gapless.core.store import Store
@@ -50,6 +52,7 @@ class Interests(Edge):
         now: Instant,
         attributes_of: Callable[[EventBatch], list[Attributes]],
     ) -> None:
+        self._network = network
         self.by_topic: dict[TopicName, Interest] = {}
         self._by_pubend: dict[PubendName, Interest] = {}
         self._touched: dict[TopicName, None] = {}  # where something was asked for in this step
@@ -64,6 +67,12 @@ class Interests(Edge):
             self.by_topic[topic.name] = interest
             for pubend in topic.pubends:
                 self._by_pubend[pubend.name] = interest
+
+    def receive_digest_nack(self, sender: BrokerName, nack: DigestNack) -> None:
+        if nack.pubend not in self._network.pubends:
+            raise ProtocolError(f"no pubend is called {nack.pubend!r}")
+        if nack.pubend in self._by_pubend:
+            self._by_pubend[nack.pubend].vectors.receive_digest_nack(sender, nack)
 
     def select(
         self, pubend: PubendName, cell: CellName, digest: int, events: Sequence[bytes]

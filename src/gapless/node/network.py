@@ -34,6 +34,8 @@ class Broker:
 
     name: BrokerName
     listen: str = DEFAULT_LISTEN
+    advertise: str | None = None
+    """Where others reach it, if that is not where it listens."""
 
 
 @dataclass(frozen=True)
@@ -259,8 +261,14 @@ def _cell(read: dict[str, Any]) -> Cell:
     return Cell(
         name=CellName(_field(read, "name", str)),
         brokers=tuple(
-            Broker(BrokerName(_field(b, "name", str)), _field(b, "listen", str, DEFAULT_LISTEN))
-            for b in (_only(each, "a broker", "name", "listen") for each in read["brokers"])
+            Broker(
+                BrokerName(_field(b, "name", str)),
+                _field(b, "listen", str, DEFAULT_LISTEN),
+                _field(b, "advertise", str) if "advertise" in b else None,
+            )
+            for b in (
+                _only(each, "a broker", "name", "listen", "advertise") for each in read["brokers"]
+            )
         ),
         links=tuple(map(CellName, read.get("links", []))),
         subscribers=_field(read, "subscribers", bool, default=False),

@@ -46,10 +46,12 @@ from gapless.core.client_messages import (
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.messages import Ping, Pong
+from gapless.core.transaction_messages import TransactionRequest
 from gapless.durable.consolidated import Recorded
 from gapless.durable.subscriptions import Kept
 from gapless.knowledge.outgoing import SOURCE
 from gapless.knowledge.pubend import Persisted
+from gapless.knowledge.stages import Staged
 from gapless.node.attachments import Attachments, Created
 from gapless.node.clients import Clients
 from gapless.node.config import Config
@@ -58,6 +60,7 @@ from gapless.node.epoch import Epoch, EpochPersisted
 from gapless.node.hand_overs import HandOvers
 from gapless.node.interests import Interests
 from gapless.node.parts import Parts
+from gapless.node.producers import Producers
 from gapless.node.routing import Routing
 from gapless.node.statistics import statistics
 from gapless.node.streams import Streams
@@ -137,6 +140,7 @@ class Node:
             self.attachments,
             check_events,
         )
+        self.producers = Producers(network, self.streams, check_events)
 
     # --- what the driver calls ------------------------------------------------------------------
 
@@ -218,6 +222,8 @@ class Node:
         match message:
             case Persisted():
                 return self.streams.persisted(message, now)
+            case Staged(pubend=pubend):
+                return self.streams.pubends[pubend].transactions.staged(message, now)
             case EpochPersisted():
                 self.epoch.persisted(message, now)
                 self.streams.report(self.epoch)
@@ -250,12 +256,8 @@ class Node:
                 return self._pass_on(sender, cell, inner, now)
             case SubscriptionChange() | SubscriptionState() | SubscriptionNack():
                 return self._propagated(sender, message, now)
-            case DigestNack(pubend=pubend):
-                if pubend not in self.network.pubends:
-                    raise ProtocolError(f"no pubend is called {pubend!r}")
-                interest = self.interests.by_topic.get(self.network.pubends[pubend].topic)
-                if interest is not None:
-                    interest.vectors.receive_digest_nack(sender, message)
+            case DigestNack():
+                self.interests.receive_digest_nack(sender, message)
                 return []
             case HandOver():
                 return self.hand_overs.receive(message, now)
@@ -365,6 +367,8 @@ class Node:
                 return self.attachments.forget(sender, message)
             case Unsubscribe(subscription=number):
                 return self.clients.unsubscribe(sender, number, now)
+            case _ if isinstance(message, TransactionRequest):
+                return self.producers.receive(sender, message, now)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not for clients")
 

@@ -68,11 +68,6 @@ class Session:
             return 0
         return max(0, self.config.client_queue_max - self.client.outstanding)
 
-    def takes(self, pubend: PubendName | None, tick: int) -> bool:
-        """Is an event that the subscription wants to be sent with those of all others?"""
-        sent = None if pubend is None else self.level.get(pubend)
-        return sent is not None and tick >= sent
-
     @property
     def is_open(self) -> bool:
         """Has its client been told where it starts?"""
@@ -147,7 +142,7 @@ class Session:
     ) -> list[Effect]:
         """What is for this subscription alone."""
         topic, number = self.subscription.definition.topic, self.number
-        self.client.send(EventBatch.join(events))
+        self.client.send(len(events), sum(map(len, events)))
         limits = self.config.batch_events_max, self.config.batch_bytes_max
         return [
             Send(

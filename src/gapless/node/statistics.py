@@ -29,6 +29,9 @@ def statistics(routing: Routing, clients: Clients) -> dict[str, object]:
             figures["released"] = pubend.released
             figures["pending_events"] = pubend.pending_count
             figures["publishers"] = len(pubend.publishers)
+            figures["open_transactions"] = pubend.transactions.open_count
+            figures["staged_bytes"] = pubend.transactions.stages.staged_bytes
+            figures["producers"] = len(pubend.transactions.last)
         pubends[name] = figures
     return {
         "broker": streams.name,

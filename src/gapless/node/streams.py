@@ -331,7 +331,7 @@ class Streams:
         machines = (self.relays, self.pubends, self.subends, self.merges)
         due = [each.deadline for some in machines for each in some.values()]
         due.append(self.beginnings.deadline)
-        if self.subscribers.matchers:
+        if self.subscribers.audiences:
             due.append(self._tell_due)
         return min((instant for instant in due if instant is not None), default=None)
 
@@ -387,5 +387,5 @@ class Streams:
         for machines in (self.relays, self.pubends, self.subends, self.merges):
             for machine in machines.values():
                 machine.check()
-        wanted = {topic for topic, order in self.subscribers.matchers if order == "total"}
+        wanted = {topic for topic, order in self.subscribers.audiences if order == "total"}
         assert set(self.merges) == wanted, "I1"

@@ -3,44 +3,53 @@
 Theory of operation
     A batch that has become settled is matched once against all subscriptions of its topic and
     order; each connection then gets one message with every event that any of its subscriptions
-    wants, each event once. A subscription counts from a tick of each stream on. Where that lies
+    wants, each event once; connections that want just the same get the same message, so that it
+    is encoded once for all. A subscription counts from a tick of each stream on. Where that lies
     ahead of what is settled, it is *young*: what comes before does not count for it yet.
     A client tells how much it has consumed. One that lets more than `client_queue_max` events
     pile up loses the subscriptions that would add to it, with an error, and slows nobody else.
 
 Invariants (checked by `check`)
-    I1  a subscription is in the matcher of its topic and order, and nowhere else
+    I1  a subscription is in the audience of its topic and order, and nowhere else
     I2  no client has more than `client_queue_max` events outstanding, or one batch if that is more
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.client_messages import Deliveries, Ended, Lost
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
-from gapless.core.identity import ClientName
-from gapless.filters.matcher import Matcher
 from gapless.knowledge.batch import cut
+from gapless.node.audience import DURABLE, Audience
 from gapless.node.client import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from gapless.core.client_messages import Order
     from gapless.core.events import Attributes
-    from gapless.core.identity import PubendName, TopicName
+    from gapless.core.identity import ClientName, PubendName, TopicName
     from gapless.filters.filter import Filter
     from gapless.knowledge.subend import Settled
+    from gapless.node.audience import Group, Key
     from gapless.node.config import Config
     from gapless.node.session import Session
 
-Key = tuple["ClientName", int]
+Share = tuple[int, list[int]]
+"""A subscription's number on its connection, and the indices of the events it gets."""
 
-DURABLE = ClientName("@durable")
-"""In place of a client: the number is that of a durable subscription."""
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What goes to one connection, and perhaps to others too."""
+
+    count: int
+    size: int
+    messages: list[Deliveries]
 
 
 class Delivered(NamedTuple):
@@ -60,9 +69,9 @@ class Subscribers:
         self.config = config
         self.attributes_of = attributes_of
         self.clients: dict[ClientName, Client] = {}
-        self.matchers: dict[tuple[TopicName, Order], Matcher[Key]] = {}
+        self.audiences: dict[tuple[TopicName, Order], Audience] = {}
         self.sessions: dict[int, Session] = {}  # by number: durable ones with a client
-        self.durable: dict[Key, TopicName] = {}
+        self.durable_count = 0
         self.young: dict[tuple[TopicName, PubendName | None], dict[Key, int]] = {}
         self.dropped: list[tuple[TopicName, Key]] = []  # removed, and whoever cares to be told
         self.delivered = 0
@@ -71,7 +80,7 @@ class Subscribers:
 
     @property
     def subscription_count(self) -> int:
-        return sum(map(len, self.matchers.values()))
+        return sum(map(len, self.audiences.values()))
 
     def connect(self, name: ClientName, owner: str = "") -> None:
         self.clients.setdefault(name, Client(owner))
@@ -94,7 +103,7 @@ class Subscribers:
         None stands for all of them merged."""
         place = (topic, order)
         self.clients[name].subscriptions[number] = place
-        self.matchers.setdefault(place, Matcher()).add((name, number), condition)
+        self.audiences.setdefault(place, Audience()).add((name, number), condition)
         for pubend, start in young.items():
             self.young.setdefault((topic, pubend), {})[name, number] = start
 
@@ -106,14 +115,29 @@ class Subscribers:
         young: Mapping[PubendName | None, int],
     ) -> None:
         """A durable subscription, whether a client is attached to it or not."""
-        self.durable[key] = topic
-        self.matchers.setdefault((topic, "publisher"), Matcher()).add(key, condition)
+        self.durable_count += 1
+        self.audiences.setdefault((topic, "publisher"), Audience()).add(key, condition)
         for pubend, start in young.items():
             self.young.setdefault((topic, pubend), {})[key] = start
 
     def remove_durable(self, key: Key, topic: TopicName) -> None:
-        if self.durable.pop(key, None) is not None:
-            self._remove((topic, "publisher"), key)
+        place: tuple[TopicName, Order] = (topic, "publisher")
+        if place in self.audiences and key in self.audiences[place]:
+            self.durable_count -= 1
+            self._remove(place, key)
+
+    def attach(self, session: Session) -> None:
+        """A client came to a durable subscription."""
+        number, topic = session.subscription.number, session.subscription.definition.topic
+        self.sessions[number] = session
+        self.audiences[topic, "publisher"].attach(number)
+
+    def detach(self, session: Session) -> None:
+        """It left; the subscription goes on, unless it is gone already."""
+        number, topic = session.subscription.number, session.subscription.definition.topic
+        del self.sessions[number]
+        if (audience := self.audiences.get((topic, "publisher"))) is not None:
+            audience.detach(number)
 
     def remove(self, name: ClientName, number: int) -> bool:
         place = self.clients[name].subscriptions.pop(number, None)
@@ -126,12 +150,12 @@ class Subscribers:
         for (topic, _), starts in self.young.items():
             if topic == place[0]:
                 starts.pop(key, None)
-        self.matchers[place].remove(key)
-        if not len(self.matchers[place]):
-            del self.matchers[place]
+        self.audiences[place].remove(key)
+        if not len(self.audiences[place]):
+            del self.audiences[place]
 
     def wants(self, topic: TopicName, order: Order) -> bool:
-        return (topic, order) in self.matchers
+        return (topic, order) in self.audiences
 
     def consumed(self, name: ClientName, count: int) -> None:
         self.clients[name].consume(count)
@@ -140,9 +164,9 @@ class Subscribers:
         self, topic: TopicName, pubend: PubendName | None, settled: Settled, through: int
     ) -> Delivered:
         """One message for each connection that wants something of a settled batch."""
-        matcher = self.matchers.get((topic, order_of(pubend)))
+        audience = self.audiences.get((topic, order_of(pubend)))
         recorded: list[list[int]] = [[] for _ in settled.ticks]
-        if matcher is None:
+        if audience is None:
             return Delivered([], recorded, [])
         effects = self._tell_lost(topic, pubend, settled)
         young = self._grow_up(topic, pubend, through)
@@ -150,65 +174,126 @@ class Subscribers:
             return Delivered(effects, recorded, [])
         batch = EventBatch.join(settled.events)
         self._batch_longest = max(self._batch_longest, len(batch))
-        takers: dict[ClientName, dict[int, list[int]]] = {}
-        for index, (name, number) in matcher.match_batch(self.attributes_of(batch)):
-            if young and settled.ticks[index] < young.get((name, number), 0):
-                continue
-            if name == DURABLE:
-                recorded[index].append(number)
-                session = self.sessions.get(number)
-                if (
-                    session is None
-                    or pubend is None
-                    or not session.takes(pubend, settled.ticks[index])
-                ):
-                    continue
-                name, number = session.name, session.number
-            takers.setdefault(name, {}).setdefault(index, []).append(number)
+        shares: dict[ClientName, list[Share]] = {}
+        for group, indices in audience.match(self.attributes_of(batch)):
+            self._record(group, indices, recorded, settled.ticks, young)
+            self._share_out(group, indices, shares, settled.ticks, pubend, young)
         slow: list[int] = []
-        for name, wanted in sorted(takers.items()):
-            events = batch.pick(sorted(wanted))
-            if self._is_too_slow(self.clients[name], events):
-                numbers = sorted(set().union(*wanted.values()))
+        parcels: dict[tuple[int, int], Parcel] = {}  # made once for all who want just the same
+        for name, wanted in sorted(shares.items()):
+            parcel = self._pack(topic, pubend, settled, through, wanted, parcels)
+            client = self.clients[name]
+            if self._is_too_slow(client, parcel):
+                numbers = sorted({number for number, _ in wanted})
                 slow += [
                     n for n, s in self.sessions.items() if s.name == name and s.number in numbers
                 ]
                 effects += self._end_slow(name, numbers)
                 continue
-            effects += self._send(name, topic, pubend, settled, wanted, through)
+            self.delivered += parcel.count
+            client.send(parcel.count, parcel.size)
+            client.through[topic, pubend] = through
+            effects += [Send(name, message) for message in parcel.messages]
         return Delivered(effects, recorded, slow)
 
-    def _send(
+    def _record(
         self,
-        name: ClientName,
+        group: Group,
+        indices: list[int],
+        recorded: list[list[int]],
+        ticks: Sequence[int],
+        young: dict[Key, int],
+    ) -> None:
+        """Which durable subscriptions want which event, connected or not."""
+        if not group.durable:
+            return
+        numbers = list(group.durable)
+        if young:
+            late = {n: young[DURABLE, n] for n in numbers if (DURABLE, n) in young}
+            numbers = [n for n in numbers if n not in late]
+            for number, start in late.items():
+                for index in indices:
+                    if ticks[index] >= start:
+                        recorded[index].append(number)
+        for index in indices:
+            recorded[index] += numbers
+
+    def _share_out(
+        self,
+        group: Group,
+        indices: list[int],
+        shares: dict[ClientName, list[Share]],
+        ticks: Sequence[int],
+        pubend: PubendName | None,
+        young: dict[Key, int],
+    ) -> None:
+        """Who of those that are connected gets which event."""
+        first = ticks[indices[0]]
+        for key in group.connected:
+            start = young.get(key, 0) if young else 0
+            wanted = indices if start <= first else [i for i in indices if ticks[i] >= start]
+            if wanted:
+                shares.setdefault(key[0], []).append((key[1], wanted))
+        for number in group.attached if pubend is not None else ():
+            session = self.sessions[number]
+            sent = session.level.get(pubend)  # type: ignore[arg-type]
+            if sent is None:
+                continue  # it is behind, and gets it later
+            start = max(sent, young.get((DURABLE, number), 0)) if young else sent
+            wanted = indices if start <= first else [i for i in indices if ticks[i] >= start]
+            if wanted:
+                shares.setdefault(session.name, []).append((session.number, wanted))
+
+    def _pack(
+        self,
         topic: TopicName,
         pubend: PubendName | None,
         settled: Settled,
-        wanted: dict[int, list[int]],
         through: int,
-    ) -> list[Effect]:
-        """To one connection, the events that its subscriptions want, in batches."""
-        indices = sorted(wanted)
-        events = [settled.events[i] for i in indices]
-        self.delivered += len(indices)
-        self.clients[name].send(EventBatch.join(events))
-        self.clients[name].through[topic, pubend] = through
-        ticks = tuple(settled.ticks[i] for i in indices)
-        numbers = tuple(tuple(sorted(wanted[i])) for i in indices)
-        return [
-            Send(
-                name,
-                Deliveries(
-                    topic,
-                    through if high == len(ticks) else ticks[high],
-                    pubend,
-                    ticks[low:high],
-                    EventBatch.join(events[low:high]),
-                    numbers[low:high],
-                ),
+        shares: list[Share],
+        parcels: dict[tuple[int, int], Parcel],
+    ) -> Parcel:
+        """What one connection gets, which is often just what another got."""
+        if len(shares) > 1:
+            takers: dict[int, list[int]] = {}
+            for number, indices in shares:
+                for index in indices:
+                    takers.setdefault(index, []).append(number)
+            wanted = sorted(takers)
+            numbers = tuple([tuple(sorted(takers[index])) for index in wanted])
+            return self._parcel(topic, pubend, settled, through, wanted, numbers)
+        number, wanted = shares[0]
+        kept = parcels.get((id(wanted), number))
+        if kept is None:
+            numbers = ((number,),) * len(wanted)
+            kept = self._parcel(topic, pubend, settled, through, wanted, numbers)
+            parcels[id(wanted), number] = kept
+        return kept
+
+    def _parcel(
+        self,
+        topic: TopicName,
+        pubend: PubendName | None,
+        settled: Settled,
+        through: int,
+        indices: list[int],
+        takers: tuple[tuple[int, ...], ...],
+    ) -> Parcel:
+        """These events, in batches."""
+        events = tuple([settled.events[index] for index in indices])
+        ticks = tuple([settled.ticks[index] for index in indices])
+        messages = [
+            Deliveries(
+                topic,
+                through if high == len(ticks) else ticks[high],
+                pubend,
+                ticks[low:high],
+                EventBatch(events[low:high]),
+                takers[low:high],
             )
             for low, high in cut(events, self.config.batch_events_max, self.config.batch_bytes_max)
         ]
+        return Parcel(len(events), sum(map(len, events)), messages)
 
     def _grow_up(self, topic: TopicName, pubend: PubendName | None, through: int) -> dict[Key, int]:
         """Those that were young up to now; who starts below `through` is not from here on."""
@@ -218,10 +303,10 @@ class Subscribers:
         self.young[topic, pubend] = {key: tick for key, tick in young.items() if tick > through}
         return young
 
-    def _is_too_slow(self, client: Client, events: EventBatch) -> bool:
-        """Would these be more than may pile up? One that has consumed everything never is."""
-        count = client.outstanding + len(events)
-        size = client.outstanding_bytes + sum(map(len, events))
+    def _is_too_slow(self, client: Client, parcel: Parcel) -> bool:
+        """Would it be more than may pile up? One that has consumed everything never is."""
+        count = client.outstanding + parcel.count
+        size = client.outstanding_bytes + parcel.size
         limits = self.config.client_queue_max, self.config.client_queue_bytes_max
         return client.outstanding > 0 and (count > limits[0] or size > limits[1])
 
@@ -280,8 +365,10 @@ class Subscribers:
             for name, client in self.clients.items()
             for number, place in client.subscriptions.items()
         }
-        assert all(key in self.matchers[place] for place, key in placed), "I1"
-        assert len(placed) + len(self.durable) == self.subscription_count, "I1"
+        assert all(key in self.audiences[place] for place, key in placed), "I1"
+        assert len(placed) + self.durable_count == self.subscription_count, "I1"
+        for audience in self.audiences.values():
+            audience.check()
         limit = max(self.config.client_queue_max, self._batch_longest)
         assert all(client.outstanding <= limit for client in self.clients.values()), "I2"
 

@@ -26,13 +26,13 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.events import EventBatch
-from gapless.core.identity import ClientName, PublisherName
+from gapless.core.identity import BrokerName, ClientName, PublisherName
 from gapless.sim.record import Subscription
 from gapless.sim.workload import draw_publication
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Order
-    from gapless.core.identity import BrokerName, TopicName
+    from gapless.core.identity import TopicName
     from gapless.core.messages import Message
     from gapless.sim.links import Connection
     from gapless.sim.world import World
@@ -78,6 +78,7 @@ class Publisher:
         self._world = world
         self.plan = plan
         self.is_quick = False
+        self._broker = plan.broker
         self._connection: Connection | None = None
         self._connections = 0
         self._made = 0
@@ -90,7 +91,7 @@ class Publisher:
     def connect(self) -> None:
         self._connections += 1
         name = ClientName(f"{self.plan.name}.{self._connections}")
-        self._connection = self._world.connect(name, self, self.plan.broker)
+        self._connection = self._world.connect(name, self, self._broker)
         if self._connection is None:
             self._world.after(20 * MILLISECOND, self.connect)
             return
@@ -151,6 +152,10 @@ class Publisher:
     def tell(self, message: Message) -> None:
         if isinstance(message, Receipt):
             self._outstanding.pop(message.request, None)
+        elif isinstance(message, Refused) and message.elsewhere:
+            self._world.reached["a publisher was sent to another broker"] += 1
+            self._broker = BrokerName(message.elsewhere[0])
+            self.hang_up()
         elif isinstance(message, Refused) and message.retry:
             self._world.reached["a publication was refused for a while"] += 1
             self._world.after(10 * MILLISECOND, self._send, message.request)

@@ -41,6 +41,14 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.transaction_messages import (
+    Abort,
+    Commit,
+    Committed,
+    ProducerPosition,
+    ProducerQuery,
+    Stage,
+)
 from gapless.wire.codec import Codec
 
 if TYPE_CHECKING:
@@ -85,7 +93,16 @@ CLIENTS: tuple[type[Message], ...] = (
     Consumed,
 )
 
-KINDS = (*LINK, *BROKERS, *CLIENTS)
+TRANSACTIONS: tuple[type[Message], ...] = (
+    Stage,
+    Commit,
+    Committed,
+    Abort,
+    ProducerQuery,
+    ProducerPosition,
+)
+
+KINDS = (*LINK, *BROKERS, *CLIENTS, *TRANSACTIONS)
 
 
 @cache

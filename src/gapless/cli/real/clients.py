@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.cli.real.network import TOPIC
+from gapless.cli.real.processes import topic
 from gapless.client.client import connect
 from gapless.core.events import Event
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from gapless.client.publisher import Publisher
     from gapless.client.subscription import Subscription
 
+TOPIC = "quotes"
+HOST = "p"
+"""The broker that publishers connect to, in every network here."""
+
+QUOTES = topic(TOPIC, HOST)
 PACE_S = 0.001
 """Short: events go one by one, as those of many publishers do, and not in batches."""
 

@@ -22,8 +22,17 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.cli.real.clients import BODY, LEVEL_S, Account, feeding, reading
-from gapless.cli.real.network import HOST, TOPIC, Processes, cell
+from gapless.cli.real.clients import (
+    BODY,
+    HOST,
+    LEVEL_S,
+    QUOTES,
+    TOPIC,
+    Account,
+    feeding,
+    reading,
+)
+from gapless.cli.real.processes import Processes, cell
 from gapless.client.client import connect
 from gapless.core.events import Event
 
@@ -36,10 +45,11 @@ if TYPE_CHECKING:
     Job = tuple[str, Callable[[], None]]
 
 SUBSCRIBERS, RELAY = "s", "r"
-CELLS = (
+NETWORK = (
     cell("host", [HOST], "relays"),
     cell("relays", [RELAY]),
     cell("subscribers", [SUBSCRIBERS], "relays", subscribers=True),
+    QUOTES,
 )
 KIND_COUNT = 4
 """Each subscriber wants one kind, so that an event is wanted by a quarter, as in the paper."""
@@ -147,7 +157,7 @@ def jobs(results: Results) -> list[Job]:
 
 
 async def measure_returns(size: Size) -> tuple[Absence, Crash]:
-    async with Processes(*CELLS) as brokers, AsyncExitStack() as stack:
+    async with Processes(*NETWORK) as brokers, AsyncExitStack() as stack:
         await brokers.start(HOST, RELAY, SUBSCRIBERS)
         clients = [
             await stack.enter_async_context(connect(brokers.url(SUBSCRIBERS)))
@@ -211,7 +221,7 @@ async def leave_and_return(size: Size, client: Client, feed: Feed) -> Absence:
 
 
 async def measure_commits(size: Size) -> list[Commits]:
-    async with Processes(*CELLS, has_figures=True) as brokers:
+    async with Processes(*NETWORK, has_admin=True) as brokers:
         await brokers.start(HOST, RELAY, SUBSCRIBERS)
         return [await with_subscribers(size, brokers, count) for count in size.commit_counts]
 
@@ -228,10 +238,10 @@ async def with_subscribers(size: Size, brokers: Processes, count: int) -> Commit
                 pass
         for _ in range(0, size.waiting_events, PUBLISH_COUNT):
             await publishing.publish_many(TOPIC, [({}, BODY)] * PUBLISH_COUNT)
-        before, begin_s = await brokers.figures(SUBSCRIBERS), time.monotonic()
+        before, begin_s = await brokers.statistics(SUBSCRIBERS), time.monotonic()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(acknowledge_each(client, name, size)) for name in names]
-        took_s, after = time.monotonic() - begin_s, await brokers.figures(SUBSCRIBERS)
+        took_s, after = time.monotonic() - begin_s, await brokers.statistics(SUBSCRIBERS)
         for name in names:
             await client.unsubscribe(name)
     writes = after["disk"]["commits"] - before["disk"]["commits"] if before and after else None

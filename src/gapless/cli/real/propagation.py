@@ -28,8 +28,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.cli.real.clients import Account, feeding, reading
-from gapless.cli.real.network import HOST, TOPIC, Processes, cell
+from gapless.cli.real.clients import HOST, QUOTES, TOPIC, Account, feeding, reading
+from gapless.cli.real.processes import Processes, cell
 from gapless.client.client import connect
 
 if TYPE_CHECKING:
@@ -162,7 +162,8 @@ async def measure_load(size: Size, scheme: str) -> list[Load]:
     relays, leaves = RELAYS[:2], LEAVES[: size.leaves]
     cells = [cell("host", [HOST], "relays"), cell("relays", relays)]
     cells += [cell(leaf, [leaf], "relays", subscribers=True) for leaf in leaves]
-    async with Processes(*cells, scheme=scheme) as brokers, AsyncExitStack() as stack:
+    config = {"propagates": scheme == PROPAGATION}
+    async with Processes(*cells, QUOTES, config=config) as brokers, AsyncExitStack() as stack:
         names = (HOST, *relays, *leaves)
         await brokers.start(*names)
         clients = [await stack.enter_async_context(connect(brokers.url(leaf))) for leaf in leaves]
@@ -209,7 +210,7 @@ async def measure_latency(size: Size) -> list[Latency]:
     cells = [cell(name, [name], above) for name, above in zip(chain, ["", *chain], strict=False)]
     leaves = {hops: f"s{hops}" for hops in size.hop_counts}
     cells += [cell(leaf, [leaf], f"i{n}", subscribers=True) for n, leaf in leaves.items()]
-    async with Processes(*cells) as brokers:
+    async with Processes(*cells, QUOTES) as brokers:
         await brokers.start(*chain, *leaves.values())
         return [await over_hops(size, brokers, hops, leaf) for hops, leaf in leaves.items()]
 
@@ -245,7 +246,7 @@ async def measure_failure(size: Size) -> Failure:
     cells = [cell("host", [HOST], "relays"), cell("relays", RELAYS)]
     leaves = LEAVES[: size.leaves]
     cells += [cell(leaf, [leaf], "relays", subscribers=True) for leaf in leaves]
-    async with Processes(*cells) as brokers, AsyncExitStack() as stack:
+    async with Processes(*cells, QUOTES) as brokers, AsyncExitStack() as stack:
         await brokers.start(HOST, *RELAYS, *leaves)
         clients = [await stack.enter_async_context(connect(brokers.url(leaf))) for leaf in leaves]
         wanted = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.cli.real.network import HOST
+from gapless.cli.real.clients import HOST
 from gapless.cli.real.propagation import FLOODING, LEAVES, PROPAGATION, SCHEMES
 from gapless.sim.experiments.propagation.claims import Verdict, listed
 

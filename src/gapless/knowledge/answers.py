@@ -1,0 +1,49 @@
+"""Answers: what a pubend says of a span that someone asks about, out of its log.
+
+Below what is released everything is final, or lost to those who had not consumed it; above it, what
+is not an event in the log is silence. An answer is bounded; where it ends early it says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.broker_messages import NO_EVENTS, Knowledge, Nack, Purpose
+from gapless.core.events import EventBatch
+from gapless.core.ticks import Span
+from gapless.knowledge.batch import read
+
+if TYPE_CHECKING:
+    from gapless.core.store import Store
+
+
+def answer(
+    store: Store, stream: str, kept: tuple[int, int], span: Span, nack: Nack, bytes_max: int
+) -> list[Knowledge]:
+    """What is known of `span`; `kept` is where the log is released, and where it is settled."""
+    released, settled = kept
+    pubend, purpose = nack.pubend, nack.purpose
+    end = min(span.end, settled)
+    if span.start >= end:
+        return []
+    start = max(span.start, released)
+    answers = []
+    if span.start < start:
+        done = Span(span.start, min(start, end))
+        is_final = purpose == Purpose.DELIVERY
+        final, lost = (done.end, 0) if is_final else (0, done.end)
+        answers = [Knowledge(pubend, done, (), NO_EVENTS, final, lost, True, purpose=purpose)]
+    if start < end:
+        ticks, events, through = read(store, stream, Span(start, end), bytes_max, nack.events_max)
+        answers.append(
+            Knowledge(
+                pubend,
+                Span(start, through),
+                tuple(ticks),
+                EventBatch.join(events),
+                requested=True,
+                more=through < end,
+                purpose=purpose,
+            )
+        )
+    return answers

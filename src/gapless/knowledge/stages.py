@@ -1,0 +1,283 @@
+"""Stages: the transactions that are open at a pubend, what they hold, and when they are dropped.
+
+Theory of operation
+    A transaction gets a slot with its first `Stage` and has it until it is committed, aborted, or
+    not heard of for `transaction_expiry`; then one write forgets it and gives its space back. Slots
+    are used again. Answers leave when what they are about is durable. A write for which there is
+    no room is refused "for now", with all of its part that is behind it: it may be sent again.
+
+Invariants (checked by `check`)
+    I1  a slot is used by one transaction at a time
+    I2  what is staged has at most `staged_bytes_max` bytes, or is one record
+    I3  the open ones stand in the order in which they were last heard of: O(1) for the deadline
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapless.core.client_messages import Done, Refused
+from gapless.core.effects import Append, Chop, Delete, Effect, Persist, Put, Send, Tell, Write
+from gapless.core.identity import Instant, PubendName
+from gapless.core.messages import Message
+from gapless.knowledge.staging import RECORD_BYTES, Key, Part, Slot, encode_stage
+
+if TYPE_CHECKING:
+    from gapless.core.identity import ClientName
+    from gapless.core.store import Store
+    from gapless.core.transaction_messages import Abort, Commit, Stage
+    from gapless.knowledge.timing import Timing
+
+LATER = "Ask the same again later."
+AGAIN = "Stage all its events again, in a new part, and commit that."
+
+
+class Staged(Message, frozen=True):
+    """To the stages themselves: their oldest write is durable (or, not `ok`, had no room)."""
+
+    pubend: PubendName
+    ok: bool = True
+
+
+@dataclass(slots=True)
+class Staging:
+    """A write to a slot that is under way. Without events: the part ends."""
+
+    client: ClientName
+    request: int
+    slot: Slot
+    name: str
+    index: int
+    position: int
+    count: int
+    size: int
+
+
+class Stages:
+    """What is staged at one pubend. Sans-IO: see the module docstring."""
+
+    def __init__(self, pubend: PubendName, store: Store, timing: Timing, now: Instant) -> None:
+        self.pubend = pubend
+        self.store = store
+        self.timing = timing
+        self.facts = f"transactions/{pubend}"
+        self.open: dict[Key, Slot] = {}
+        self.claimed: dict[Key, Slot] = {}  # they are being committed: nothing may change them
+        self.committed: tuple[Slot, int, list[str]] | None = None  # found so by a restart
+        self.staged_bytes = 0
+        self._pending: deque[Staging] = deque()
+        self._free: list[tuple[int, int]] = []  # slots that were used: number, next index
+        found = {int(key): fact for key, fact in store.items(self.facts).items()}
+        for number, fact in sorted(found.items()):
+            stream = self._stream(number)
+            slot, first_tick, parts = Slot.recover(number, stream, fact, store, now)
+            self.staged_bytes += slot.size
+            if first_tick is None:
+                self.open[slot.key] = slot
+            else:
+                self.claimed[slot.key] = slot
+                self.committed = slot, first_tick, parts
+        self._slot_count = max(found, default=-1) + 1
+        for number in range(self._slot_count):
+            if number not in found:
+                heapq.heappush(self._free, (number, store.bounds(self._stream(number))[1]))
+
+    def _stream(self, number: int) -> str:
+        return f"stage/{number}/{self.pubend}"
+
+    @property
+    def deadline(self) -> Instant | None:
+        for slot in self.open.values():
+            return Instant(slot.touched + self.timing.transaction_expiry)
+        return None
+
+    def fire(self, now: Instant) -> list[Effect]:
+        """Drop what was not heard of for too long."""
+        effects: list[Effect] = []
+        for slot in list(self.open.values()):
+            if slot.touched + self.timing.transaction_expiry > now:
+                break
+            if slot.pending:
+                self._touch(slot, now)
+            else:
+                effects.append(Persist(self.drop(slot)))
+        return effects
+
+    def _touch(self, slot: Slot, now: Instant) -> None:
+        slot.touched = now
+        self.open[slot.key] = self.open.pop(slot.key)
+
+    # --- staging --------------------------------------------------------------------------------
+
+    def stage(self, client: ClientName, message: Stage, now: Instant) -> list[Effect]:
+        """Keep events of a transaction that is not committed."""
+        key, events, position = key_of(message), message.events.events, message.position
+        slot = self.open.get(key)
+        part = slot.parts.get(message.part) if slot else None
+        if part is None:
+            if position:
+                problem = f"part {message.part!r} is not there any more"
+                return [refuse(client, message, problem, retry=False)]
+        elif part.is_ending:
+            return [refuse(client, message, "the part is being dropped")]
+        elif position > part.accepted:
+            return [refuse(client, message, f"event {part.accepted} of the part is missing")]
+        elif position + len(events) <= part.count:
+            return [Send(client, Done(message.request))]
+        else:
+            events = events[part.accepted - position :]
+            if not events:
+                return [refuse(client, message, "these events are being written")]
+        record = encode_stage(message.part, part.accepted if part else 0, events)
+        size = len(record) + RECORD_BYTES
+        if self.staged_bytes and self.staged_bytes + size > self.timing.staged_bytes_max:
+            return [refuse(client, message, "the pubend has no room to stage more")]
+        slot = slot or self._begin(key, now)
+        slot.parts.setdefault(message.part, Part())
+        return self._append(client, message, slot, record, len(events), now)
+
+    def _begin(self, key: Key, now: Instant) -> Slot:
+        if self._free:
+            number, index = heapq.heappop(self._free)
+        else:
+            number = self._slot_count  # new in this life, but perhaps not on this disk
+            index = self.store.bounds(self._stream(number))[1]
+            self._slot_count += 1
+        slot = self.open[key] = Slot(number, self._stream(number), key, index, index, now)
+        return slot
+
+    def _append(
+        self,
+        client: ClientName,
+        message: Stage | Abort,
+        slot: Slot,
+        record: bytes,
+        count: int,
+        now: Instant,
+    ) -> list[Effect]:
+        assert message.part is not None
+        part, size = slot.parts[message.part], len(record) + RECORD_BYTES
+        place = (slot.end, part.accepted, count, size)
+        self._pending.append(Staging(client, message.request, slot, message.part, *place))
+        writes: list[Write] = []
+        if not slot.is_known:
+            writes.append(Put(self.facts, str(slot.number), slot.fact()))
+        writes.append(Append(slot.stream, (slot.end,), (record,)))
+        part.accepted += count
+        slot.end += 1
+        slot.pending += 1
+        slot.size += size
+        self.staged_bytes += size
+        self._touch(slot, now)
+        done, failed = Staged(self.pubend), Staged(self.pubend, ok=False)
+        return [Persist(tuple(writes), (Tell(done),), (Tell(failed),))]
+
+    def staged(self, message: Staged, now: Instant, *, was_committed: bool) -> list[Effect]:
+        """The oldest write to a slot has ended; `was_committed` is said of its transaction."""
+        write = self._pending.popleft()
+        slot = write.slot
+        slot.pending -= 1
+        done = Send(write.client, Done(write.request))
+        if slot.is_over:  # its space is given back already
+            if was_committed:
+                return [done]
+            return [refuse(write.client, write, "the transaction was ended meanwhile", retry=False)]
+        if not message.ok:
+            return self._undo(write)
+        slot.is_known = True
+        if slot.key in self.open:
+            self._touch(slot, now)
+        part = slot.parts.setdefault(write.name, Part())
+        if not write.count:
+            del slot.parts[write.name]
+        elif not part.take(write.index, write.position, write.count):
+            if not part.accepted:
+                del slot.parts[write.name]
+            return [refuse(write.client, write, "earlier events of the part are missing")]
+        return [done]
+
+    def _undo(self, write: Staging) -> list[Effect]:
+        """There was no room."""
+        slot = write.slot
+        slot.size -= write.size
+        self.staged_bytes -= write.size
+        if (part := slot.parts.get(write.name)) is not None:
+            part.accepted, part.is_ending = part.count, False
+            if not part.accepted:
+                del slot.parts[write.name]
+        effects: list[Effect] = [refuse(write.client, write, "the broker's disk is full")]
+        if slot.key in self.open and not (slot.parts or slot.pending):
+            effects.append(Persist(self.drop(slot)))
+        return effects
+
+    @property
+    def oldest(self) -> Key:
+        """Of the oldest write under way: the transaction."""
+        return self._pending[0].slot.key
+
+    def abort(self, client: ClientName, message: Abort, now: Instant) -> list[Effect]:
+        """Drop what is staged, or one part of it; fine if there is nothing."""
+        slot, done = self.open.get(key_of(message)), Send(client, Done(message.request))
+        if slot is None or (message.part is not None and message.part not in slot.parts):
+            return [done]
+        if message.part is None or list(slot.parts) == [message.part]:
+            failed = refuse(client, message, "the broker's disk is full")
+            return [Persist(self.drop(slot), (done,), (failed,))]
+        part = slot.parts[message.part]
+        if part.is_ending or part.accepted > part.count:
+            return [refuse(client, message, "the part is being written")]
+        part.is_ending = True
+        return self._append(client, message, slot, encode_stage(message.part, 0, ()), 0, now)
+
+    # --- the end of a slot ----------------------------------------------------------------------
+
+    def claim(self, key: Key) -> None:
+        """From now on nothing may change it."""
+        if (slot := self.open.pop(key, None)) is not None:
+            self.claimed[key] = slot
+
+    def reopen(self, key: Key, now: Instant) -> None:
+        """It could not be committed: all is as before."""
+        if (slot := self.claimed.pop(key, None)) is not None:
+            slot.touched = now
+            self.open[key] = slot
+
+    def drop(self, slot: Slot) -> tuple[Write, ...]:
+        """It is over; these writes give its space back."""
+        self.open.pop(slot.key, None)
+        self.claimed.pop(slot.key, None)
+        slot.is_over = True
+        self.staged_bytes -= slot.size
+        heapq.heappush(self._free, (slot.number, slot.end))
+        return self.ending(slot)
+
+    def ending(self, slot: Slot) -> tuple[Write, ...]:
+        return Delete(self.facts, str(slot.number)), Chop(slot.stream, slot.end)
+
+    def check(self) -> None:
+        slots = [*self.open.values(), *self.claimed.values()]
+        used = sorted([slot.number for slot in slots] + [number for number, _ in self._free])
+        assert used == list(range(self._slot_count)), "I1"
+        assert self.staged_bytes == sum(slot.size for slot in slots), "I2"
+        times = [slot.touched for slot in self.open.values()]
+        assert times == sorted(times), "I3"
+        for slot in slots:
+            for part in slot.parts.values():
+                assert part.count == sum(count for _, count in part.records) <= part.accepted
+
+
+def key_of(message: Stage | Commit | Abort) -> Key:
+    return message.producer, message.transaction
+
+
+def refuse(
+    client: ClientName,
+    message: Stage | Commit | Abort | Staging,
+    problem: str,
+    *,
+    retry: bool = True,
+) -> Send:
+    return Send(client, Refused(message.request, problem, LATER if retry else AGAIN, retry))

@@ -1,0 +1,303 @@
+"""Transactions: events that are staged at a pubend, and published all at once or never.
+
+Theory of operation
+    What is staged is durable and invisible (`stages`). A commit waits for the pubend to have no
+    write under way; then ONE write makes it fact: the producer's last number, which parts count,
+    the first tick, and as many events as go into one batch. From then on the pubend does nothing
+    else, no publication, no promise of silence, until the rest has followed at consecutive ticks,
+    batch by batch, through the same log as everything else; the last batch also ends the stage.
+    How far that has come needs no note: the log ends there. So a restart goes on from the end of
+    the log, and a disk that has no room is tried again.
+    The last committed number of each producer is kept for good. Not above it: a repeat, which is
+    answered and changes nothing.
+
+Invariants (checked by `check`)
+    I1  at most `transactions_max` are open, at most `producers_max` producers are known
+    I2  a transaction whose commit is durable is copied to its end before anything else is logged
+
+Cost: an event is written twice, and read once from what the system has just written.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from gapless.core.client_messages import Done
+from gapless.core.effects import Append, Effect, Persist, Put, Send, Write
+from gapless.core.identity import Instant, ProducerName
+from gapless.core.transaction_messages import FORGOTTEN, Committed, ProducerPosition
+from gapless.knowledge.receipts import STEP
+from gapless.knowledge.stages import Staged, Stages, key_of, refuse
+from gapless.knowledge.staging import Key, Slot, decode_events
+
+if TYPE_CHECKING:
+    from gapless.core.identity import ClientName, PubendName
+    from gapless.core.store import Store
+    from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
+    from gapless.knowledge.timing import Timing
+
+LAST = Struct("<qqq")  # number, first tick, events
+
+
+@dataclass(slots=True)
+class Copy:
+    """A transaction on its way into the log."""
+
+    key: Key
+    parts: tuple[str, ...]
+    slot: Slot | None  # None: it has no events
+    rest: deque[tuple[int, int]]  # records that are not in the log yet: index, events
+    count: int
+    asked: tuple[ClientName, Commit] | None = None  # who to answer when the commit is durable
+    first_tick: int = 0
+    done: int = 0  # events in the log
+    skip: int = 0  # of them in the first of `rest`
+    ticks: range = range(0)  # what is being written
+    events: list[bytes] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, key: Key, parts: tuple[str, ...], slot: Slot | None) -> Copy:
+        layout = slot.layout(parts) if slot else []
+        return cls(key, parts, slot, deque(layout), sum(count for _, count in layout))
+
+    def advance(self, count: int) -> None:
+        """So many more are in the log."""
+        self.done += count
+        self.skip += count
+        while self.rest and self.skip >= self.rest[0][1]:
+            self.skip -= self.rest.popleft()[1]
+
+
+class Transactions:
+    """All transactions of one pubend. Sans-IO: see the module docstring."""
+
+    def __init__(self, pubend: PubendName, store: Store, timing: Timing, now: Instant) -> None:
+        self.pubend = pubend
+        self.store = store
+        self.timing = timing
+        self.stages = Stages(pubend, store, timing, now)
+        self.producers = f"producers/{pubend}"
+        self.last: dict[ProducerName, tuple[int, int, int]] = {
+            ProducerName(name): LAST.unpack(fact)
+            for name, fact in store.items(self.producers).items()
+        }
+        self.claims: dict[Key, Copy] = {}  # commits that wait for their turn, in order
+        self.copy: Copy | None = None
+        self.is_writing = False
+        self._retry_due: Instant | None = None
+        if self.stages.committed is not None:
+            slot, first_tick, parts = self.stages.committed
+            self.copy = Copy.of(slot.key, tuple(parts), slot)
+            self.copy.first_tick = first_tick
+            self._retry_due = now
+
+    def resume(self, logged: int) -> int:
+        """After a restart: where the log ends tells how far the copy has come. Returns from where
+        on nothing is settled: since the commit, no silence was promised."""
+        assert self.copy is not None
+        first = self.copy.first_tick
+        self.copy.advance((logged - 1 - first) // STEP + 1 if logged > first else 0)
+        return max(logged, first)
+
+    @property
+    def open_count(self) -> int:
+        return len(self.stages.open) + len(self.claims) + (self.copy is not None)
+
+    # --- time -----------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> Instant | None:
+        return self._retry_due if self._retry_due is not None else self.stages.deadline
+
+    @property
+    def is_busy(self) -> bool:
+        """Is a transaction about to take ticks?"""
+        return self.copy is not None or bool(self.claims)
+
+    @property
+    def wants_to_write(self) -> bool:
+        return self.is_busy and not self.is_writing and self._retry_due is None
+
+    def fire(self, now: Instant) -> list[Effect]:
+        """Drop what is too old. It may be time to try a write again: look at `wants_to_write`."""
+        if self._retry_due is not None and self._retry_due <= now:
+            self._retry_due = None
+        return self.stages.fire(now)
+
+    # --- what clients ask -----------------------------------------------------------------------
+
+    def is_committed(self, key: Key) -> bool:
+        return key[0] in self.last and self.last[key[0]][0] >= key[1]
+
+    def _is_claimed(self, key: Key) -> bool:
+        return key in self.claims or (self.copy is not None and self.copy.key == key)
+
+    def stage(self, client: ClientName, message: Stage, now: Instant) -> list[Effect]:
+        """Keep events for a transaction; answered when they are durable, or were before."""
+        key = key_of(message)
+        if self.is_committed(key):
+            return [Send(client, Done(message.request))]
+        if self._is_claimed(key):
+            return [refuse(client, message, "the transaction is being committed")]
+        if key not in self.stages.open and (refused := self._refuse_new(client, message)):
+            return [refused]
+        return self.stages.stage(client, message, now)
+
+    def staged(self, message: Staged, now: Instant) -> list[Effect]:
+        was_committed = self.is_committed(self.stages.oldest)
+        return self.stages.staged(message, now, was_committed=was_committed)
+
+    def abort(self, client: ClientName, message: Abort, now: Instant) -> list[Effect]:
+        """Drop what is staged. What is committed stays, and that is no error."""
+        key = key_of(message)
+        if self._is_claimed(key) and not self.is_committed(key):
+            return [refuse(client, message, "the transaction is being committed")]
+        return self.stages.abort(client, message, now)
+
+    def position(self, client: ClientName, query: ProducerQuery) -> list[Effect]:
+        last = self.last.get(query.producer)
+        return [Send(client, ProducerPosition(query.request, last[0] if last else None))]
+
+    def _refuse_new(self, client: ClientName, message: Stage | Commit) -> Send | None:
+        """Why there is no room for one more transaction; None if there is."""
+        if self.open_count >= self.timing.transactions_max:
+            problem = f"{self.open_count} transactions are open, which is the limit"
+            return refuse(client, message, problem)
+        fresh = {key[0] for key in (*self.stages.open, *self.claims)} | {message.producer}
+        if len(self.last.keys() | fresh) > self.timing.producers_max:
+            return refuse(client, message, "too many producers", retry=False)
+        return None
+
+    def commit(self, client: ClientName, message: Commit) -> list[Effect]:
+        """Take a commit in, to be carried out when the pubend is free; or say why not."""
+        key = key_of(message)
+        if self.is_committed(key):
+            return [Send(client, self._repeated(key, message.request))]
+        if self._is_claimed(key):
+            return [refuse(client, message, "the transaction is being committed")]
+        slot = self.stages.open.get(key)
+        parts: list[str] = []
+        for index, name in enumerate(message.parts):
+            wanted = message.counts[index] if message.counts else None
+            if wanted == 0:
+                continue
+            part = slot.parts.get(name) if slot else None
+            if part is not None and (part.is_ending or part.accepted > part.count):
+                return [refuse(client, message, f"part {name!r} is still being written")]
+            if part is None or wanted not in (None, part.count):
+                has = "is not staged" if part is None else f"has {part.count} events, not {wanted}"
+                return [refuse(client, message, f"part {name!r} {has}", retry=False)]
+            parts.append(name)
+        if slot is None and (refused := self._refuse_new(client, message)):
+            return [refused]
+        self.stages.claim(key)
+        self.claims[key] = Copy.of(key, tuple(parts), slot)
+        self.claims[key].asked = client, message
+        return []
+
+    def _repeated(self, key: Key, request: int) -> Committed:
+        number, first_tick, count = self.last[key[0]]
+        if number != key[1]:
+            first_tick = count = FORGOTTEN
+        return Committed(request, self.pubend, first_tick, count, repeated=True)
+
+    # --- into the log ---------------------------------------------------------------------------
+
+    def write(self, log: str, next_tick: int) -> tuple[Write, ...]:
+        """The next batch of a transaction; the first one with the record that commits it."""
+        assert self.wants_to_write
+        writes: list[Write] = []
+        if self.copy is None:
+            self.copy = self.claims.pop(next(iter(self.claims)))
+            self.copy.first_tick = next_tick
+            producer, transaction = self.copy.key
+            fact = LAST.pack(transaction, next_tick, self.copy.count)
+            writes.append(Put(self.producers, producer, fact))
+        copy, slot = self.copy, self.copy.slot
+        self.is_writing = True
+        copy.events = self._read(copy)
+        first = copy.first_tick + copy.done * STEP
+        copy.ticks = range(first, first + len(copy.events) * STEP, STEP)
+        if copy.events:
+            writes.append(Append(log, tuple(copy.ticks), tuple(copy.events)))
+        if slot is not None:
+            if copy.done + len(copy.events) == copy.count:
+                writes += self.stages.ending(slot)
+            elif copy.asked is not None:
+                fact = slot.fact(copy.parts, copy.first_tick)
+                writes.append(Put(self.stages.facts, str(slot.number), fact))
+        return tuple(writes)
+
+    def _read(self, copy: Copy) -> list[bytes]:
+        """The staged events that come next, as many as go into one batch."""
+        events, size, skip = list[bytes](), 0, copy.skip
+        for index, _ in copy.rest:
+            assert copy.slot is not None
+            for event in decode_events(self.store.read(copy.slot.stream, index))[skip:]:
+                size += len(event)
+                if events and (
+                    len(events) >= self.timing.batch_events_max
+                    or size > self.timing.batch_bytes_max
+                ):
+                    return events
+                events.append(event)
+            skip = 0
+        return events
+
+    def written(self, now: Instant, *, ok: bool) -> tuple[list[Effect], list[int], list[bytes]]:
+        """A batch has ended: what to answer, and which events are in the log now."""
+        copy = self.copy
+        assert copy is not None
+        self.is_writing = False
+        ticks, events = list(copy.ticks), copy.events
+        copy.ticks, copy.events = range(0), []
+        if not ok:
+            return self._try_again(copy, now), [], []
+        copy.advance(len(events))
+        effects: list[Effect] = []
+        if copy.asked is not None:
+            effects = self._committed(copy, *copy.asked)
+        if copy.done == copy.count:
+            self.copy = None
+            if copy.slot is not None:
+                self.stages.drop(copy.slot)  # on disk it is
+        return effects, ticks, events
+
+    def _try_again(self, copy: Copy, now: Instant) -> list[Effect]:
+        """No room. Before the commit: it is off. After it: nothing stops it but time."""
+        if copy.asked is None:
+            self._retry_due = Instant(now + self.timing.storage_retry)
+            return []
+        self.copy = None
+        self.stages.reopen(copy.key, now)
+        return [refuse(*copy.asked, "the broker's disk is full")]
+
+    def _committed(self, copy: Copy, client: ClientName, message: Commit) -> list[Effect]:
+        """The commit is durable: answer it, and drop what can never be committed any more."""
+        copy.asked = None
+        producer, transaction = copy.key
+        self.last[producer] = (transaction, copy.first_tick, copy.count)
+        answer = Committed(message.request, self.pubend, copy.first_tick, copy.count)
+        effects: list[Effect] = [Send(client, answer)]
+        for key, slot in list(self.stages.open.items()):
+            if self.is_committed(key):
+                effects.append(Persist(self.stages.drop(slot)))
+        for key, claim in list(self.claims.items()):
+            if self.is_committed(key) and claim.asked is not None:
+                del self.claims[key]
+                effects.append(Send(claim.asked[0], self._repeated(key, claim.asked[1].request)))
+                if claim.slot is not None:
+                    effects.append(Persist(self.stages.drop(claim.slot)))
+        return effects
+
+    def check(self) -> None:
+        self.stages.check()
+        assert self.open_count <= self.timing.transactions_max, "I1"
+        assert len(self.last) <= self.timing.producers_max, "I1"
+        assert not self.is_writing or self.copy is not None, "I2"
+        if self.copy is not None:
+            left = sum(count for _, count in self.copy.rest) - self.copy.skip
+            assert self.copy.done + left == self.copy.count

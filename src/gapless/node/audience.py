@@ -1,0 +1,124 @@
+"""Audience: the subscriptions of one topic and order, those with equal conditions together.
+
+Theory of operation
+    Many subscribers want the same. Equal conditions are one *group*, which the matcher holds once:
+    a batch is matched against groups, and what a group wants is found once for all its members.
+    Durable subscriptions stand in a group by number, whether a client is attached or not;
+    `attached` are those to which one is, so that idle ones cost nothing here.
+
+Invariants (checked by `check`)
+    I1  a key is a member of exactly one group; the matcher holds exactly the groups with members
+
+Cost
+    Matching costs by group, sharing out by member that is connected; neither by idle subscription.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.identity import ClientName
+from gapless.filters.matcher import Matcher
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gapless.core.events import Attributes
+    from gapless.filters.filter import Filter
+
+Key = tuple["ClientName", int]
+
+DURABLE = ClientName("@durable")
+"""In place of a client: the number is that of a durable subscription."""
+
+NOBODY: dict[int, None] = {}
+
+
+class Group:
+    """Subscriptions with the same condition."""
+
+    __slots__ = ("attached", "condition", "connected", "durable")
+
+    def __init__(self, condition: Filter) -> None:
+        self.condition = condition
+        self.connected: dict[Key, None] = {}
+        self.durable: dict[int, None] = NOBODY
+        self.attached: dict[int, None] = NOBODY
+
+    def __len__(self) -> int:
+        return len(self.connected) + len(self.durable)
+
+    def add(self, key: Key) -> None:
+        if key[0] != DURABLE:
+            self.connected[key] = None
+        elif self.durable is NOBODY:
+            self.durable = {key[1]: None}
+        else:
+            self.durable[key[1]] = None
+
+    def remove(self, key: Key) -> None:
+        if key[0] != DURABLE:
+            del self.connected[key]
+            return
+        del self.durable[key[1]]
+        self.attached.pop(key[1], None)
+
+
+class Audience:
+    """All subscriptions of one topic and order."""
+
+    def __init__(self) -> None:
+        self._matcher: Matcher[Group] = Matcher()
+        self._groups: dict[Filter, Group] = {}
+        self._group_of: dict[Key, Group] = {}
+
+    def __len__(self) -> int:
+        return len(self._group_of)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._group_of
+
+    def add(self, key: Key, condition: Filter) -> None:
+        group = self._groups.get(condition)
+        if group is None:
+            group = self._groups[condition] = Group(condition)
+            self._matcher.add(group, condition)
+        group.add(key)
+        self._group_of[key] = group
+
+    def remove(self, key: Key) -> None:
+        group = self._group_of.pop(key)
+        group.remove(key)
+        if not len(group):
+            del self._groups[group.condition]
+            self._matcher.remove(group)
+
+    def attach(self, number: int) -> None:
+        """A client came to a durable subscription."""
+        group = self._group_of[DURABLE, number]
+        if group.attached is NOBODY:
+            group.attached = {}
+        group.attached[number] = None
+
+    def detach(self, number: int) -> None:
+        """It left, or the subscription is gone."""
+        group = self._group_of.get((DURABLE, number))
+        if group is not None:
+            group.attached.pop(number, None)
+
+    def match(self, events: Sequence[Attributes]) -> list[tuple[Group, list[int]]]:
+        """The groups that want some of these events, and the indices of those, ascending."""
+        found: dict[Group, list[int]] = {}
+        for index, group in self._matcher.match_batch(events):
+            if group in found:
+                found[group].append(index)
+            else:
+                found[group] = [index]
+        return list(found.items())
+
+    def check(self) -> None:
+        assert sum(map(len, self._groups.values())) == len(self._group_of), "I1"
+        assert all(map(len, self._groups.values())), "I1"
+        assert len(self._matcher) == len(self._groups), "I1"
+        for group in self._groups.values():
+            assert group.attached.keys() <= group.durable.keys(), "I1"

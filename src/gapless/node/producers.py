@@ -1,0 +1,72 @@
+"""Producers: what clients ask about transactions, taken to the pubend that each is bound to.
+
+A producer is bound by its name to one pubend among all of its topic, wherever that is hosted: so
+its transactions are known at one place, whichever broker it asks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from gapless.core.client_messages import Refused
+from gapless.core.effects import Effect, Send
+from gapless.core.errors import WireError
+from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.core.events import EventBatch
+    from gapless.core.identity import ClientName, Instant, ProducerName
+    from gapless.core.transaction_messages import TransactionRequest
+    from gapless.node.network import Network, Pubend, Topic
+    from gapless.node.streams import Streams
+
+
+def pubend_of(topic: Topic, producer: ProducerName) -> Pubend:
+    """The pubend of this topic that a producer is bound to."""
+    return topic.pubends[crc32(producer.encode()) % len(topic.pubends)]
+
+
+class Producers:
+    """The transactions of clients at one broker."""
+
+    def __init__(
+        self, network: Network, streams: Streams, check_events: Callable[[EventBatch], object]
+    ) -> None:
+        self.network = network
+        self.streams = streams
+        self.check_events = check_events
+
+    def receive(
+        self, client: ClientName, message: TransactionRequest, now: Instant
+    ) -> list[Effect]:
+        topic = self.network.topic.get(message.topic)
+        if topic is None:
+            return refuse(client, message, f"there is no topic {message.topic!r}", "Create it.")
+        bound = pubend_of(topic, message.producer)
+        pubend = self.streams.pubends.get(bound.name)
+        if pubend is None:
+            problem = f"producer {message.producer!r} is bound to {bound.name!r}, not hosted here"
+            return refuse(client, message, problem, f"Connect to {bound.host}.")
+        match message:
+            case Stage():
+                try:
+                    self.check_events(message.events)
+                except WireError as error:
+                    remedy = "Encode the events as documented."
+                    return refuse(client, message, error.problem, remedy)
+                return pubend.transactions.stage(client, message, now)
+            case Commit():
+                return pubend.commit(client, message, now)
+            case Abort():
+                return pubend.transactions.abort(client, message, now)
+            case ProducerQuery():
+                return pubend.transactions.position(client, message)
+
+
+def refuse(
+    client: ClientName, message: TransactionRequest, problem: str, remedy: str
+) -> list[Effect]:
+    return [Send(client, Refused(message.request, problem, remedy))]

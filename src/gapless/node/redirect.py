@@ -1,0 +1,44 @@
+"""Redirects: a request that only some brokers can serve is refused with their names.
+
+A driver turns the names into addresses, and the client repeats the request there; see
+`gapless.client.elsewhere`. What is refused here had no effect, so that nothing happens twice.
+
+A named publisher is bound to one pubend of its topic by its name alone, wherever it connects:
+only the log of that pubend knows which of its events were published before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+from zlib import crc32
+
+from gapless.core.client_messages import Refused
+from gapless.core.effects import Send
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gapless.core.effects import Effect
+    from gapless.core.identity import BrokerName, ClientName
+    from gapless.node.network import Pubend, Topic
+
+
+class Request(Protocol):
+    """A message that gets an answer with its number."""
+
+    @property
+    def request(self) -> int: ...
+
+
+def refuse_elsewhere(
+    client: ClientName, message: Request, problem: str, brokers: Iterable[BrokerName]
+) -> list[Effect]:
+    """Not here, but any of these brokers can: the first is to be tried first."""
+    places = tuple(dict.fromkeys(brokers))
+    remedy = f"Connect to one of: {', '.join(places)}."
+    return [Send(client, Refused(message.request, problem, remedy, elsewhere=places))]
+
+
+def bound_pubend(topic: Topic, publisher: str) -> Pubend:
+    """The pubend of all that a publisher of this name publishes."""
+    return topic.pubends[crc32(publisher.encode()) % len(topic.pubends)]
