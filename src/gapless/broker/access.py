@@ -100,9 +100,10 @@ class Access:
         """A token counts before a certificate. A broker's certificate is no client's."""
         if token:
             return self.principals.by_token(token)
-        if not certificate or brokers_in(certificate):
+        name = common_name(certificate)
+        if not name or brokers_in(certificate):
             return None
-        return self.principals.by_name(common_name(certificate))
+        return self.principals.by_name(name)
 
     def _log_refused(self, link: Guest, reason: str) -> None:
         self.refused_logins += 1

@@ -110,7 +110,7 @@ class Tls:
         context.handshakes = self.handshakes
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = verify_mode
-        context.options |= ssl.OP_NO_TICKET
+        context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
         return context
 
