@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.broker.address import (
+    check_exposure,
     is_loopback,
     parse_address,
     read_addresses,
@@ -46,3 +47,27 @@ def test_loopback_is_told_from_what_others_can_reach() -> None:
     assert is_loopback("127.0.0.1:1")
     assert is_loopback("[::1]:1")
     assert not is_loopback("0.0.0.0:1")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "is_secure", "insecure", "allowed"),
+    [
+        ("127.0.0.1:1", False, False, True),
+        ("[::1]:1", False, False, True),
+        ("0.0.0.0:1", False, False, False),
+        ("10.0.0.7:1", False, False, False),
+        ("10.0.0.7:1", True, False, True),
+        ("10.0.0.7:1", False, True, True),
+    ],
+)
+def test_without_security_only_loopback_is_listened_on(
+    endpoint: str, is_secure: bool, insecure: bool, allowed: bool
+) -> None:
+    def check() -> None:
+        check_exposure(endpoint, option="--listen", is_secure=is_secure, insecure=insecure)
+
+    if allowed:
+        check()
+    else:
+        with pytest.raises(UsageError, match="security init"):
+            check()

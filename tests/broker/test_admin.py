@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from typing import TYPE_CHECKING
-from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
-from gapless.core.errors import StorageError
+import pytest
+
+from gapless.core.errors import StorageError, UsageError
+from tests.broker.castle import Castle
 from tests.broker.stage import connected, make_broker, run
 
 if TYPE_CHECKING:
@@ -80,5 +84,52 @@ def test_a_broker_that_failed_is_alive_but_not_ready(tmp_path: Path) -> None:
             broker.fail(StorageError("the disk is gone"))
             assert (await get(broker, "/health"))[0] == 200
             assert (await get(broker, "/ready"))[0] == 503
+
+    run(main())
+
+
+def test_with_security_the_admin_port_is_for_who_may_administer(tmp_path: Path) -> None:
+    async def ask(castle: Castle, broker: Broker, path: str, authorization: str) -> int:
+        context = ssl.create_default_context(cafile=str(castle.ca))
+        headers = {"Authorization": authorization} if authorization else {}
+        request = Request(f"https://{broker.admin_address}{path}", headers=headers)
+
+        def fetch() -> int:
+            try:
+                with urlopen(request, context=context) as answer:
+                    return int(answer.status)
+            except HTTPError as error:
+                with error:
+                    return error.code
+
+        return await asyncio.to_thread(fetch)
+
+    async def main() -> None:
+        castle = Castle(tmp_path)
+        async with castle.broker(admin="127.0.0.1:0") as broker:
+            for path in ("/health", "/ready", "/statistics", "/subscriptions", "/metrics"):
+                for who, status in (("admin", 200), ("keeper", 200), ("feed", 403)):
+                    assert await ask(castle, broker, path, f"Bearer {castle.tokens[who]}") == status
+            for authorization in (
+                "",
+                "Bearer",
+                "Bearer admin.x",
+                f"Basic {castle.tokens['admin']}",
+            ):
+                assert await ask(castle, broker, "/metrics", authorization) == 401
+            with pytest.raises((ConnectionError, URLError)):
+                await get(broker, "/health")
+
+    run(main())
+
+
+def test_without_security_the_admin_port_is_on_loopback_only(tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(UsageError, match="give --listen a loopback address"):
+            await make_broker(tmp_path, listen="0.0.0.0:0").start()
+        with pytest.raises(UsageError, match="give --admin a loopback address"):
+            await make_broker(tmp_path, admin="0.0.0.0:0").start()
+        async with make_broker(tmp_path, listen="0.0.0.0:0", insecure=True) as broker:
+            assert broker.is_ready
 
     run(main())

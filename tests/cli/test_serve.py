@@ -37,7 +37,7 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen
     assert process.stdout is not None
     try:
         told = process.stdout.readline()
-        assert "is ready at gapless://" in told, process.communicate()[1]
+        assert "is ready at gapless" in told, process.communicate()[1]
         yield told.split("ready at ")[1].split(",")[0].strip(), process
     finally:
         watchdog.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gapless.client.address import parse_addresses
+from gapless.client.address import is_tls, parse_addresses
 from gapless.core.errors import UsageError
 
 
@@ -28,6 +28,8 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         parse_addresses(text)
 
 
-def test_tls_is_not_silently_left_out() -> None:
-    with pytest.raises(UsageError, match="TLS"):
-        parse_addresses("gapless+tls://a:1")
+def test_tls_is_part_of_the_address() -> None:
+    text = "gapless+tls://a:1,b"
+    assert list(map(str, parse_addresses(text))) == ["a:1", "b:7117"]
+    assert is_tls(text)
+    assert not is_tls("gapless://a:1")

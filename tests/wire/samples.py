@@ -109,7 +109,9 @@ EVENTS: dict[str, bytes] = {"plain": PLAIN, "trade": TRADE, "extremes": EXTREMES
 LINK_MESSAGES: dict[str, Message] = {
     "hello of a client": Hello(version=1, version_min=1),
     "hello of a broker": Hello(3, 2, BrokerName("broker-1"), "gapless 1.2"),
+    "hello with a token": Hello(1, 1, None, "gapless 1.2", "desk-7.secret"),
     "goodbye": Goodbye(),
+    "goodbye for good": Goodbye("not admitted", "Give a token.", final=True),
     "goodbye with a reason": Goodbye("the link is idle", "Connect again."),
     "ping": Ping(),
     "pong": Pong(1 << 40),
@@ -158,6 +160,7 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "topic news": TopicNews((ENTRY, TopicEntry(TOPIC, 2, ENTRY.hosts, is_deleted=True))),
     "topic question": TopicQuestion(TOPIC, BrokerName("b2"), BrokerName("b1")),
     "topic answer": TopicQuestion(TOPIC, BrokerName("b1"), BrokerName("b2"), True, ENTRY),
+    "hand over of an owner": HandOver(DESK, TOPIC, BrokerName("b2"), owner="desk"),
     "publish": Publish(TOPIC, 1, BATCH, PublisherName("feed-1"), 7),
     "receipt": Receipt(1, PUBEND, (12, 19)),
     "publisher query": PublisherQuery(1, TOPIC, PublisherName("feed-1")),

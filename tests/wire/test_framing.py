@@ -141,3 +141,20 @@ def test_frames_sealed_in_place_equal_frames_made_one_by_one() -> None:
         buffer += UNSEALED + payload
         seal(buffer, start)
     assert buffer == STREAM
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 100])
+def test_the_first_frame_has_a_limit_of_its_own(size: int) -> None:
+    long, short = frame(b"x" * 11), frame(b"x" * 10)
+    unframer = Unframer(first_bytes_max=10)
+    with pytest.raises(WireError, match="the limit is 10"):
+        [unframer.feed(long[at : at + size]) for at in range(0, len(long), size)]
+    unframer = Unframer(first_bytes_max=10)
+    stream = short + long
+    found = [f for at in range(0, len(stream), size) for f in unframer.feed(stream[at : at + size])]
+    assert found == [b"x" * 10, b"x" * 11]
+
+
+def test_an_alert_of_tls_is_told_from_a_frame() -> None:
+    with pytest.raises(WireError, match="the other end speaks TLS"):
+        Unframer().feed(b"\x15\x03\x03\x00\x02\x02\x28\x00")

@@ -11,6 +11,7 @@ import os
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
+from gapless.broker.logs import logger
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +34,22 @@ def show_endpoint(host: str, port: int) -> str:
 
 def is_loopback(endpoint: str) -> bool:
     return ip_address(parse_address(endpoint)[0]).is_loopback
+
+
+def check_exposure(endpoint: str, *, option: str, is_secure: bool, insecure: bool) -> None:
+    """Without security only loopback is listened on, unless someone insists."""
+    if is_secure or is_loopback(endpoint):
+        return
+    if not insecure:
+        raise UsageError(
+            f"without security nobody may listen on {endpoint}: whoever reaches it could do all",
+            f"Set up security with `gapless security init`, or give {option} a loopback address; "
+            "--insecure listens all the same.",
+        )
+    logger.warning(
+        "INSECURE: whoever reaches this address may read, publish and delete everything",
+        extra={"address": endpoint},
+    )
 
 
 def read_addresses(folder: Path) -> dict[str, str]:

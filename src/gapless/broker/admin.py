@@ -2,6 +2,8 @@
 
 It runs on the broker's own loop, so that it also tells whether that loop still turns. Without the
 `console` extra there is no admin port, which is logged, and the broker works all the same.
+With security it speaks TLS, and only to those who bring a token with the right to administer all
+topics (`Authorization: Bearer TOKEN`).
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from gapless.broker.logs import logger
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from gapless.broker.access import Access
 
 
 class Subject(Protocol):
@@ -42,9 +47,17 @@ class Admin:
         self._task = asyncio.create_task(server.serve([listener]), name="admin")
 
     @classmethod
-    async def open(cls, subject: Subject, at: tuple[str, int]) -> Self | None:
+    async def open(
+        cls,
+        subject: Subject,
+        at: tuple[str, int],
+        access: Access | None = None,
+        check: Callable[[str, str], None] = lambda *_: None,
+    ) -> Self | None:
+        """`check` raises if it may not listen there."""
         try:
-            server = make_server(make_app(subject))
+            app: ASGIApp = make_app(subject)
+            server = make_server(guarded(app, access) if access else app, access)
         except ImportError as error:
             logger.warning(
                 "no admin port", extra={"reason": error, "remedy": "pip install gapless[console]"}
@@ -55,7 +68,11 @@ class Admin:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(at)
+            check(show_endpoint(*listener.getsockname()[:2]), "--admin")
             listener.listen()  # now: who is told the address may ask at once
+        except UsageError:
+            listener.close()
+            raise
         except OSError as error:
             listener.close()
             raise UsageError(
@@ -69,7 +86,32 @@ class Admin:
         await self._task
 
 
-def make_server(app: Starlette) -> uvicorn.Server:
+def guarded(app: ASGIApp, access: Access) -> ASGIApp:
+    """The same, for those who may administer; others get a refusal, and not at once."""
+    from starlette.datastructures import Headers
+    from starlette.responses import PlainTextResponse
+
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        given = Headers(scope=scope).get("authorization", "")
+        kind, _, token = given.partition(" ")
+        principal = access.by_proof(token.strip()) if kind.lower() == "bearer" else None
+        if principal is not None and principal.rights.administers:
+            await app(scope, receive, send)
+            return
+        access.refused_logins += 1
+        logger.warning("admin request refused", extra={"address": scope.get("client")})
+        await asyncio.sleep(access.security.login_delay_s)
+        refusal = PlainTextResponse(
+            "not admitted: give a token with the right to administer\n",
+            status_code=401 if principal is None else 403,
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+        await refusal(scope, receive, send)
+
+    return guard
+
+
+def make_server(app: ASGIApp, access: Access | None = None) -> uvicorn.Server:
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -80,6 +122,9 @@ def make_server(app: Starlette) -> uvicorn.Server:
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", log_level="warning"
     )
+    if access is not None:
+        config.load()
+        config.ssl = access.tls.admin
     return Server(config)
 
 

@@ -1,8 +1,9 @@
 """A broker: volume, node, pump, links and dialler put together, and its life from start to stop.
 
 Theory of operation
-    Start: open the volume (which locks its folder, so that two brokers never share it, and
-    recovers it), make the node from it, listen, tell where, dial the neighbours.
+    Start: read what security needs, if the network has any; open the volume (which locks its
+    folder, so that two brokers never share it, and recovers it), make the node from it, listen,
+    tell where, dial the neighbours.
     Stop, in order: accept nobody, read nothing more, finish the writes under way and send what
     follows from them, say goodbye, close the volume. A stop that is cut short loses nothing that
     was acknowledged: a crash is just that.
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from gapless.broker import clock
 from gapless.broker.address import (
-    is_loopback,
+    check_exposure,
     parse_address,
     read_addresses,
     show_endpoint,
@@ -29,7 +30,8 @@ from gapless.broker.link import Link
 from gapless.broker.links import Links
 from gapless.broker.logs import logger
 from gapless.broker.pump import Pump
-from gapless.broker.subscriptions import durable_subscriptions
+from gapless.broker.security import read_security
+from gapless.broker.subscriptions import durable_subscriptions, owned
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
 from gapless.node.node import Node
@@ -37,6 +39,7 @@ from gapless.storage.disk import DiskVolume
 from gapless.wire.events import check_events, decode_attributes
 
 if TYPE_CHECKING:
+    from gapless.broker.access import Access
     from gapless.broker.admin import Admin
     from gapless.broker.settings import Settings
     from gapless.core.effects import Persist
@@ -68,6 +71,7 @@ class Broker:
         self.folder = settings.data / name
         self.address = ""
         self.admin_address: str | None = None
+        self.access: Access | None = None
         self.started_at = clock.read()
         self.is_ready = False
         self._network = network
@@ -78,9 +82,10 @@ class Broker:
 
     async def start(self) -> None:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._secure()
         volume = self._volume = DiskVolume(self.folder / "volume")
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
-        self._links = Links(self.name, self._network, self.settings)
+        self._links = Links(self.name, self._network, self.settings, self.access)
         node = Node(
             self.name,
             self._network,
@@ -91,6 +96,8 @@ class Broker:
             config=self._config,
         )
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
+        if self.access is not None:
+            self.access.owned = owned(node)
         self._disk = Disk(volume, self._pump.carry_out, self.fail)
         self._admin: Admin | None = None
         try:
@@ -106,6 +113,30 @@ class Broker:
             extra={"broker": self.name, "listen": self.address, "admin": self.admin_address},
         )
 
+    def _secure(self) -> None:
+        if self._network.security is not None:
+            from gapless.broker.access import Access
+
+            folder = self.settings.security_folder
+            security = read_security(self._network.security, self.name, folder)
+            self.access = Access(security, self.settings.hello_patience_s)
+
+    def reload(self) -> None:
+        """New certificates and principals count from now on; bad ones are logged and do not."""
+        if self.access is None:
+            return
+        try:
+            self.access.reload()
+        except UsageError as error:
+            logger.error("nothing was reloaded", extra={"reason": str(error)})
+        else:
+            logger.info("certificate and principals reloaded")
+
+    @property
+    def url(self) -> str:
+        """For clients."""
+        return f"{'gapless+tls' if self.access else 'gapless'}://{self.address}"
+
     async def _listen(self) -> None:
         configured = {each.name: each.listen for each in self._network.cell_of[self.name].brokers}
         host, port = parse_address(self.settings.listen or configured[self.name])
@@ -114,7 +145,15 @@ class Broker:
         loop = asyncio.get_running_loop()
 
         async def listen(at: int) -> asyncio.Server:
-            return await loop.create_server(lambda: Link(self._links), host, at, backlog=BACKLOG)
+            return await loop.create_server(
+                lambda: Link(self._links),
+                host,
+                at,
+                backlog=BACKLOG,
+                start_serving=False,
+                ssl=self.access.tls.port if self.access else None,
+                ssl_handshake_timeout=self.settings.hello_patience_s if self.access else None,
+            )
 
         try:
             self._server = await listen(wanted)
@@ -127,15 +166,31 @@ class Broker:
                 ) from error
             self._server = await listen(0)
         self.address = show_endpoint(*self._server.sockets[0].getsockname()[:2])
-        if not is_loopback(self.address):
-            logger.warning("anyone who reaches this address may use it: there is no security yet")
+        try:
+            self._check_exposure(self.address, "--listen")
+            await self._listen_for_admin()
+        except BaseException:
+            self._server.close()
+            raise
+        await self._server.start_serving()
+        told = {"listen": self.address, "admin": self.admin_address, "process": os.getpid()}
+        write_addresses(self.folder, told | {"url": self.url})
+
+    async def _listen_for_admin(self) -> None:
         if self.settings.admin is not None:
             from gapless.broker.admin import Admin
 
-            self._admin = await Admin.open(self, parse_address(self.settings.admin))
+            at = parse_address(self.settings.admin)
+            self._admin = await Admin.open(self, at, self.access, self._check_exposure)
             self.admin_address = self._admin.address if self._admin else None
-        told = {"listen": self.address, "admin": self.admin_address, "process": os.getpid()}
-        write_addresses(self.folder, told)
+
+    def _check_exposure(self, endpoint: str, option: str) -> None:
+        check_exposure(
+            endpoint,
+            option=option,
+            is_secure=self.access is not None,
+            insecure=self.settings.insecure,
+        )
 
     async def wait(self) -> None:
         """Until the broker has failed; raises why."""

@@ -50,8 +50,12 @@ class Dialler:
     async def _dial(self, name: BrokerName) -> Link:
         host, port = self._links.whereabouts.find(name)
         loop = asyncio.get_running_loop()
-        connecting = loop.create_connection(lambda: Link(self._links, name), host, port)
-        _, link = await asyncio.wait_for(connecting, self._settings.hello_patience_s)
+        access = self._links.access
+        context = access.tls.dial if access is not None else None
+        async with asyncio.timeout(self._settings.hello_patience_s):
+            _, link = await loop.create_connection(
+                lambda: Link(self._links, name), host, port, ssl=context
+            )
         return link
 
     async def close(self) -> None:

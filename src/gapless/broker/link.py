@@ -1,12 +1,14 @@
 """One link: a TCP connection to a client or to another broker, from its Hello to its Goodbye.
 
 Theory of operation
-    Both ends say `Hello` at once; until the other's has come nothing else is taken. What arrives
+    Both ends say `Hello` at once; until the other's has come nothing else is taken. Where there is
+    security, who was connected to says it only when the other has proved who it is. What arrives
     is cut into frames, decoded, and handed over message by message. What is to be sent is queued
     and leaves at the end of the loop's turn as one write.
     Whatever goes wrong (bytes that are no message, a message that makes no sense, silence where a
     Hello or a heartbeat is due, a queue over its bound) ends this link, with a `Goodbye` that says
-    why where it can be said, and touches nobody else.
+    why where it can be said, and touches nobody else. A wrong proof is answered late, and nothing
+    is read meanwhile.
 
 Invariants
     I1  no message is handed over before the Hello, nor after the link began to close
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from gapless.broker.frames import Frames
 from gapless.core.client_messages import Publish
-from gapless.core.errors import GaplessError, ProtocolError, WireError
+from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.wire.codec import Unknown
 from gapless.wire.framing import Unframer
@@ -30,7 +32,9 @@ from gapless.wire.kinds import codec
 from gapless.wire.version import agree
 
 if TYPE_CHECKING:
+    from gapless.broker.principals import Principal
     from gapless.broker.settings import Settings
+    from gapless.broker.tls import Certificate
     from gapless.core.identity import BrokerName, PeerName
     from gapless.core.messages import Message
 
@@ -43,8 +47,12 @@ class Owner(Protocol):
 
     settings: Settings
     hello: Hello
+    denial_delay_s: float
 
-    def opened(self, link: Link) -> None: ...
+    def opened(self, link: Link) -> bool:
+        """Whether to say Hello at once; or else the link has ended, or is to prove itself first."""
+        ...
+
     def greeted(self, link: Link, hello: Hello) -> PeerName: ...
     def received(self, link: Link, message: Message) -> None: ...
     def closed(self, link: Link, reason: str) -> None: ...
@@ -56,6 +64,7 @@ class Link(asyncio.Protocol):
     def __init__(self, owner: Owner, dialled: BrokerName | None = None) -> None:
         self.dialled = dialled
         self.peer: PeerName | None = None
+        self.principal: Principal | None = None
         self.is_broker = False
         self.is_closing = False
         self.address = "?"
@@ -64,8 +73,9 @@ class Link(asyncio.Protocol):
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner = owner
         self._codec = codec()
-        self._unframer = Unframer()
+        self._unframer = Unframer(first_bytes_max=owner.settings.hello_bytes_max)
         self._outbox: list[Message] = []
+        self._has_greeted = self._is_denied = False
         self._has_answers = False  # of our own, which nobody else knows are to be sent
         self._transport: asyncio.Transport | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -81,18 +91,31 @@ class Link(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=settings.client_queue_bytes_high)
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(settings.hello_patience_s, self._has_no_hello)
+        if self._owner.opened(self):
+            self._say_hello()
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the other end has shown, if this is TLS and it did; it was verified."""
+        transport = self._transport
+        return transport.get_extra_info("peercert") if transport is not None else None
+
+    def _say_hello(self) -> None:
+        assert self._transport is not None
+        self._has_greeted = True
         self._transport.write(bytes(self._codec.frames([self._owner.hello])))
-        self._owner.opened(self)
 
     def data_received(self, data: bytes) -> None:
         self.bytes_in += len(data)
         try:
             for payload in self._unframer.feed(data):
-                if self.is_closing:
+                if self.is_closing or self._is_denied:
                     return
                 self._take(self._codec.decode(payload))
             if self._unframer.error is not None:
                 raise self._unframer.error
+        except AccessError as error:
+            self._deny(error)
         except (WireError, ProtocolError) as error:
             self.end(error)
         if self._has_answers:
@@ -135,8 +158,7 @@ class Link(asyncio.Protocol):
         elif self.is_broker:
             self._owner.received(self, message)
         elif isinstance(message, Ping):
-            self.send(Pong(message.number))
-            self._has_answers = True
+            self.answer(Pong(message.number))
         elif not isinstance(message, Pong):
             limit = self._owner.settings.publish_events_max
             if isinstance(message, Publish) and len(message.events) > limit:
@@ -156,6 +178,15 @@ class Link(asyncio.Protocol):
         self.peer = self._owner.greeted(self, message)
         if self.is_broker:
             self._watch_silence()
+        if not self._has_greeted:
+            self._say_hello()
+
+    def _deny(self, error: AccessError) -> None:
+        """End it, but not at once: guessing is to be slow."""
+        self._is_denied = True
+        self.stop_reading()
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(self._owner.denial_delay_s, self.end, error)
 
     def _has_no_hello(self) -> None:
         self.end(
@@ -177,6 +208,11 @@ class Link(asyncio.Protocol):
         elif not self.is_closing:
             self._reason = f"it brought nothing for {self._owner.settings.silence_s:g} s"
             self.abort()
+
+    def answer(self, message: Message) -> None:
+        """The same as `send`, while a message of this link is being taken."""
+        self.send(message)
+        self._has_answers = True
 
     def send(self, message: Message) -> None:
         """Queue a message; it leaves with the next `flush`."""
@@ -211,7 +247,7 @@ class Link(asyncio.Protocol):
     def end(self, error: GaplessError) -> None:
         """Say why, and close."""
         self._reason = str(error)
-        self.send(Goodbye(error.problem, error.remedy))
+        self.send(Goodbye(error.problem, error.remedy, final=isinstance(error, AccessError)))
         self.close()
 
     def close(self) -> None:

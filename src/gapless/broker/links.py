@@ -4,6 +4,7 @@ Theory of operation
     A connection is a client's or a neighbour's, as its Hello says. A client gets a name of our
     own making. A neighbour's is checked: it must be one, and of two neighbours the one whose name
     sorts first dials. A neighbour that connects anew replaces its old link, which is likely dead.
+    Where there is security, `access` says who may be here, and what of a client the node sees.
 
 Invariants
     I1  at most one link has a given name; the node knows a client exactly while its link is here
@@ -17,12 +18,13 @@ from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
 from gapless.broker.whereabouts import Whereabouts
 from gapless.core.client_messages import Refused
-from gapless.core.errors import ProtocolError
+from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
 from gapless.core.messages import Hello
 from gapless.version import __version__
 
 if TYPE_CHECKING:
+    from gapless.broker.access import Access
     from gapless.broker.link import Link
     from gapless.broker.pump import Pump
     from gapless.broker.settings import Settings
@@ -36,9 +38,13 @@ class Links:
 
     pump: Pump
 
-    def __init__(self, name: BrokerName, network: Network, settings: Settings) -> None:
+    def __init__(
+        self, name: BrokerName, network: Network, settings: Settings, access: Access | None = None
+    ) -> None:
         self.name = name
         self.settings = settings
+        self.access = access
+        self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
         self.whereabouts = Whereabouts(network, settings.data)
@@ -55,10 +61,17 @@ class Links:
 
     # --- what the links call ---------------------------------------------------------------------
 
-    def opened(self, link: Link) -> None:
+    def opened(self, link: Link) -> bool:
         self.all.add(link)
         self.accepted += link.dialled is None
-        if self.is_draining or len(self.all) > self.settings.connections_max:
+        access = self.access
+        if access is not None and link.dialled is not None:
+            try:
+                access.check_broker(link, link.dialled)
+            except AccessError as error:
+                link.end(error)
+                return False
+        if self.is_draining or self._is_full(link):
             self.refused += 1
             link.end(
                 ProtocolError(
@@ -66,15 +79,31 @@ class Links:
                     "Connect to another broker, or again later.",
                 )
             )
+            return False
+        return access is None or link.dialled is not None
+
+    def _is_full(self, link: Link) -> bool:
+        if len(self.all) > self.settings.connections_max:
+            return True
+        if self.access is None or link.dialled is not None:
+            return False
+        return len(self.all) - len(self.named) > self.access.security.strangers_max
 
     def greeted(self, link: Link, hello: Hello) -> PeerName:
         """Who this is; `ProtocolError` if it may not be here."""
+        owner = ""
+        if self.access is not None:
+            if hello.sender is not None:
+                self.access.check_broker(link, hello.sender)
+            else:
+                owner = self.access.greet(link, hello).name
         peer = self._client() if hello.sender is None else self._neighbour(link, hello.sender)
         if (old := self.named.pop(peer, None)) is not None:
             old.abort()
         self.named[peer] = link
-        logger.info("link up", extra={"peer": peer, "address": link.address})
-        self.pump.link_up(peer)
+        who = {"principal": owner} if owner else {}
+        logger.info("link up", extra={"peer": peer, "address": link.address, **who})
+        self.pump.link_up(peer, owner)
         return peer
 
     def _client(self) -> ClientName:
@@ -99,10 +128,17 @@ class Links:
 
     def received(self, link: Link, message: Message) -> None:
         assert link.peer is not None
+        if link.principal is not None and self.access is not None:
+            refused = self.access.admit(link, message, self.pump.node)
+            if refused is not None:
+                link.answer(refused)
+                return
         self.pump.receive(link.peer, message)
 
     def closed(self, link: Link, reason: str) -> None:
         self.all.discard(link)
+        if self.access is not None:
+            self.access.leave(link)
         self._unsent_links.discard(link)
         for figure in FIGURES:
             self._past[figure] += getattr(link, figure)
@@ -147,7 +183,17 @@ class Links:
             "accepted": self.accepted,
             "refused": self.refused,
             "unsent": self.unsent,
+            **(self._denials() if self.access is not None else {}),
             **totals,
+        }
+
+    def _denials(self) -> dict[str, object]:
+        assert self.access is not None
+        return {
+            "refused_logins": self.access.refused_logins,
+            "refused_requests": self.access.refused_requests,
+            "failed_handshakes": self.access.tls.handshakes.failed,
+            "refused_handshakes": self.access.tls.handshakes.refused,
         }
 
 

@@ -1,7 +1,8 @@
 """A broker as a process: the event loop, the signals, the logs.
 
 The first SIGTERM or SIGINT drains the broker; a second one stops the process at once, which is
-safe: what was acknowledged is on the disk.
+safe: what was acknowledged is on the disk. With security, SIGHUP reads the certificate, its key and
+the principals anew; a new authority, or other limits, need a restart.
 """
 
 from __future__ import annotations
@@ -70,10 +71,13 @@ async def serve(broker: Broker, tell: Callable[[str], None], *, with_parent: boo
         loop = asyncio.get_running_loop()
         for each in SIGNALS:
             loop.add_signal_handler(each, _on_signal, each, stop)
+        if broker.access is not None:
+            loop.add_signal_handler(signal.SIGHUP, broker.reload)
         if with_parent:
             loop.add_reader(sys.stdin.fileno(), _on_input, stop)
-        admin = f", admin at http://{broker.admin_address}" if broker.admin_address else ""
-        tell(f"broker {broker.name!r} is ready at gapless://{broker.address}{admin}")
+        scheme = "https" if broker.access is not None else "http"
+        admin = f", admin at {scheme}://{broker.admin_address}" if broker.admin_address else ""
+        tell(f"broker {broker.name!r} is ready at {broker.url}{admin}")
         failing = asyncio.create_task(broker.wait())
         stopping = asyncio.create_task(stop.wait())
         done, rest = await asyncio.wait((failing, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -5,13 +5,10 @@ The limits of the protocols are in `node/config.py`; these are those of sockets 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 from gapless.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MEBIBYTE = 1 << 20
 
@@ -31,8 +28,20 @@ class Settings:
     admin: str | None = "127.0.0.1:7118"
     """Where health, statistics and metrics are served; None: nowhere."""
 
+    security_folder: Path = field(default_factory=Path)
+    """What the file names in the network's `[security]` are relative to: the network file's own
+    folder, mostly."""
+
+    insecure: bool = False
+    """Whether a network without `[security]` may listen elsewhere than on loopback, where whoever
+    reaches it may do everything."""
+
     hello_patience_s: float = 5.0
-    """How long a new connection may take to say who it is; then it is closed."""
+    """How long a new connection may take to say who it is, and before that for TLS; then it is
+    closed."""
+
+    hello_bytes_max: int = 4096
+    """The longest first frame of a connection, before it is known who it is."""
 
     connections_max: int = 10_000
     """Open connections; beyond it a new one is closed with a `Goodbye` that says so."""
@@ -70,7 +79,7 @@ class Settings:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(value, int | float) and value <= 0:
+            if type(value) in (int, float) and value <= 0:
                 raise UsageError(f"{each.name} must be above zero")
         if self.client_queue_bytes_high >= self.client_queue_bytes_max:
             raise UsageError("client_queue_bytes_high must be below client_queue_bytes_max")

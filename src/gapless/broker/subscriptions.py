@@ -6,12 +6,16 @@ knows: how much of the past is kept for it, whatever matches in there. None: all
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from gapless.core.identity import PubendName
+from gapless.core.identity import ClientName, PubendName
 from gapless.core.ticks import Tick, instant_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gapless.core.identity import PeerName
     from gapless.durable.subscriptions import Subscription
     from gapless.node.node import Node
 
@@ -36,6 +40,7 @@ def _describe(node: Node, subscription: Subscription) -> dict[str, object]:
         "name": definition.name,
         "topic": definition.topic,
         "condition": definition.condition,
+        "owner": definition.owner,
         "tokens": definition.tokens,
         "attached": session is not None,
         "catching_up": sorted(session.behind) if session is not None else [],
@@ -43,3 +48,17 @@ def _describe(node: Node, subscription: Subscription) -> dict[str, object]:
         "behind_s": None if is_all else round(max(0, *behind_us) / 1e6, 3),
         "moves": definition.moves,
     }
+
+
+def owned(node: Node) -> dict[str, int]:
+    """How many durable subscriptions each owner has."""
+    return Counter(each.definition.owner for each in node.durables.subscriptions.all())
+
+
+def count_of(node: Node, owner: str, peers: Collection[PeerName | None]) -> int:
+    """How many subscriptions someone has: those of these connections, and durable ones."""
+    clients = [node.subscribers.clients.get(ClientName(peer)) for peer in peers if peer]
+    anonymous = sum(len(client.subscriptions) for client in clients if client is not None)
+    waiting = sum(peer in peers for peer, _ in node.clients.waiting)
+    durable = sum(each.definition.owner == owner for each in node.durables.subscriptions.all())
+    return anonymous + waiting + durable

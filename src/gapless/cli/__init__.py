@@ -12,9 +12,11 @@ import typer
 
 from gapless.cli.broker import broker
 from gapless.cli.condition import condition
+from gapless.cli.connection import with_credentials
 from gapless.cli.demo import demo
 from gapless.cli.experiment import experiment
 from gapless.cli.publish import publish
+from gapless.cli.security import security
 from gapless.cli.serve import serve
 from gapless.cli.simulate import simulate, swarm
 from gapless.cli.soak import soak
@@ -35,8 +37,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, publish, subscribe, subscriptions, unsubscribe, status, up, broker):
+for command in (serve, broker):
     app.command()(command)
+for connecting in (publish, subscribe, subscriptions, unsubscribe, status, up):
+    app.command()(with_credentials(connecting))
+app.add_typer(security, name="security")
 app.add_typer(topic)
 app.command()(demo)
 app.command(name="filter")(condition)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapless.cli.serve import DATA, Data, LogJson, LogLevel, none_or
+from gapless.cli.serve import DATA, Data, Insecure, LogJson, LogLevel, none_or
 
 if TYPE_CHECKING:
     from gapless.node.network import Network
@@ -29,6 +29,7 @@ def broker(
         typer.Option(metavar="HOST:PORT", help="For /health, /statistics, /metrics; or: none."),
     ] = "127.0.0.1:0",
     data: Data = DATA,
+    insecure: Insecure = False,
     with_parent: Annotated[
         bool, typer.Option("--with-parent", help="Stop when standard input is closed.")
     ] = False,
@@ -44,7 +45,13 @@ def broker(
     from gapless.broker.settings import Settings
     from gapless.core.identity import BrokerName
 
-    settings = Settings(data=data, listen=listen, admin=none_or(admin))
+    settings = Settings(
+        data=data,
+        listen=listen,
+        admin=none_or(admin),
+        insecure=insecure,
+        security_folder=network.parent,
+    )
     run(
         BrokerName(name),
         read_network(network),

@@ -1,20 +1,32 @@
-"""Where the commands that talk to a broker find it."""
+"""Where the commands that talk to a broker find it, and how they prove who they are.
+
+`with_credentials` gives a command the options for TLS; what they say is at hand in `credentials`
+while the command runs, for connections and for the admin port.
+"""
 
 from __future__ import annotations
 
+import inspect
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated
+from contextvars import ContextVar
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from gapless.client.client import Client
+    from gapless.client.credentials import Options
 
 URL = "gapless://127.0.0.1:7117"
 ANSWER_S = 1.0
 """How long the first answer of a broker may take. Once connected, more patience is in place."""
+
+TLS_ANSWER_S = 5.0
+"""The same with security: it may be a refusal, which is slow on purpose."""
 
 Url = Annotated[
     str,
@@ -24,11 +36,74 @@ Url = Annotated[
 ]
 
 
+OPTIONS: dict[str, Any] = {
+    "access_token": Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="GAPLESS_TOKEN_FILE",
+            help="TLS: a file with your token; the token itself may be in GAPLESS_TOKEN.",
+        ),
+    ],
+    "ca": Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", envvar="GAPLESS_CA", help="TLS: the authority to believe."),
+    ],
+    "certificate": Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", envvar="GAPLESS_CERTIFICATE", help="TLS: your certificate."),
+    ],
+    "key": Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", envvar="GAPLESS_KEY", help="TLS: the key to it."),
+    ],
+}
+
+credentials: ContextVar[Options] = ContextVar("credentials", default={})  # noqa: B039 - not changed
+
+
+def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
+    """The same command with the options for TLS."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        given = {name: options.pop(name) for name in OPTIONS}
+        given["token"] = read_token(given.pop("access_token"))
+        credentials.set(cast("Options", given))
+        command(*arguments, **options)
+
+    signature = inspect.signature(command, eval_str=True)
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in OPTIONS.items()
+    ]
+    everything = [*signature.parameters.values(), *more]
+    run.__signature__ = signature.replace(parameters=everything)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in everything}
+    del run.__wrapped__
+    return run
+
+
+def read_token(path: Path | None) -> str | None:
+    if path is None:
+        return None  # the environment may have it
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        from gapless.core.errors import UsageError
+
+        raise UsageError(f"cannot read {path}: {error}", "Give the file of a token.") from None
+
+
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Client]:
+    from gapless.client.address import is_tls
     from gapless.client.client import connect
 
-    client = connect(url, patience_s=ANSWER_S)
+    if is_tls(url):
+        client = connect(url, patience_s=TLS_ANSWER_S, **credentials.get())
+    else:
+        client = connect(url, patience_s=ANSWER_S)
     async with client:
         client.patience_s = 30.0
         yield client

@@ -10,6 +10,12 @@ import typer
 DATA = Path("gapless-data")
 
 Data = Annotated[Path, typer.Option(metavar="FOLDER", help="Where everything is stored.")]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", help="Listen anywhere without security: whoever reaches it may do all."
+    ),
+]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines as JSON objects.")]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 
@@ -26,6 +32,11 @@ def serve(
         typer.Option(metavar="HOST:PORT", help="For /health, /statistics, /metrics; or: none."),
     ] = "127.0.0.1:7118",
     data: Data = DATA,
+    security: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With [security], as `gapless security init` makes it."),
+    ] = None,
+    insecure: Insecure = False,
     log_json: LogJson = False,
     log_level: LogLevel = "warning",
 ) -> None:
@@ -43,15 +54,35 @@ def serve(
     from gapless.broker.settings import Settings
     from gapless.broker.single import NAME, single_network
 
-    settings = Settings(data=data, listen=listen, admin=none_or(admin))
+    settings = Settings(
+        data=data,
+        listen=listen,
+        admin=none_or(admin),
+        insecure=insecure,
+        security_folder=security.parent if security else Path(),
+    )
     run(
         NAME,
-        single_network(topic or ()),
+        single_network(topic or (), read_table(security) if security else None),
         settings,
         log_json=log_json,
         log_level=log_level,
         tell=typer.echo,
     )
+
+
+def read_table(path: Path) -> object:
+    """The `[security]` of a file."""
+    import tomllib
+
+    from gapless.core.errors import UsageError
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))["security"]
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError) as error:
+        raise UsageError(
+            f"cannot read [security] in {path}: {error}", "Make it with `gapless security init`."
+        ) from None
 
 
 def none_or(address: str) -> str | None:

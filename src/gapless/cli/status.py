@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from gapless.cli.connection import credentials
 from gapless.cli.serve import DATA, Data
 from gapless.core.errors import UsageError
 
@@ -40,6 +41,8 @@ def status(
     gapless status                          the brokers that keep their data here
     gapless status --admin 10.0.0.7:7118    one elsewhere
     gapless status --watch --json           an object a second, for a program
+
+    Brokers with security answer who may administer: give --ca and --access-token.
     """
     from rich.console import Console
 
@@ -77,7 +80,7 @@ def ask_all(admin: list[str] | None, data: Path, what: str = "statistics") -> di
 
     found: dict[str, Any | None] = {}
     for path in sorted(data.glob(f"*/{FILE}")):
-        address = read_addresses(path.parent).get("admin")
+        address = admin_of(read_addresses(path.parent))
         found[path.parent.name] = ask(address, what) if address else None
     if not found:
         raise UsageError(
@@ -87,14 +90,45 @@ def ask_all(admin: list[str] | None, data: Path, what: str = "statistics") -> di
     return found
 
 
-def ask(address: str, what: str = "statistics") -> Any | None:
-    from urllib.error import URLError
-    from urllib.request import urlopen
+def admin_of(told: dict[str, str]) -> str | None:
+    """Where to ask a broker that has told these addresses."""
+    from gapless.client.address import is_tls
 
+    address = told.get("admin")
+    return f"https://{address}" if address and is_tls(told.get("url", "")) else address
+
+
+def ask(address: str, what: str = "statistics") -> Any | None:
+    from ssl import SSLCertVerificationError
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    from gapless.client.credentials import find_credentials
+
+    options, address = credentials.get(), address.removeprefix("http://")
+    is_tls = address.startswith("https://") or bool(options.get("ca"))
+    shown = find_credentials(is_tls=True, **options) if is_tls else None
+    scheme, address = "https" if is_tls else "http", address.removeprefix("https://")
+    headers = {"Authorization": f"Bearer {shown.token}"} if shown and shown.token else {}
+    request = Request(f"{scheme}://{address}/{what}", headers=headers)
+    context = shown.context() if shown is not None else None
     try:
-        with urlopen(f"http://{address}/{what}", timeout=ANSWER_S) as answer:
+        with urlopen(request, timeout=ANSWER_S, context=context) as answer:
             return json.load(answer)
-    except (URLError, OSError, ValueError):
+    except HTTPError as error:
+        with error:
+            if error.code in (401, 403):
+                raise UsageError(
+                    f"{address} does not admit you",
+                    "Give --access-token with a token that has the right to administer.",
+                ) from None
+        return None
+    except (URLError, OSError, ValueError) as error:
+        if isinstance(getattr(error, "reason", None), SSLCertVerificationError):
+            raise UsageError(
+                f"the certificate of {address} is not good: {error}",
+                "Give the brokers' authority with --ca.",
+            ) from None
         return None
 
 

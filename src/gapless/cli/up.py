@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.broker import NetworkFile, read_network
-from gapless.cli.serve import DATA, Data
+from gapless.cli.serve import DATA, Data, Insecure
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -83,7 +83,7 @@ class Child:
         if told.get("process") != str(number):
             return ""
         self.is_ready = True
-        return f"{self.name} is ready at gapless://{told['listen']}"
+        return f"{self.name} is ready at {told['url']}"
 
     def forget(self) -> None:
         assert self.process is not None
@@ -98,6 +98,7 @@ def up(
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only these brokers of it.")
     ] = None,
+    insecure: Insecure = False,
 ) -> None:
     """Run every broker of a network on this machine; one that crashes is started again.
 
@@ -118,6 +119,7 @@ def up(
     """
     names = [broker.name for cell in read_network(network).cells for broker in cell.brokers]
     command = [*PROGRAM, "broker", str(network), "--with-parent", "--data", str(data)]
+    command += ["--insecure"] if insecure else []
     children = [
         Child(name, [*command, name], data / name / "log")
         for name in names
@@ -163,12 +165,16 @@ def watch_live(children: list[Child], data: Path, stop: threading.Event) -> None
 
 def table(children: list[Child], data: Path) -> Table:
     from gapless.broker.address import read_addresses
-    from gapless.cli.status import ask, brokers_table
+    from gapless.cli.status import admin_of, ask, brokers_table
+    from gapless.core.errors import UsageError
 
     found = {}
     for child in children:
-        address = read_addresses(data / child.name).get("admin")
-        found[child.name] = ask(address) if address and child.process else None
+        address = admin_of(read_addresses(data / child.name))
+        try:
+            found[child.name] = ask(address) if address and child.process else None
+        except UsageError:  # we may not look: the brokers run all the same
+            found[child.name] = None
     restarts = {child.name: max(0, child.restarts) for child in children}
     return brokers_table(found, restarts)
 

@@ -1,4 +1,7 @@
-"""Where brokers are: `gapless://host:port`, several of them with commas in between."""
+"""Where brokers are: `gapless://host:port`, several of them with commas in between.
+
+`gapless+tls://` is the same over TLS.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import NamedTuple
 from gapless.core.errors import UsageError
 
 SCHEME = "gapless://"
+TLS_SCHEME = "gapless+tls://"
 PORT = 7117
 
 
@@ -23,11 +27,14 @@ class Address(NamedTuple):
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
     """The brokers of `gapless://a:7117,b:7117`; the port may be left out."""
-    if text.startswith("gapless+tls://"):
-        raise UsageError("TLS is not there yet", "Use gapless:// on a network you trust.")
-    if "://" in text and not text.startswith(SCHEME):
+    if "://" in text and not text.startswith((SCHEME, TLS_SCHEME)):
         raise UsageError(f"{text!r} is no address of a broker", f"Write {SCHEME}host:port.")
-    return tuple(map(_parse, text.removeprefix(SCHEME).rstrip("/").split(",")))
+    bare = text.removeprefix(SCHEME).removeprefix(TLS_SCHEME)
+    return tuple(map(_parse, bare.rstrip("/").split(",")))
+
+
+def is_tls(text: str) -> bool:
+    return text.startswith(TLS_SCHEME)
 
 
 def _parse(text: str) -> Address:

@@ -5,6 +5,8 @@ Theory of operation
     connects again, after a wait that grows and is partly random. Publishers are told each time a
     connection is up, and send again what has no receipt; subscriptions are told when one is lost.
     A request waits for a connection, is sent with a number, and gets the answer with that number.
+    When every broker refuses us for who we are, or we them, the client ends: trying on would not
+    help.
 
 Invariants
     I1  every open request is answered, or fails when its connection is lost
@@ -17,8 +19,9 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Self
 
-from gapless.client.address import parse_addresses
-from gapless.client.connection import Connection
+from gapless.client.address import is_tls, parse_addresses
+from gapless.client.connection import OPEN, Connection, Pass
+from gapless.client.credentials import find_credentials
 from gapless.client.elsewhere import Others
 from gapless.client.errors import LinkError, RefusedError
 from gapless.client.inbox import Inbox
@@ -44,7 +47,9 @@ from gapless.core.identity import PublisherName, SubscriptionName, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from typing import Unpack
 
+    from gapless.client.credentials import Options
     from gapless.client.delivery import Receipt
     from gapless.client.wish import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
@@ -65,10 +70,16 @@ class Client(TopicRequests):
     """A connection to a network of brokers; make it with `connect`."""
 
     def __init__(
-        self, addresses: str, *, patience_s: float = 30.0, others: Others | None = None
+        self,
+        addresses: str,
+        *,
+        patience_s: float = 30.0,
+        shown: Pass = OPEN,
+        others: Others | None = None,
     ) -> None:
         """`others`: of the client that was sent to these addresses."""
         self._addresses = parse_addresses(addresses)
+        self._shown = shown
         self.others = others or Others(self._open_other)
         self._is_other = others is not None
         self.patience_s = patience_s
@@ -206,7 +217,8 @@ class Client(TopicRequests):
         self._supervisor = asyncio.create_task(self._keep_up(), name="gapless client")
 
     def _open_other(self, addresses: str) -> Client:
-        other = Client(addresses, patience_s=self.patience_s, others=self.others)
+        patience_s, shown = self.patience_s, self._shown
+        other = Client(addresses, patience_s=patience_s, shown=shown, others=self.others)
         other._begin()
         return other
 
@@ -216,7 +228,7 @@ class Client(TopicRequests):
 
     @property
     def is_up(self) -> bool:
-        return self._up.is_set()
+        return self._up.is_set() and not self._is_closed
 
     @property
     def is_idle(self) -> bool:
@@ -226,21 +238,35 @@ class Client(TopicRequests):
     async def _keep_up(self) -> None:
         wait_s = RECONNECT_S
         while True:
+            refusals = 0
             for address in self._addresses:
                 try:
+                    patience_s = min(self.patience_s, HELLO_S)
                     self._connection = await Connection.open(
-                        address, self._receive, self._on_lost, min(self.patience_s, HELLO_S)
+                        address, self._receive, self._on_lost, patience_s, self._shown
                     )
                 except GaplessError as error:
                     self._problem = error
+                    refusals += isinstance(error, RefusedError)
                     continue
                 wait_s = RECONNECT_S
                 self._on_up(str(address), self._connection.broker)
                 assert self._lost is not None
                 await asyncio.shield(self._lost)
                 break
+            if refusals == len(self._addresses):
+                self._give_up()
+                return
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(2 * wait_s, RECONNECT_LONGEST_S)
+
+    def _give_up(self) -> None:
+        """No broker will have us: whoever waits learns why, and nothing more is tried."""
+        self._is_closed = True
+        self._up.set()
+        self._inbox.end(self._problem)
+        for changed in self._listeners:
+            changed()
 
     def _on_up(self, address: str, broker: BrokerName | None) -> None:
         self.address = address
@@ -267,8 +293,6 @@ class Client(TopicRequests):
 
     async def wait_up(self) -> None:
         """Until there is a connection; `LinkError` when there is none for too long."""
-        if self._up.is_set():
-            return
         if self.problem is not None:
             raise self.problem
         try:
@@ -276,6 +300,8 @@ class Client(TopicRequests):
                 await self._up.wait()
         except TimeoutError:
             raise self._problem from None
+        if self.problem is not None:
+            raise self.problem
 
     async def wait_writable(self) -> None:
         if self._connection is not None:
@@ -354,10 +380,15 @@ class Client(TopicRequests):
             self._consumed = 0
 
 
-def connect(addresses: str, *, patience_s: float = 30.0) -> Client:
+def connect(addresses: str, *, patience_s: float = 30.0, **options: Unpack[Options]) -> Client:
     """A client of the brokers at `gapless://host:port[,host:port…]`, for `async with`.
 
     The first that answers is used; when its connection is lost, the next. `patience_s`: how long
     to wait for a broker, or for one that refuses for the moment, before an error is raised.
+    With `gapless+tls://`: `ca` is the file of the authority to believe (else the system's), and a
+    `token`, or the files of a `certificate` and its `key`, prove who you are; what is not given
+    is taken from GAPLESS_CA, GAPLESS_TOKEN, GAPLESS_CERTIFICATE and GAPLESS_KEY.
     """
-    return Client(addresses, patience_s=patience_s)
+    credentials = find_credentials(is_tls=is_tls(addresses), **options)
+    shown = Pass.of(credentials) if credentials is not None else OPEN
+    return Client(addresses, patience_s=patience_s, shown=shown)

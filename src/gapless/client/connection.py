@@ -4,6 +4,8 @@ Theory of operation
     Messages to send are gathered until the end of the loop's turn and leave with one write.
     A connection that has brought nothing for a while is pinged, and given up when that brings
     nothing either: a broker that hangs, or whose machine is gone, is like one that closed.
+    A broker that will not have us, or whose certificate we do not believe, is a `RefusedError`:
+    to try again the same way will not help.
 
 Invariants
     I1  `lost` is called exactly once after `opened` was resolved, and nothing is received after it
@@ -13,9 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from gapless.client.errors import LinkError
+from msgspec.structs import replace
+
+from gapless.client.errors import LinkError, RefusedError
 from gapless.core.errors import GaplessError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.version import __version__
@@ -25,9 +30,11 @@ from gapless.wire.kinds import codec
 from gapless.wire.version import agree
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from gapless.client.address import Address
+    from gapless.client.credentials import Credentials
     from gapless.core.identity import BrokerName
     from gapless.core.messages import Message
 
@@ -40,12 +47,31 @@ SEND_BYTES_HIGH = 4 << 20
 """Bytes that wait to be sent; beyond it `wait_writable` waits."""
 
 
+@dataclass(frozen=True)
+class Pass:
+    """What makes a connection ours: the context of TLS, if it is, and what we say first."""
+
+    context: ssl.SSLContext | None = None
+    hello: Hello = HELLO
+
+    @classmethod
+    def of(cls, credentials: Credentials) -> Pass:
+        return cls(credentials.context(), replace(HELLO, token=credentials.token))
+
+
+OPEN = Pass()
+
+
 class Connection(asyncio.Protocol):
     """A link to one broker. `lost` is told why it ended."""
 
     def __init__(
-        self, receive: Callable[[Message], None], lost: Callable[[GaplessError], None]
+        self,
+        receive: Callable[[Message], None],
+        lost: Callable[[GaplessError], None],
+        hello: Hello = HELLO,
     ) -> None:
+        self._hello = hello
         self.broker: BrokerName | None = None  # as it says in its Hello
         self._receive = receive
         self._lost = lost
@@ -69,14 +95,18 @@ class Connection(asyncio.Protocol):
         receive: Callable[[Message], None],
         lost: Callable[[GaplessError], None],
         patience_s: float,
+        shown: Pass = OPEN,
     ) -> Connection:
-        """Connect and exchange Hellos; `LinkError` if that fails."""
+        """Connect and exchange Hellos; `LinkError` or `RefusedError` if that fails."""
         loop = asyncio.get_running_loop()
         connection: Connection | None = None
         try:
             async with asyncio.timeout(patience_s):
                 _, connection = await loop.create_connection(
-                    lambda: cls(receive, lost), address.host, address.port
+                    lambda: cls(receive, lost, shown.hello),
+                    address.host,
+                    address.port,
+                    ssl=shown.context,
                 )
                 await connection.opened
         except OSError as error:  # TimeoutError is one
@@ -84,6 +114,8 @@ class Connection(asyncio.Protocol):
                 connection.abort()
             if isinstance(error, LinkError):
                 raise
+            if shown.context is not None and (refused := tls_refusal(address, error)):
+                raise refused from None
             reason = os.strerror(error.errno) if error.errno else str(error) or "it takes too long"
             raise LinkError(f"no broker answers at {address} ({reason})") from None
         except BaseException:
@@ -97,7 +129,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=SEND_BYTES_HIGH)
-        self._transport.write(bytes(self._codec.frames([HELLO])))
+        self._transport.write(bytes(self._codec.frames([self._hello])))
         self._timer = self._loop.call_later(PING_EVERY_S, self._ping)
 
     def data_received(self, data: bytes) -> None:
@@ -122,8 +154,9 @@ class Connection(asyncio.Protocol):
                 self.broker = message.sender
                 if not self.opened.done():
                     self.opened.set_result(None)
-            case Goodbye(problem, remedy):
-                self._problem = LinkError(problem or "the broker said goodbye", remedy)
+            case Goodbye(problem, remedy, final):
+                kind = RefusedError if final else LinkError
+                self._problem = kind(problem or "the broker said goodbye", remedy)
                 self.close()
             case Ping(number):
                 self.send(Pong(number))
@@ -145,6 +178,12 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
         problem = self._problem or LinkError(f"the connection broke ({error or 'closed'})")
         if not self.opened.done():
+            if self._problem is None:
+                problem = LinkError(
+                    f"the broker ended the connection before its Hello ({error or 'closed'})",
+                    "If its port expects TLS, use gapless+tls://; over TLS, check that it believes "
+                    "your certificate.",
+                )
             self.opened.set_exception(problem)
             self.opened.exception()  # if nobody waits for it any more, nobody need know
         else:
@@ -191,3 +230,20 @@ class Connection(asyncio.Protocol):
         self._is_closing = True
         if self._transport is not None:
             self._transport.abort()
+
+
+def tls_refusal(address: Address, error: OSError) -> RefusedError | None:
+    """What an error of TLS means; None if it is none, or may pass."""
+    import ssl
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return RefusedError(
+            f"the certificate of the broker at {address} is not good: {error.verify_message}",
+            "Give the brokers' authority (ca=…, --ca, GAPLESS_CA), and a host that the certificate "
+            "names.",
+        )
+    if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
+        return RefusedError(
+            f"the broker at {address} does not speak TLS", "Use gapless:// if you trust the way."
+        )
+    return None

@@ -114,10 +114,10 @@ class Inbox:
         for subscriber in list(self._subscribers.values()):
             subscriber.resume()
 
-    def end(self) -> None:
-        """The client is closed."""
+    def end(self, error: GaplessError | None = None) -> None:
+        """The client is closed; or, with an error, no broker will have it."""
         for subscriber in list(self._subscribers.values()):
-            subscriber.end(None)
+            subscriber.end(error)
 
 
 def _decode(message: Deliveries) -> list[Event]:

@@ -15,7 +15,9 @@ from gapless.client import client as asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+    from typing import Unpack
 
+    from gapless.client.credentials import Options
     from gapless.client.delivery import Delivery, Receipt
     from gapless.client.publisher import Publisher as AsyncPublisher
     from gapless.client.subscription import Subscription as AsyncSubscription
@@ -121,11 +123,11 @@ class Subscription:
 class Client:
     """A connection to a network of brokers; make it with `gapless.sync.connect`."""
 
-    def __init__(self, addresses: str, *, patience_s: float) -> None:
+    def __init__(self, addresses: str, *, patience_s: float, **options: Unpack[Options]) -> None:
         self._thread = LoopThread()
 
         async def make() -> asynchronous.Client:
-            return asynchronous.connect(addresses, patience_s=patience_s)
+            return asynchronous.connect(addresses, patience_s=patience_s, **options)
 
         try:
             self._client = self._thread.run(make())
@@ -213,6 +215,6 @@ class Client:
         self.close()
 
 
-def connect(addresses: str, *, patience_s: float = 30.0) -> Client:
+def connect(addresses: str, *, patience_s: float = 30.0, **options: Unpack[Options]) -> Client:
     """As `gapless.connect`, for a plain `with`."""
-    return Client(addresses, patience_s=patience_s)
+    return Client(addresses, patience_s=patience_s, **options)

@@ -204,7 +204,8 @@ class ReleaseEcho(Message, frozen=True):
 
 class HandOver(Message, frozen=True):
     """The subscription lives at `sender` now, after so many moves; `receiver` may forget it.
-    `done`: it has, durably. `elsewhere`: not here, it had moved on to that broker before."""
+    `done`: it has, durably. `elsewhere`: not here, it had moved on to that broker before. `owner`:
+    whose it is; one that is someone else's is another subscription, which stays."""
 
     subscription: SubscriptionName
     topic: TopicName = TopicName("")
@@ -213,6 +214,7 @@ class HandOver(Message, frozen=True):
     moves: int = 0
     done: bool = False
     elsewhere: BrokerName | None = None
+    owner: str = ""
 
 
 # --- on the way ---------------------------------------------------------------------------------

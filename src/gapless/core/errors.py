@@ -6,6 +6,7 @@
     ├── EventError        an event to publish was refused: says which attribute, and why
     ├── WireError         bytes from a peer are not a message; the link is dropped
     ├── ProtocolError     a message contradicts what we know; the link is dropped, nothing changes
+    │   └── AccessError   who is at the other end did not prove that it may be here
     └── StorageError      the disk did not do what was asked; nothing was acknowledged
         ├── StorageRefusedError  a write breaks a rule; nothing of its commit was written
         ├── StorageMissingError  no such record: never written, or chopped
@@ -101,6 +102,12 @@ class ProtocolError(GaplessError):
     """A well-formed message contradicts what the receiver knows. Its state is untouched."""
 
     default_remedy = "The link is dropped and set up anew; if it repeats, report it with the trace."
+
+
+class AccessError(ProtocolError):
+    """Who is at the other end did not prove that it may be here. It learns nothing else."""
+
+    default_remedy = "Give a valid token, or a certificate of the broker's authority."
 
 
 class StorageError(GaplessError):

@@ -36,6 +36,7 @@ class Hello(Message, frozen=True, omit_defaults=False):
     version_min: int = PROTOCOL_VERSION_MIN
     sender: BrokerName | None = None  # None: a client
     software: str = ""  # for people who read logs; nothing depends on it
+    token: str = ""  # proves who a client is; sent over TLS only
 
     def __post_init__(self) -> None:
         if not 1 <= self.version_min <= self.version:
@@ -43,10 +44,14 @@ class Hello(Message, frozen=True, omit_defaults=False):
 
 
 class Goodbye(Message, frozen=True):
-    """The last message on a link: why it ends. Empty `problem`: a clean end."""
+    """The last message on a link: why it ends. Empty `problem`: a clean end.
+
+    `final`: to connect again in the same way will not help.
+    """
 
     problem: str = ""
     remedy: str = ""
+    final: bool = False
 
 
 class Ping(Message, frozen=True):

@@ -87,6 +87,9 @@ class Attachments:
         if subscription is None:
             return None
         definition = subscription.definition
+        if definition.owner not in ("", self.subscribers.clients[client].owner):
+            problem = f"not allowed to use the subscription name {message.name!r}"
+            return [Send(client, Refused(message.request, problem, "Use another name."))]
         if (definition.topic, definition.condition) != (message.topic, message.condition):
             problem = (
                 f"subscription {message.name!r} is on topic {definition.topic!r} with condition "
@@ -183,6 +186,7 @@ class Attachments:
             topic=message.topic,
             condition=message.condition,
             order=message.order,
+            owner=self.subscribers.clients[client].owner,
             tokens=message.tokens,
             moves=moves,
             previous=previous,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class Client:
     """One connection: its subscriptions by number, and what it has not consumed yet."""
 
+    owner: str = ""  # who it has proved to be; empty: nobody asks
     subscriptions: dict[int, tuple[TopicName, Order]] = field(default_factory=dict)
     sessions: dict[int, Session] = field(default_factory=dict)  # at durable ones, by number
     parcels: deque[list[int]] = field(default_factory=deque)  # count and bytes not yet consumed

@@ -122,8 +122,13 @@ class HandOvers:
             if isinstance(each, ReleaseHold):
                 self.holds.append(each)
                 continue
+            known = self.durables.subscriptions.get(each.subscription)
             message = HandOver(
-                each.subscription, sender=self.name, receiver=each.broker, moves=each.moves
+                each.subscription,
+                sender=self.name,
+                receiver=each.broker,
+                moves=each.moves,
+                owner=known.definition.owner if known is not None else "",
             )
             effects += self.send(message, now)
         return effects
@@ -158,6 +163,8 @@ class HandOvers:
         if known is None and moved is not None:
             return self.send(replace(answer, moves=moved.moves, elsewhere=moved.broker), now)
         assert known is not None
+        if known.definition.owner not in ("", message.owner):
+            return self.send(replace(answer, done=True), now)  # only the name is the same
         own, other = (known.definition.moves, self.name), (message.moves, message.sender)
         if not may_forget(own, other):
             return self.send(replace(answer, moves=own[0]), now)  # it is for him to forget

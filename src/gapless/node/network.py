@@ -94,6 +94,7 @@ class Network:
     cells: tuple[Cell, ...]
     topics: tuple[Topic, ...] = ()
     name: str = "gapless"
+    security: Any = None  # the `[security]` table as it was read: `broker/security.py` knows it
     _neighbours: dict[CellName, tuple[CellName, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -252,12 +253,13 @@ def parse_network(text: str) -> Network:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"the network file is not TOML: {error}", "Correct it there.") from None
     try:
-        _only(read, "the file", "network", "cell", "topic")
+        _only(read, "the file", "network", "cell", "topic", "security")
         _only(read.get("network", {}), "[network]", "name")
         return Network(
             cells=tuple(map(_cell, read.get("cell", []))),
             topics=tuple(map(_topic, read.get("topic", []))),
             name=str(read.get("network", {}).get("name", "gapless")),
+            security=read.get("security"),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise refuse(f"a field is missing or of the wrong type: {error}") from None

@@ -185,11 +185,12 @@ class Node:
         effects += self.hand_overs.fire(instant)
         return effects + self.clients.settle(instant)
 
-    def link_up(self, peer: PeerName, now: Instant) -> list[Effect]:
-        """A client has connected. For a broker this says nothing: its answers to pings do."""
+    def link_up(self, peer: PeerName, now: Instant, owner: str = "") -> list[Effect]:
+        """A client has connected; `owner` is who it has proved to be, if that is asked for. For a
+        broker this says nothing: its answers to pings do."""
         self._time(now)
         if peer not in self.network.cell_of:
-            self.subscribers.connect(ClientName(peer))
+            self.subscribers.connect(ClientName(peer), owner)
         return []
 
     def link_down(self, peer: PeerName, now: Instant) -> list[Effect]:

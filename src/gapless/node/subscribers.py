@@ -82,8 +82,8 @@ class Subscribers:
     def subscription_count(self) -> int:
         return sum(map(len, self.audiences.values()))
 
-    def connect(self, name: ClientName) -> None:
-        self.clients.setdefault(name, Client())
+    def connect(self, name: ClientName, owner: str = "") -> None:
+        self.clients.setdefault(name, Client(owner))
 
     def disconnect(self, name: ClientName) -> None:
         client = self.clients.pop(name, None)

@@ -36,7 +36,14 @@ HEADER = struct.Struct(">II")
 UNSEALED = bytes(HEADER.size)
 """Room for a header that `seal` fills in once the payload stands behind it."""
 
-_FOREIGN = {b"\x16\x03": "TLS", b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"PRI ": "HTTP"}
+_FOREIGN = {
+    b"\x16\x03": "TLS",
+    b"\x15\x03": "TLS",
+    b"GET ": "HTTP",
+    b"POST": "HTTP",
+    b"HEAD": "HTTP",
+    b"PRI ": "HTTP",
+}
 """How other protocols begin. As lengths they are all beyond 300 MB, so beyond any sane limit."""
 
 
@@ -56,12 +63,16 @@ def seal(buffer: bytearray, start: int, frame_bytes_max: int = FRAME_BYTES_MAX) 
 class Unframer:
     """Cuts what a link delivers into frames. One per link and direction."""
 
-    __slots__ = ("_frame_bytes_max", "_partial", "error")
+    __slots__ = ("_first_bytes_max", "_frame_bytes_max", "_partial", "error")
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self, frame_bytes_max: int = FRAME_BYTES_MAX, first_bytes_max: int | None = None
+    ) -> None:
+        """`first_bytes_max`: a limit of its own for the first frame, of who is not known yet."""
         self.error: WireError | None = None
         """Why no more frames come; set together with the last good frames."""
         self._frame_bytes_max = frame_bytes_max
+        self._first_bytes_max = first_bytes_max  # None once the first frame has begun
         self._partial = bytearray()  # the beginning of a frame, header included
 
     @property
@@ -81,6 +92,8 @@ class Unframer:
         view = memoryview(data if type(data) is bytes else bytes(data))
         frames: list[memoryview] = []
         try:
+            if self._first_bytes_max is not None:
+                self._check_first(bytes(self._partial) + bytes(view[:4]), self._first_bytes_max)
             start = self._complete(view, frames) if self._partial else 0
             self._cut(view, start, frames)
         except WireError as error:
@@ -89,6 +102,15 @@ class Unframer:
             if not frames:
                 raise
         return frames
+
+    def _check_first(self, begin: bytes, limit: int) -> None:
+        """Whether the first frame of all is short enough, once its length is there."""
+        if len(begin) < 4:
+            return
+        size = int.from_bytes(begin[:4], "big")
+        if size > limit:
+            raise self._oversized(size, begin[:4], limit)
+        self._first_bytes_max = None
 
     def _complete(self, view: memoryview, frames: list[memoryview]) -> int:
         """Add to the kept frame what it lacks; how much of `view` that took."""
@@ -126,7 +148,7 @@ class Unframer:
         if start < end:
             self._partial += view[start:]
 
-    def _oversized(self, size: int, first: bytes) -> WireError:
+    def _oversized(self, size: int, first: bytes, limit: int = 0) -> WireError:
         """What to say of a length beyond the limit, whose header begins with `first`."""
         spoken = _FOREIGN.get(first) or _FOREIGN.get(first[:2])
         if spoken is not None:
@@ -135,7 +157,7 @@ class Unframer:
                 "Check address and port; gapless+tls:// goes with a port that expects TLS.",
             )
         return WireError(
-            f"a frame of {size} bytes is announced; the limit is {self._frame_bytes_max}",
+            f"a frame of {size} bytes is announced; the limit is {limit or self._frame_bytes_max}",
             "Check that the other end speaks gapless and has the same frame_bytes_max.",
         )
 

@@ -56,7 +56,10 @@ def run_broker(options: str) -> None:
     run(
         BrokerName(given["name"]),
         with_detours(read_network(Path(given["file"])), given["detours"]),
-        Settings(**{"data": Path(given["data"]), "admin": None, **given["settings"]}),
+        Settings(
+            **{"data": Path(given["data"]), "admin": None, **given["settings"]},
+            security_folder=Path(given["file"]).parent,
+        ),
         config=Config(**given["config"]),
         with_parent=True,
     )
@@ -231,7 +234,8 @@ class Processes:
 
     def url(self, *names: str) -> str:
         """Of these brokers, the first that answers."""
-        return f"gapless://{','.join(map(self.address, names))}"
+        scheme = self._addresses(names[0])["url"].partition("://")[0]
+        return f"{scheme}://{','.join(map(self.address, names))}"
 
     def log(self, name: str) -> str:
         return (self.folder / name / "log").read_text(encoding="utf-8")

@@ -1,0 +1,91 @@
+"""Credentials: how a client proves who it is, and whom it trusts.
+
+A token or a certificate proves the client; the authority is whose word it takes for the broker.
+What is not given is looked for in the environment. A token never leaves over a connection that is
+not TLS: given for such a one it is an error, and from the environment it stays there.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypedDict
+
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+    from pathlib import Path
+
+TOKEN, AUTHORITY = "GAPLESS_TOKEN", "GAPLESS_CA"
+CERTIFICATE, KEY = "GAPLESS_CERTIFICATE", "GAPLESS_KEY"
+
+
+class Options(TypedDict, total=False):
+    """What `connect` takes of them."""
+
+    token: str | None
+    ca: str | Path | None
+    certificate: str | Path | None
+    key: str | Path | None
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What one connection shows and believes. Without an authority, the system's are believed."""
+
+    token: str = field(default="", repr=False)
+    authority: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """For TLS 1.2 and newer, with the broker's host checked against its certificate."""
+        import ssl
+
+        try:
+            context = ssl.create_default_context(cafile=self.authority or None)
+        except OSError as error:
+            problem = f"cannot use the authority in {self.authority}: {error.strerror or error}"
+            raise UsageError(problem, "Give the certificate of the brokers' authority.") from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.certificate:
+            try:
+                context.load_cert_chain(self.certificate, self.key or None)
+            except OSError as error:
+                raise UsageError(
+                    f"cannot use the certificate {self.certificate} with the key "
+                    f"{self.key or 'in it'}: {error.strerror or error}",
+                    "Give both, as `gapless security certificate` makes them.",
+                ) from None
+        return context
+
+
+def find_credentials(
+    *,
+    is_tls: bool,
+    token: str | None = None,
+    ca: str | Path | None = None,
+    certificate: str | Path | None = None,
+    key: str | Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Credentials | None:
+    """Those for a connection; None if it is not TLS, which takes none."""
+    given = {"token": token, "ca": ca, "certificate": certificate, "key": key}
+    if not is_tls:
+        if named := [name for name, value in given.items() if value]:
+            raise UsageError(
+                f"{' and '.join(named)} cannot be used without TLS",
+                "Write gapless+tls://host:port.",
+            )
+        return None
+    if key and not certificate:
+        raise UsageError("a key needs its certificate", "Give certificate=… too.")
+    found = {
+        "token": token or environment.get(TOKEN, ""),
+        "authority": str(ca or environment.get(AUTHORITY, "")),
+        "certificate": str(certificate or environment.get(CERTIFICATE, "")),
+        "key": str(key or ("" if certificate else environment.get(KEY, ""))),
+    }
+    return Credentials(**{**found, "token": found["token"].strip()})

@@ -1,0 +1,170 @@
+"""What a principal may not do is refused, in words that tell nothing it did not know."""
+
+from __future__ import annotations
+
+import pytest
+
+from gapless.broker.rights import (
+    ALL_RIGHTS,
+    NEEDS,
+    Right,
+    Rights,
+    forget_refusal,
+    parse_rights,
+    read_rights,
+    refusal,
+)
+from gapless.core.broker_messages import Nack
+from gapless.core.client_messages import (
+    Acknowledge,
+    CaughtUp,
+    Consumed,
+    Deliveries,
+    Done,
+    Ended,
+    FellBehind,
+    Forget,
+    Lost,
+    PublisherPosition,
+    PublisherQuery,
+    Receipt,
+    Refused,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
+from gapless.core.errors import ProtocolError, UsageError
+from gapless.core.identity import (
+    ProducerName,
+    PubendName,
+    PublisherName,
+    SubscriptionName,
+    TopicName,
+)
+from gapless.core.ticks import Span
+from gapless.core.transaction_messages import (
+    Abort,
+    Commit,
+    Committed,
+    ProducerPosition,
+    ProducerQuery,
+    Stage,
+)
+from gapless.wire.kinds import CLIENTS, TRANSACTIONS
+from tests.broker.stage import publication
+
+ANSWERS = {
+    Receipt, PublisherPosition, Refused, Subscribed, Ended, Deliveries, Lost, CaughtUp, FellBehind,
+    Done, Committed, ProducerPosition,
+}  # fmt: skip
+"""What a broker sends to a client; a client that sends it is told that this is not for clients."""
+
+FEED = ProducerName("feed")
+NEEDING = [
+    (publication(), Right.PUBLISH),
+    (PublisherQuery(7, TopicName("t"), PublisherName("p")), Right.PUBLISH),
+    (Subscribe(TopicName("t"), 7, 1), Right.SUBSCRIBE),
+    (Stage(TopicName("t"), 7, FEED, 1, "a", 0, publication().events), Right.PUBLISH),
+    (Commit(TopicName("t"), 7, FEED, 1), Right.PUBLISH),
+    (Abort(TopicName("t"), 7, FEED, 1), Right.PUBLISH),
+    (ProducerQuery(TopicName("t"), 7, FEED), Right.PUBLISH),
+]
+
+
+def test_every_message_of_a_client_says_which_right_it_needs() -> None:
+    """A new kind of message belongs into `NEEDS`, or here into `ANSWERS`."""
+    assert {*CLIENTS, *TRANSACTIONS} == set(NEEDS) | ANSWERS
+    assert not set(NEEDS) & ANSWERS
+    for kind, need in NEEDS.items():
+        assert need is None or need.field in kind.__struct_fields__, kind
+
+
+@pytest.mark.parametrize(("message", "right"), NEEDING)
+def test_a_message_is_allowed_by_its_right_alone(message: Subscribe, right: Right) -> None:
+    assert refusal(Rights({right: ("t",)}), message) is None
+    others = Rights({other: ("*",) for other in Right if other != right} | {right: ("tt", "T")})
+    refused = refusal(others, message)
+    assert refused is not None
+    assert refused.request == message.request
+    assert refused.problem == f"not allowed to {right} on topic 't'"
+
+
+@pytest.mark.parametrize("message", [Acknowledge(1, {}), Unsubscribe(1), Consumed(3)])
+def test_what_is_about_the_connection_itself_needs_no_right(message: Consumed) -> None:
+    assert refusal(Rights(), message) is None
+
+
+@pytest.mark.parametrize(
+    "message", [Done(1), Nack(PubendName("t/0"), (Span(1, 2),)), Ended(1)], ids=repr
+)
+def test_what_is_not_listed_is_not_taken_from_a_client(message: Done) -> None:
+    with pytest.raises(ProtocolError, match="not for clients"):
+        refusal(ALL_RIGHTS, message)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic", "allowed"),
+    [
+        ("*", "anything", True),
+        ("trades*", "trades", True),
+        ("trades*", "trades.eu", True),
+        ("trades*", "xtrades", False),
+        ("trades.?", "trades.eu", False),
+        ("Trades", "trades", False),
+        ("[ab]", "b", True),
+    ],
+)
+def test_patterns_are_of_whole_names_and_case_counts(
+    pattern: str, topic: str, allowed: bool
+) -> None:
+    assert Rights({Right.PUBLISH: ("none", pattern)}).may(Right.PUBLISH, topic) is allowed
+
+
+FORGET = Forget(3, SubscriptionName("desk-7"))
+SUBSCRIBES, ADMINISTERS = parse_rights(["subscribe=t"]), parse_rights(["administer=t"])
+
+
+@pytest.mark.parametrize(
+    ("rights", "found", "allowed"),
+    [
+        (SUBSCRIBES, ("t", "desk"), True),
+        (SUBSCRIBES, ("t", ""), True),  # from before there was security
+        (SUBSCRIBES, ("t", "rival"), False),
+        (SUBSCRIBES, ("u", "desk"), False),
+        (SUBSCRIBES, None, False),
+        (ADMINISTERS, ("t", "rival"), True),
+        (ADMINISTERS, ("u", "desk"), False),
+        (ADMINISTERS, None, False),
+        (Rights(), ("t", "desk"), False),
+    ],
+)
+def test_a_subscription_is_ended_by_its_owner_or_who_administers_its_topic(
+    rights: Rights, found: tuple[str, str] | None, allowed: bool
+) -> None:
+    refused = forget_refusal(rights, "desk", FORGET, found)
+    assert (refused is None) is allowed
+    if refused is not None:
+        assert refused == forget_refusal(rights, "desk", FORGET, None), "as if there were none"
+
+
+def test_rights_are_written_as_they_are_read() -> None:
+    rights = parse_rights(["publish=a,b* subscribe=*", "publish=c"])
+    assert rights.patterns == {Right.PUBLISH: ("a", "b*", "c"), Right.SUBSCRIBE: ("*",)}
+    assert parse_rights([rights.show()]) == rights
+    assert read_rights({"publish": ["a", "b*", "c"], "subscribe": ["*"]}, "x") == rights
+    assert parse_rights(["all"]) == ALL_RIGHTS
+    assert ALL_RIGHTS.administers
+    assert not parse_rights(["administer=t"]).administers
+    assert not Rights()
+
+
+@pytest.mark.parametrize("text", ["publish", "publish=", "=t", "fly=t", "ALL"])
+def test_what_is_no_right_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no right"):
+        parse_rights([text])
+
+
+@pytest.mark.parametrize("table", [None, {"fly": ["*"]}, {"publish": "*"}, {"publish": [""]}])
+def test_a_table_that_gives_no_rights_is_refused(table: object) -> None:
+    with pytest.raises(UsageError):
+        read_rights(table, "here")

@@ -1,0 +1,140 @@
+"""Networks with mutual TLS: brokers as processes, one killed; and subscriptions that move."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gapless.broker.rights import parse_rights
+from gapless.cli.real.processes import Processes
+from gapless.client.client import connect
+from gapless.client.errors import RefusedError
+from gapless.core.client_messages import Subscribe, Subscribed
+from gapless.core.identity import BrokerName, SubscriptionName, TopicName
+from gapless.core.messages import Hello
+from tests.broker.castle import Castle
+from tests.broker.stage import run, wait_until
+from tests.broker.test_durable_process import Reader, publish_on
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gapless.broker.broker import Broker
+
+THREE = """
+[[cell]]
+name = "publishers"
+links = ["relays"]
+brokers = [{ name = "p", listen = "127.0.0.1:0" }]
+[[cell]]
+name = "relays"
+brokers = [{ name = "r", listen = "127.0.0.1:0" }]
+[[cell]]
+name = "subscribers"
+links = ["relays"]
+subscribers = true
+brokers = [{ name = "s", listen = "127.0.0.1:0" }]
+[[topic]]
+name = "t"
+pubends = ["p"]
+"""
+
+TWO_HOSTS = """
+[[cell]]
+name = "left"
+links = ["right"]
+subscribers = true
+brokers = [{ name = "l", listen = "127.0.0.1:0" }]
+[[cell]]
+name = "right"
+subscribers = true
+brokers = [{ name = "r", listen = "127.0.0.1:0" }]
+[[topic]]
+name = "t"
+pubends = ["l"]
+"""
+
+
+@pytest.mark.slow
+def test_three_processes_deliver_over_mutual_tls_while_one_is_killed(tmp_path: Path) -> None:
+    async def main() -> None:
+        castle = Castle(tmp_path, "p", "r", "s", text=THREE)
+        async with Processes(castle.text, folder=tmp_path) as brokers:
+            await brokers.start("p", "r", "s")
+            feed, desk = castle.tokens["feed"], castle.tokens["desk"]
+            async with (
+                connect(brokers.url("p"), token=feed, ca=castle.ca) as publishing,
+                connect(brokers.url("s"), token=desk, ca=castle.ca) as subscribing,
+                subscribing.subscribe("t", name="all") as subscription,
+                publishing.publisher("t", name="feed") as publisher,
+            ):
+                stop, reader = asyncio.Event(), Reader(subscription)
+                load = asyncio.create_task(publish_on(publisher, stop, count=1))
+                await wait_until(lambda: reader.has_seen(20))
+                for victim in ("r", "s"):
+                    brokers.kill(victim)
+                    await brokers.start(victim)
+                    number = publisher.sequence + 20
+                    await wait_until(lambda n=number: reader.has_seen(n))  # type: ignore[misc]
+                stop.set()
+                await load
+                last = publisher.sequence - 1
+                await wait_until(lambda: reader.has_seen(last))
+                reader.task.cancel()
+                assert reader.numbers == list(range(last + 1)), "once, in order, gapless"
+                assert reader.gaps == []
+                await check_reload(brokers, castle)
+
+    async def check_reload(brokers: Processes, castle: Castle) -> None:
+        token = castle.principals.add_token("late", parse_rights(["publish=t"]))
+        castle.principals.write(tmp_path / "principals.json")
+        with pytest.raises(RefusedError, match="not admitted"):
+            await connect(brokers.url("p"), token=token, ca=castle.ca).__aenter__()
+        brokers.signal("p", signal.SIGHUP)
+        await wait_until(lambda: "principals reloaded" in brokers.log("p"))
+        async with connect(brokers.url("p"), token=token, ca=castle.ca) as client:
+            await client.publish("t", {})
+
+    run(main())
+
+
+async def move(castle: Castle, broker: Broker, who: str, token: dict[str, int]) -> None:
+    """Go on with the subscription `all`, which was at `l`."""
+    peer = await castle.by_hand(broker, who)
+    await peer.read_until(Hello)
+    name, previous = SubscriptionName("all"), BrokerName("l")
+    peer.send(Subscribe(TopicName("t"), 1, 1, name=name, token=token, previous=previous))
+    await peer.read_until(Subscribed)
+    await peer.close()
+
+
+@pytest.mark.parametrize("who", ["desk", "rival"])
+def test_a_subscription_is_handed_over_for_its_owner_only(tmp_path: Path, who: str) -> None:
+    async def main() -> None:
+        castle = Castle(tmp_path, "l", "r", text=TWO_HOSTS)
+        async with castle.broker("l") as left, castle.broker("r") as right:
+            async with (
+                castle.client(left, "desk") as desk,
+                castle.client(left, "feed") as feed,
+                desk.subscribe("t", name="all") as subscription,
+            ):
+                await feed.publish("t", {"i": 1})
+                await anext(subscription)
+                token = dict(subscription.token)
+            await move(castle, right, who, token)
+
+            def is_settled() -> bool:
+                node = right._pump.node
+                known = node.durables.subscriptions.get(SubscriptionName("all"))
+                return known is not None and known.definition.previous is None
+
+            await wait_until(is_settled)
+            assert [each["owner"] for each in right.subscriptions()] == [who]
+            assert [each["owner"] for each in left.subscriptions()] == (
+                [] if who == "desk" else ["desk"]
+            )
+
+    run(main())
