@@ -26,7 +26,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import Knowledge, Nack
+from gapless.core.broker_messages import Knowledge, Nack, Purpose
 from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.effects import Append, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.events import EventBatch
@@ -36,7 +36,7 @@ from gapless.core.ticks import INSTANT_MAX, PUBEND_BITS, Span, tick_at
 from gapless.knowledge.batch import read
 from gapless.knowledge.receipts import STEP, Publisher
 from gapless.knowledge.retention import Policy, Release
-from gapless.knowledge.scattered import gather, settled
+from gapless.knowledge.scattered import look_up, settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -296,9 +296,12 @@ class Pubend:
 
     def receive_nack(self, nack: Nack, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
         """Answer from the log: what is final, what is an event, and that all else is silent."""
-        answers: list[Knowledge] = []
+        answers, spans = list[Knowledge](), list(nack.spans)
         room = self.timing.answer_bytes_max
-        for span in nack.spans:
+        if nack.purpose == Purpose.CATCH_UP:
+            limits = self.timing.batch_events_max, self.timing.batch_bytes_max
+            answers, spans = look_up(self.store, self.stream, self.name, spans, limits)
+        for span in spans:
             self._wanted_end = max(self._wanted_end, span.end)
             answers += self._answer(span, room, nack)
             room -= sum(size_of(answer.events.events) for answer in answers[-1:])
@@ -308,8 +311,7 @@ class Pubend:
         effects, knowledge = list[Effect](), list[Knowledge]()
         if self._wanted_end > self.end:
             effects, knowledge = self._promise_silence(now)
-        limits = self.timing.batch_events_max, self.timing.batch_bytes_max
-        return effects, gather(answers, limits) + knowledge
+        return effects, answers + knowledge
 
     def _answer(self, span: Span, room: int, nack: Nack) -> list[Knowledge]:
         purpose = nack.purpose
