@@ -25,7 +25,9 @@ from gapless.client.delivery import Receipt as EventReceipt
 from gapless.client.errors import LinkError, RefusedError
 from gapless.client.inbox import Inbox
 from gapless.client.publisher import Publisher
+from gapless.client.range import Reading
 from gapless.client.subscription import Subscription
+from gapless.client.transaction import Transacting
 from gapless.client.wish import make_wish
 from gapless.core.client_messages import (
     CaughtUp,
@@ -45,7 +47,9 @@ from gapless.core.client_messages import (
 from gapless.core.errors import GaplessError, UsageError, WireError
 from gapless.core.events import EventBatch
 from gapless.core.identity import PublisherName, SubscriptionName, TopicName
+from gapless.core.range_messages import Positions, RangeRead
 from gapless.core.ticks import Tick
+from gapless.core.transaction_messages import Committed, ProducerPosition
 from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
@@ -71,7 +75,7 @@ CONSUMED_MAX = 1_000
 """Events consumed before the broker is told so; also told whenever a subscription has to wait."""
 
 
-class Client:
+class Client(Transacting, Reading):
     """A connection to a network of brokers; make it with `connect`."""
 
     def __init__(self, addresses: str, *, patience_s: float = 30.0) -> None:
@@ -332,6 +336,10 @@ class Client:
                 | Subscribed(request=request)
                 | Done(request=request)
                 | PublisherPosition(request=request)
+                | Committed(request=request)
+                | ProducerPosition(request=request)
+                | RangeRead(request=request)
+                | Positions(request=request)
             ):
                 if isinstance(message, Subscribed):
                     self._inbox.start(message)  # now: its first events may be right behind

@@ -46,6 +46,7 @@ from gapless.core.client_messages import (
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.messages import Ping, Pong
+from gapless.core.range_messages import RangeRequest
 from gapless.core.transaction_messages import TransactionRequest
 from gapless.durable.consolidated import Recorded
 from gapless.durable.subscriptions import Kept
@@ -61,6 +62,7 @@ from gapless.node.hand_overs import HandOvers
 from gapless.node.interests import Interests
 from gapless.node.parts import Parts
 from gapless.node.producers import Producers
+from gapless.node.ranges import Ranges
 from gapless.node.routing import Routing
 from gapless.node.statistics import statistics
 from gapless.node.streams import Streams
@@ -141,16 +143,15 @@ class Node:
             check_events,
         )
         self.producers = Producers(network, self.streams, check_events)
+        self.ranges = Ranges(network, self.streams, self.config, attributes_of)
 
     # --- what the driver calls ------------------------------------------------------------------
 
     def start(self, now: Instant) -> list[Effect]:
         """Call once, first."""
         instant = self._time(now)
-        begun = [
-            each.begin(instant, self.durables.survivors(topic))
-            for topic, each in self.interests.by_topic.items()
-        ]
+        topics = self.interests.by_topic.items()
+        begun = [each.begin(instant, self.durables.survivors(topic)) for topic, each in topics]
         return [effect for some in begun for effect in some] + self.fire(now)
 
     @property
@@ -325,11 +326,10 @@ class Node:
         return self.network.next_hop(here, cell) in relay.outlets
 
     def _acknowledged(self, sender: BrokerName, ack: Ack, now: Instant) -> list[Effect]:
-        relay = self.streams.relays[ack.pubend]
         pubend = self.streams.pubends.get(ack.pubend)
         if pubend is not None and ack.delivered > pubend.end:
             raise ProtocolError(f"tick {ack.delivered} was acknowledged before it was sent")
-        effects = self.streams.carry(relay.receive_ack(ack, now), now)
+        effects = self.streams.carry(self.streams.relays[ack.pubend].receive_ack(ack, now), now)
         if sender not in self.routing.siblings:
             effects += self.routing.share(ack)
         return effects
@@ -368,6 +368,8 @@ class Node:
                 return self.clients.unsubscribe(sender, number, now)
             case _ if isinstance(message, TransactionRequest):
                 return self.producers.receive(sender, message, now)
+            case _ if isinstance(message, RangeRequest):
+                return self.ranges.receive(sender, message)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not for clients")
 

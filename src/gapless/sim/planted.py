@@ -25,6 +25,7 @@ from gapless.propagation.stamp import Stamp
 from gapless.propagation.sufficiency import Sufficiency
 from gapless.propagation.vector import is_at_least
 from gapless.sim.planted_durables import PLANTED_DURABLES
+from gapless.sim.planted_transactions import PLANTED_TRANSACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -251,6 +252,7 @@ PLANTED: dict[str, Parts] = {
     "forgets-stamp": Parts(stamp=ForgetsStamp),
     "never-repeats": Parts(leaf=NeverRepeats),
     **PLANTED_DURABLES,
+    **PLANTED_TRANSACTIONS,
 }
 
 
