@@ -15,6 +15,7 @@ from gapless.cli.condition import condition
 from gapless.cli.demo import demo
 from gapless.cli.experiment import experiment
 from gapless.cli.publish import publish
+from gapless.cli.read import read
 from gapless.cli.serve import serve
 from gapless.cli.simulate import simulate, swarm
 from gapless.cli.status import status
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, publish, subscribe, subscriptions, unsubscribe, status, up, broker):
+for command in (serve, publish, subscribe, subscriptions, unsubscribe, read, status, up, broker):
     app.command()(command)
 app.command()(demo)
 app.command(name="filter")(condition)
