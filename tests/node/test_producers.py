@@ -70,7 +70,7 @@ def test_a_producer_is_bound_to_one_pubend_of_all_wherever_it_is_hosted() -> Non
     ).replace('["h", "h"]', '["h", "f"]')
     here, there = Town("h", two), Town("f", two)
     topic = here.network.topic[NEWS]
-    for name in ("job", "other", "third", "fourth"):
+    for name in (f"job-{i}" for i in range(6)):
         host = pubend_of(topic, ProducerName(name)).host
         for town in (here, there):
             town.connect()
