@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from gapless.client import sync
     from gapless.client.client import connect
     from gapless.client.delivery import Gap, Silence
-    from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
+    from gapless.client.errors import (
+        LinkError,
+        LostError,
+        RefusedError,
+        SubscriptionInterruptedError,
+    )
     from gapless.core.errors import (
         EventError,
         FilterError,
@@ -36,6 +41,7 @@ _HOME = {
     "Filter": "gapless.filters.filter",
     "Gap": "gapless.client.delivery",
     "LinkError": "gapless.client.errors",
+    "LostError": "gapless.client.errors",
     "Matcher": "gapless.filters.matcher",
     "RefusedError": "gapless.client.errors",
     "Silence": "gapless.client.delivery",
@@ -54,6 +60,7 @@ __all__ = [
     "Gap",
     "GaplessError",
     "LinkError",
+    "LostError",
     "Matcher",
     "ProtocolError",
     "RefusedError",

@@ -13,6 +13,7 @@ from gapless.broker.rights import (
     parse_rights,
     read_rights,
     refusal,
+    visible,
 )
 from gapless.core.broker_messages import Nack
 from gapless.core.client_messages import (
@@ -41,7 +42,16 @@ from gapless.core.identity import (
     SubscriptionName,
     TopicName,
 )
+from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span
+from gapless.core.topic_messages import (
+    CreateTopic,
+    DeleteTopic,
+    TopicEntry,
+    TopicList,
+    TopicNews,
+    TopicQuestion,
+)
 from gapless.core.transaction_messages import (
     Abort,
     Commit,
@@ -50,15 +60,16 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
-from gapless.wire.kinds import CLIENTS, TRANSACTIONS
+from gapless.wire.kinds import CLIENTS, RANGES, TOPICS, TRANSACTIONS
 from tests.broker.stage import publication
 
 ANSWERS = {
     Receipt, PublisherPosition, Refused, Subscribed, Ended, Deliveries, Lost, CaughtUp, FellBehind,
-    Done, Committed, ProducerPosition,
+    Done, Committed, ProducerPosition, RangeRead, Positions, TopicList,
 }  # fmt: skip
 """What a broker sends to a client; a client that sends it is told that this is not for clients."""
 
+BETWEEN_BROKERS = {TopicNews, TopicQuestion}
 FEED = ProducerName("feed")
 NEEDING = [
     (publication(), Right.PUBLISH),
@@ -68,13 +79,18 @@ NEEDING = [
     (Commit(TopicName("t"), 7, FEED, 1), Right.PUBLISH),
     (Abort(TopicName("t"), 7, FEED, 1), Right.PUBLISH),
     (ProducerQuery(TopicName("t"), 7, FEED), Right.PUBLISH),
+    (ReadRange(TopicName("t"), 7, PubendName("t/0"), Span(1, 2)), Right.SUBSCRIBE),
+    (PositionsQuery(TopicName("t"), 7), Right.SUBSCRIBE),
+    (CreateTopic(7, TopicName("t")), Right.CREATE),
+    (DeleteTopic(7, TopicName("t")), Right.CREATE),
 ]
 
 
 def test_every_message_of_a_client_says_which_right_it_needs() -> None:
     """A new kind of message belongs into `NEEDS`, or here into `ANSWERS`."""
-    assert {*CLIENTS, *TRANSACTIONS} == set(NEEDS) | ANSWERS
-    assert not set(NEEDS) & ANSWERS
+    kinds = {*CLIENTS, *TOPICS, *TRANSACTIONS, *RANGES}
+    assert kinds - BETWEEN_BROKERS == set(NEEDS) | ANSWERS
+    assert not set(NEEDS) & (ANSWERS | BETWEEN_BROKERS)
     for kind, need in NEEDS.items():
         assert need is None or need.field in kind.__struct_fields__, kind
 
@@ -168,3 +184,10 @@ def test_what_is_no_right_is_refused(text: str) -> None:
 def test_a_table_that_gives_no_rights_is_refused(table: object) -> None:
     with pytest.raises(UsageError):
         read_rights(table, "here")
+
+
+def test_topics_are_shown_only_to_those_who_may_do_something_with_them() -> None:
+    told = TopicList(1, tuple(TopicEntry(TopicName(name), 1, ()) for name in ("a", "b", "c")))
+    rights = Rights({Right.PUBLISH: ("a",), Right.CREATE: ("c*",)})
+    assert [each.name for each in visible(rights, told).topics] == ["a", "c"]
+    assert visible(Rights(), told).topics == ()

@@ -10,7 +10,8 @@ import pytest
 
 import gapless
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
-from gapless.client.topics import Topic, insist
+from gapless.client.insistence import insist
+from gapless.client.topics import Topic
 from gapless.core.client_messages import Done, Refused
 from gapless.core.errors import UsageError
 from gapless.core.events import Event

@@ -15,7 +15,7 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
-from gapless.node.producers import pubend_of
+from gapless.node.redirect import bound_pubend
 from tests.node.town import ALONE, ANN, NEWS, Town, colours, event, subscribe
 
 JOB = ProducerName("job")
@@ -70,8 +70,8 @@ def test_a_producer_is_bound_to_one_pubend_of_all_wherever_it_is_hosted() -> Non
     ).replace('["h", "h"]', '["h", "f"]')
     here, there = Town("h", two), Town("f", two)
     topic = here.network.topic[NEWS]
-    for name in ("job", "other", "third", "fourth"):
-        host = pubend_of(topic, ProducerName(name)).host
+    for name in (f"job-{i}" for i in range(6)):
+        host = bound_pubend(topic, ProducerName(name)).host
         for town in (here, there):
             town.connect()
             reply = answer(town, stage("red", producer=name))
@@ -80,7 +80,7 @@ def test_a_producer_is_bound_to_one_pubend_of_all_wherever_it_is_hosted() -> Non
             else:
                 assert isinstance(reply, Refused)
                 assert host in reply.remedy
-    assert {pubend_of(topic, ProducerName(f"job-{i}")).name for i in range(20)} == {
+    assert {bound_pubend(topic, ProducerName(f"job-{i}")).name for i in range(20)} == {
         "news/0",
         "news/1",
     }
@@ -102,7 +102,7 @@ def test_the_figures_say_what_is_staged() -> None:
     town.receive(ANN, stage("red"))
     pubends = town.node.statistics()["pubends"]
     assert isinstance(pubends, dict)
-    bound = pubends[pubend_of(town.network.topic[NEWS], JOB).name]
+    bound = pubends[bound_pubend(town.network.topic[NEWS], JOB).name]
     assert bound["open_transactions"] == 1
     assert bound["staged_bytes"] > 0
 

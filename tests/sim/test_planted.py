@@ -6,6 +6,7 @@ import pytest
 
 from gapless.node.network import parse_network
 from gapless.sim.planted import PLANTED
+from gapless.sim.planted_transactions import PLANTED_TRANSACTIONS
 from gapless.sim.run import simulate
 
 STRICT = ("AssertionError: data at silent tick", "AssertionError: silence at")
@@ -13,6 +14,8 @@ STRICT = ("AssertionError: data at silent tick", "AssertionError: silence at")
 
 UNSENT = "nobody here breaks the protocol"
 """A pubend that went back in time gets acknowledgements from its own future."""
+
+WHOLE = "a transaction as a whole, once"
 
 FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "delivers-past-gap": ("no gap", (7, 10)),
@@ -49,12 +52,18 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "never-hands-over": (("quiet in the end", "everything arrives", "tables are right"), (45, 28)),
     "answers-before-durable": ("a topic is durable before its founder", (3, 1)),
     "believes-old-entries": (("all catalogues agree", "AssertionError"), (19, 7)),
+    "commits-twice": (WHOLE, (17, 30)),
+    "forgets-producers": (WHOLE, (91, 48)),
+    "forgets-the-rest": (WHOLE, (27, 160)),
+    "publishes-losers": (WHOLE, (12, 25)),
+    "commits-aborted": (WHOLE, (85, 92)),
 }
 """By fault: what is found, and the seeds that are tried first because they are quick."""
 
 RATES = {
     "forgets-promise": {"crash": 6.0},  # it takes a crash to show
     "ignores-constraint": {"cut": 20.0},  # and here two views of who is alive
+    **{name: {} for name in PLANTED_TRANSACTIONS},  # their producers bring trouble enough
 }
 
 NETWORKS = {
@@ -68,6 +77,13 @@ NETWORKS = {
         ]
         topic = [{ name = "t", pubends = ["p"] }]
     """,  # changes of three leaves come up by two members of one cell
+    **dict.fromkeys(
+        PLANTED_TRANSACTIONS,
+        """
+        cell = [{ name = "h", brokers = [{ name = "h" }], subscribers = true }]
+        topic = [{ name = "t", pubends = ["h"] }]
+        """,
+    ),
 }
 
 MORE = range(60)

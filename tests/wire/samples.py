@@ -53,6 +53,7 @@ from gapless.core.identity import (
     TopicName,
 )
 from gapless.core.messages import Goodbye, Hello, Message, Ping, Pong
+from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span, Tick
 from gapless.core.topic_messages import (
     CreateTopic,
@@ -199,6 +200,10 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "abort": Abort(TOPIC, 7, JOB, 7, "part-1"),
     "producer query": ProducerQuery(TOPIC, 8, JOB),
     "producer position": ProducerPosition(8, 7),
+    "read range": ReadRange(TOPIC, 9, PUBEND, Span(10, 20), "price > 90", 100),
+    "range read": RangeRead(9, PUBEND, Span(10, 15), (12,), EventBatch.join([TRADE]), 11, True),
+    "positions query": PositionsQuery(TOPIC, 10),
+    "positions": Positions(10, {"trades/0": (10, 20)}, {"trades/1": "broker-2"}),
 }
 
 MESSAGES: dict[str, Message] = PROTOCOL_MESSAGES | {

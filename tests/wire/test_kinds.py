@@ -8,6 +8,7 @@ from gapless.core import (
     broker_messages,
     client_messages,
     messages,
+    range_messages,
     topic_messages,
     transaction_messages,
 )
@@ -15,17 +16,20 @@ from gapless.core.messages import Message
 from gapless.wire.kinds import KINDS, codec
 from tests.wire.samples import PROTOCOL_MESSAGES
 
+MODULES = (
+    messages,
+    broker_messages,
+    client_messages,
+    topic_messages,
+    transaction_messages,
+    range_messages,
+)
+
 
 def test_every_message_of_the_core_is_in_the_list_once() -> None:
     found = {
         each
-        for module in (
-            messages,
-            broker_messages,
-            client_messages,
-            topic_messages,
-            transaction_messages,
-        )
+        for module in MODULES
         for _, each in inspect.getmembers(module, inspect.isclass)
         if issubclass(each, Message) and each is not Message and each.__module__ == module.__name__
     }

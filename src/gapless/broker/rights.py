@@ -22,6 +22,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from gapless.core.client_messages import (
     Acknowledge,
     Consumed,
@@ -33,6 +35,8 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.errors import ProtocolError, UsageError
+from gapless.core.range_messages import PositionsQuery, ReadRange
+from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicList, TopicsQuery
 from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
 
 if TYPE_CHECKING:
@@ -76,6 +80,11 @@ NEEDS: dict[type[Message], Need | None] = {
     Commit: Need(Right.PUBLISH),
     Abort: Need(Right.PUBLISH),
     ProducerQuery: Need(Right.PUBLISH),
+    ReadRange: Need(Right.SUBSCRIBE),
+    PositionsQuery: Need(Right.SUBSCRIBE),
+    CreateTopic: Need(Right.CREATE, "name"),
+    DeleteTopic: Need(Right.CREATE, "name"),
+    TopicsQuery: None,  # shows what one has a right to
 }
 """None: whoever is connected may send it."""
 
@@ -145,6 +154,12 @@ def parse_rights(texts: list[str]) -> Rights:
 
 def _names() -> str:
     return ", ".join(Right)
+
+
+def visible(rights: Rights, topics: TopicList) -> TopicList:
+    """Of a list of topics, those on which one may do something."""
+    some = [each for each in topics.topics if any(rights.may(right, each.name) for right in Right)]
+    return replace(topics, topics=tuple(some))
 
 
 def refusal(rights: Rights, message: Message) -> Refused | None:

@@ -16,6 +16,7 @@ from gapless.cli.connection import with_credentials
 from gapless.cli.demo import demo
 from gapless.cli.experiment import experiment
 from gapless.cli.publish import publish
+from gapless.cli.read import read
 from gapless.cli.security import security
 from gapless.cli.serve import serve
 from gapless.cli.simulate import simulate, swarm
@@ -39,7 +40,7 @@ app = typer.Typer(
 )
 for command in (serve, broker):
     app.command()(command)
-for connecting in (publish, subscribe, subscriptions, unsubscribe, status, up):
+for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, up):
     app.command()(with_credentials(connecting))
 app.add_typer(security, name="security")
 app.add_typer(topic)

@@ -27,8 +27,10 @@ from gapless.client.errors import LinkError, RefusedError
 from gapless.client.inbox import Inbox
 from gapless.client.publication import publish_once
 from gapless.client.publisher import Publisher
+from gapless.client.range import Reading
 from gapless.client.subscription import Subscription
 from gapless.client.topics import TopicRequests
+from gapless.client.transaction import Transacting
 from gapless.client.wish import make_wish
 from gapless.core.client_messages import (
     CaughtUp,
@@ -66,7 +68,7 @@ CONSUMED_MAX = 1_000
 """Events consumed before the broker is told so; also told whenever a subscription has to wait."""
 
 
-class Client(TopicRequests):
+class Client(TopicRequests, Transacting, Reading):
     """A connection to a network of brokers; make it with `connect`."""
 
     def __init__(

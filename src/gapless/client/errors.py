@@ -3,6 +3,7 @@
 GaplessError
 ├── LinkError           no broker answers, or the connection broke while an answer was due
 ├── RefusedError        the broker said no, and why
+├── LostError           a range that is to be read was released
 └── InterruptedError…   see SubscriptionInterruptedError: deliveries would not be gapless
 """
 
@@ -21,6 +22,15 @@ class RefusedError(GaplessError):
     """The broker refused a request. Nothing of it took effect."""
 
     default_remedy = "See the reason; nothing was changed."
+
+
+class LostError(GaplessError):
+    """Part of a range that is to be read was released: the message names it."""
+
+    default_remedy = 'Read from later on, or with gaps="yield" to go on behind it.'
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem} was released and is lost", remedy)
 
 
 class SubscriptionInterruptedError(GaplessError):

@@ -95,7 +95,7 @@ class Publisher:
             await self._wait_below(self._window_events_max)
         elif (error := self._error or self._carrier.problem) is not None:
             raise error
-        event = encode_event(attributes, body, self.name, self.sequence)
+        event = self._encode(attributes, body)
         self._fresh.append(event)
         self._fresh_bytes += len(event)
         number = self.sequence
@@ -109,6 +109,9 @@ class Publisher:
             self._is_packing = True
             self._loop.call_soon(self._pack)
         return number
+
+    def _encode(self, attributes: Mapping[str, Value], body: Bytes) -> bytes:
+        return encode_event(attributes, body, self.name, self.sequence)
 
     async def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
         for attributes, body in events:

@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from gapless.client.credentials import Options
-    from gapless.client.delivery import Delivery, Receipt
+    from gapless.client.delivery import Delivery, Gap, Receipt
     from gapless.client.publisher import Publisher as AsyncPublisher
+    from gapless.client.range import Gaps, RangeBatch
     from gapless.client.subscription import Subscription as AsyncSubscription
     from gapless.client.topics import Topic
+    from gapless.client.transaction import CommitReceipt
+    from gapless.client.transaction import Stager as AsyncStager
+    from gapless.client.transaction import Transaction as AsyncTransaction
     from gapless.client.wish import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
@@ -84,6 +88,46 @@ class Publisher:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         self._thread.run(self._publisher.__aexit__(kind, error, trace))
+
+
+class Stager(Publisher):
+    """One part of a transaction; see `gapless.client.transaction`."""
+
+    def __init__(self, thread: LoopThread, stager: AsyncStager) -> None:
+        super().__init__(thread, stager)
+        self.part = stager.part
+
+    @property
+    def count(self) -> int:
+        return self._publisher.sequence
+
+
+class Transaction:
+    """Commits at the end of `with`, or aborts; see `gapless.client.transaction`."""
+
+    def __init__(self, thread: LoopThread, transaction: AsyncTransaction) -> None:
+        self._thread = thread
+        self._transaction = transaction
+
+    @property
+    def receipt(self) -> CommitReceipt | None:
+        return self._transaction.receipt
+
+    def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
+        return self._thread.run(self._transaction.send(attributes, body))
+
+    def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
+        self._thread.run(self._transaction.send_many(events))
+
+    def flush(self) -> None:
+        self._thread.run(self._transaction.flush())
+
+    def __enter__(self) -> Self:
+        self._thread.run(self._transaction.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._thread.run(self._transaction.__aexit__(kind, error, trace))
 
 
 class Subscription:
@@ -195,6 +239,89 @@ class Client:
 
     def topics(self) -> list[Topic]:
         return self._thread.run(self._client.topics())
+
+    def transaction(self, topic: str, *, producer: str, id: int) -> Transaction:  # noqa: A002
+        async def make() -> AsyncTransaction:
+            return self._client.transaction(topic, producer=producer, id=id)
+
+        return Transaction(self._thread, self._thread.run(make()))
+
+    def stage(
+        self,
+        topic: str,
+        *,
+        producer: str,
+        id: int,  # noqa: A002
+        part: str | None = None,
+    ) -> Stager:
+        async def make() -> AsyncStager:
+            return self._client.stage(topic, producer=producer, id=id, part=part)
+
+        return Stager(self._thread, self._thread.run(make()))
+
+    def commit(
+        self,
+        topic: str,
+        *,
+        producer: str,
+        id: int,  # noqa: A002
+        parts: Sequence[str] | Mapping[str, int],
+    ) -> CommitReceipt:
+        work = self._client.commit(topic, producer=producer, id=id, parts=parts)
+        return self._thread.run(work)
+
+    def abort(
+        self,
+        topic: str,
+        *,
+        producer: str,
+        id: int,  # noqa: A002
+        part: str | None = None,
+    ) -> None:
+        self._thread.run(self._client.abort(topic, producer=producer, id=id, part=part))
+
+    def last_committed(self, topic: str, *, producer: str) -> int | None:
+        return self._thread.run(self._client.last_committed(topic, producer=producer))
+
+    def positions(self, topic: str) -> dict[str, tuple[int, int]]:
+        return self._thread.run(self._client.positions(topic))
+
+    def read(
+        self,
+        topic: str,
+        condition: str = "",
+        *,
+        start: Token | None = None,
+        end: Token | None = None,
+        pubends: Sequence[str] | None = None,
+        limit: int | None = None,
+        gaps: Gaps = "raise",
+    ) -> Iterator[RangeBatch | Gap]:
+        batches = self._client.read(
+            topic, condition, start=start, end=end, pubends=pubends, limit=limit, gaps=gaps
+        )
+
+        async def following() -> RangeBatch | Gap | None:
+            return await anext(batches, None)
+
+        while (item := self._thread.run(following())) is not None:
+            yield item
+
+    def read_arrow(
+        self,
+        topic: str,
+        condition: str = "",
+        *,
+        start: Token | None = None,
+        end: Token | None = None,
+        pubends: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Any:
+        return self._thread.run(
+            self._client.read_arrow(
+                topic, condition, start=start, end=end, pubends=pubends, limit=limit
+            )
+        )
 
     def unsubscribe(self, name: str) -> None:
         self._thread.run(self._client.unsubscribe(name))

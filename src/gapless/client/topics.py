@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.client.elsewhere import ask_patiently
-from gapless.client.errors import LinkError, RefusedError
+from gapless.client.errors import RefusedError
+from gapless.client.insistence import insist, obtain
 from gapless.core.client_messages import Done, Refused
-from gapless.core.errors import GaplessError, UsageError, WireError
+from gapless.core.errors import UsageError, WireError
 from gapless.core.identity import BrokerName, TopicName
 from gapless.core.topic_messages import (
     SERVICES,
@@ -24,10 +24,9 @@ from gapless.core.topic_messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gapless.client.carrier import Carrier
-    from gapless.core.messages import Message
 
 SECOND = 1_000_000
 
@@ -78,13 +77,7 @@ class TopicRequests:
                 retention_bytes,
             )
 
-        match (await insist(self, make)).message:
-            case Done():
-                return
-            case Refused(problem=problem, remedy=remedy):
-                raise RefusedError(problem, remedy)
-            case other:
-                raise WireError(f"the broker answered {type(other).__name__} to a CreateTopic")
+        await obtain(self, make, Done)
 
     async def delete_topic(self: Carrier, name: str) -> None:
         """Delete a topic with its events and all subscriptions to it, at once and for good."""
@@ -101,33 +94,7 @@ class TopicRequests:
 
     async def topics(self: Carrier) -> list[Topic]:
         """All topics that the broker knows of, by name."""
-        match (await insist(self, TopicsQuery)).message:
-            case TopicList(topics=topics):
-                return list(map(_topic, topics))
-            case Refused(problem=problem, remedy=remedy):
-                raise RefusedError(problem, remedy)
-            case other:
-                raise WireError(f"the broker answered {type(other).__name__} to a TopicsQuery")
-
-
-class Insisted(NamedTuple):
-    """An answer, and whether the same was asked before and its answer lost."""
-
-    message: Message
-    was_asked: bool
-
-
-async def insist(client: Carrier, make: Callable[[int], Message]) -> Insisted:
-    """Ask until an answer comes; `LinkError` when there is no connection for too long."""
-    was_asked = False
-    while True:
-        match (await ask_patiently(client, make)).message:
-            case LinkError():
-                was_asked = True
-            case GaplessError() as error:
-                raise error
-            case answer:
-                return Insisted(answer, was_asked)
+        return list(map(_topic, (await obtain(self, TopicsQuery, TopicList)).topics))
 
 
 def _topic(entry: TopicEntry) -> Topic:

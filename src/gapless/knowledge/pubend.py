@@ -75,6 +75,8 @@ class Request:
 class Pubend:
     """One pubend at its host. Sans-IO: see the module docstring."""
 
+    make_transactions = Transactions
+
     def __init__(
         self,
         name: PubendName,
@@ -107,7 +109,7 @@ class Pubend:
         self._promising = 0  # a promise being persisted
         self._wanted_end = 0  # silence up to here was asked for
         self._silence_due = now
-        self.transactions = Transactions(name, store, timing, now)
+        self.transactions = self.make_transactions(name, store, timing, now)
         self._has_given_way = False  # did a transaction go before what waits?
         if self.transactions.copy is not None:
             self.end = self.transactions.resume(logged)
@@ -284,10 +286,8 @@ class Pubend:
         self.waiting.clear()
         self.pending_count = self.pending_size = 0
         self._accepted.clear()
-        return [
-            refuse(request.client, request.message, "the broker's disk is full")
-            for request in refused
-        ]
+        problem = "the broker's disk is full"
+        return [refuse(each.client, each.message, problem) for each in refused]
 
     # --- silence --------------------------------------------------------------------------------
 

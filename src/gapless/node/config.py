@@ -104,6 +104,9 @@ class Config:
     """Events sent in answer to one nack, in bytes; the rest is to be asked for anew, so that who
     asks sets the pace."""
 
+    range_bytes_max: int = 1 * MEBIBYTE
+    """What one step of a range read looks at in the log, in bytes; the client asks for the next."""
+
     publishers_max: int = 10_000
     """Named publishers a pubend remembers; beyond it a new name is refused."""
 

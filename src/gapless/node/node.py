@@ -38,6 +38,7 @@ from gapless.core.client_messages import (
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.messages import Ping, Pong
+from gapless.core.range_messages import RangeRequest
 from gapless.core.topic_messages import (
     CreateTopic,
     DeleteTopic,
@@ -61,6 +62,7 @@ from gapless.node.hand_overs import HandOvers
 from gapless.node.interests import Interests
 from gapless.node.parts import Parts
 from gapless.node.producers import Producers
+from gapless.node.ranges import Ranges
 from gapless.node.routing import Routing
 from gapless.node.statistics import statistics
 from gapless.node.streams import Streams
@@ -146,6 +148,7 @@ class Node:
         )
         self.producers = Producers(network, self.streams, check_events)
         self.topics = Topics(self.catalogue, self.clients, self.hand_overs, store)
+        self.ranges = Ranges(network, self.streams, self.config, attributes_of)
 
     # --- what the driver calls ------------------------------------------------------------------
 
@@ -343,6 +346,8 @@ class Node:
                 return self.clients.unsubscribe(sender, number, now)
             case _ if isinstance(message, TransactionRequest):
                 return self.producers.receive(sender, message, now)
+            case _ if isinstance(message, RangeRequest):
+                return self.ranges.receive(sender, message)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not for clients")
 

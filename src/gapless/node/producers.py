@@ -7,26 +7,21 @@ its transactions are known at one place, whichever broker it asks.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from gapless.core.client_messages import Refused
 from gapless.core.effects import Effect, Send
 from gapless.core.errors import WireError
 from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
+from gapless.node.redirect import bound_pubend, refuse_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gapless.core.events import EventBatch
-    from gapless.core.identity import ClientName, Instant, ProducerName
+    from gapless.core.identity import ClientName, Instant
     from gapless.core.transaction_messages import TransactionRequest
-    from gapless.node.network import Network, Pubend, Topic
+    from gapless.node.network import Network
     from gapless.node.streams import Streams
-
-
-def pubend_of(topic: Topic, producer: ProducerName) -> Pubend:
-    """The pubend of this topic that a producer is bound to."""
-    return topic.pubends[crc32(producer.encode()) % len(topic.pubends)]
 
 
 class Producers:
@@ -45,11 +40,11 @@ class Producers:
         topic = self.network.topic.get(message.topic)
         if topic is None:
             return refuse(client, message, f"there is no topic {message.topic!r}", "Create it.")
-        bound = pubend_of(topic, message.producer)
+        bound = bound_pubend(topic, message.producer)
         pubend = self.streams.pubends.get(bound.name)
         if pubend is None:
             problem = f"producer {message.producer!r} is bound to {bound.name!r}, not hosted here"
-            return refuse(client, message, problem, f"Connect to {bound.host}.")
+            return refuse_elsewhere(client, message, problem, [bound.host])
         match message:
             case Stage():
                 try:

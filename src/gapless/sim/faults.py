@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gapless.sim.clients import Publisher, Subscriber
     from gapless.sim.durable_clients import DurableSubscriber
     from gapless.sim.founders import Founder
+    from gapless.sim.jobs import Job
     from gapless.sim.options import Options
     from gapless.sim.world import World
 
@@ -29,7 +30,7 @@ class Faults:
         self,
         world: World,
         options: Options,
-        clients: Sequence[Publisher | Subscriber | DurableSubscriber | Founder],
+        clients: Sequence[Publisher | Subscriber | DurableSubscriber | Founder | Job],
         end: Instant,
     ) -> None:
         self._world = world

@@ -18,6 +18,7 @@ from gapless.node.config import Config
 from gapless.sim.clients import MILLISECOND, PublisherPlan, SubscriberPlan
 from gapless.sim.durable_plans import DurablePlan, draw_durables
 from gapless.sim.founders import FounderPlan, draw_founders
+from gapless.sim.job_plans import JobPlan, draw_jobs
 from gapless.sim.links import LinkOptions
 from gapless.sim.shapes import draw_network, draw_retention, show_network
 from gapless.sim.workload import draw_condition
@@ -85,6 +86,7 @@ class Options:
     publishers: tuple[PublisherPlan, ...]
     subscribers: tuple[SubscriberPlan, ...]
     durables: tuple[DurablePlan, ...]
+    jobs: tuple[JobPlan, ...] = ()
     clock_jump_max: int
     check_every: int
     """After how many steps a broker checks its invariants; half of a run's time if after each."""
@@ -115,7 +117,7 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
     """Everything a run of this seed needs; the dice go on from there."""
     drawn = draw_network(dice)
     network = network or draw_retention(dice, drawn)
-    config = draw_config(dice)
+    jobs, config = draw_jobs(seed, network, draw_config(dice))
     brokers = [broker.name for cell in network.cells for broker in cell.brokers]
     skew = dice.choice((0, 0, 5, 200, 3_000)) * MILLISECOND
     leaves = [cell.brokers[0].name for cell in network.cells if cell.subscribers]
@@ -142,6 +144,7 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
         publishers=draw_publishers(dice, network, duration),
         subscribers=draw_subscribers(dice, network, conditions),
         durables=draw_durables(dice, network, conditions),
+        jobs=jobs,
         clock_jump_max=dice.choice((10, 300, 2_000)) * MILLISECOND,
         check_every=dice.choice((1, 20, 20, 20)),
     )

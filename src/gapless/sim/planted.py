@@ -26,6 +26,7 @@ from gapless.propagation.sufficiency import Sufficiency
 from gapless.propagation.vector import is_at_least
 from gapless.sim.planted_catalogues import PLANTED_CATALOGUES
 from gapless.sim.planted_durables import PLANTED_DURABLES
+from gapless.sim.planted_transactions import PLANTED_TRANSACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -253,6 +254,7 @@ PLANTED: dict[str, Parts] = {
     "never-repeats": Parts(leaf=NeverRepeats),
     **PLANTED_DURABLES,
     **PLANTED_CATALOGUES,
+    **PLANTED_TRANSACTIONS,
 }
 
 

@@ -22,6 +22,7 @@ from gapless.core.identity import BrokerName, ClientName, PubendName, PublisherN
 from gapless.core.ticks import Tick, pubend_number_of
 from gapless.filters.filter import Filter
 from gapless.sim.founded import Founded
+from gapless.sim.ledger import Ledger
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Order, Subscribe
@@ -117,6 +118,8 @@ class Record:
     """Acknowledgements that are to be answered once they are durable: whose, and the token."""
     queued: dict[ClientName, int] = field(default_factory=dict)
     """Events sent to a client and not yet consumed, as its broker knows it."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """Transactions."""
     largest_request: int = 0
     """Events in the largest publication."""
     early_releases: int = 0

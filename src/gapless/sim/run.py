@@ -34,11 +34,13 @@ from gapless.sim.checkers.releases import Releases
 from gapless.sim.checkers.routing_tables import RoutingTables
 from gapless.sim.checkers.start_points import StartPoints
 from gapless.sim.checkers.total_order import TotalOrder
+from gapless.sim.checkers.transactions import WholeTransactions
 from gapless.sim.clients import Publisher, Subscriber
 from gapless.sim.clock import START
 from gapless.sim.durable_clients import DurableSubscriber
 from gapless.sim.faults import Faults
 from gapless.sim.founders import Founder
+from gapless.sim.jobs import Job
 from gapless.sim.options import Options, draw_options
 from gapless.sim.record import Record, Violation
 from gapless.sim.situations import Situations
@@ -74,10 +76,11 @@ CHECKERS: tuple[type[Checker], ...] = (
     Gaps,
     Releases,
     ToldIsDurable,
+    WholeTransactions,
 )
 """All that watch every run; `EverythingArrives` is asked in the liveness phase."""
 
-Actor = Publisher | Subscriber | DurableSubscriber | Founder
+Actor = Publisher | Subscriber | DurableSubscriber | Founder | Job
 
 PATIENCE = 12
 """How many of the longest waits of the configuration the liveness phase may take."""
@@ -200,6 +203,7 @@ def play(world: World, options: Options) -> None:
         *(Publisher(world, plan) for plan in options.publishers),
         *(Subscriber(world, plan) for plan in options.subscribers),
         *durables,
+        *(Job(world, plan) for plan in options.jobs),
     ]
     clients += [Founder(world, plan, clients.append) for plan in options.founders]
     end = Instant(world.now + options.duration)
@@ -245,6 +249,7 @@ def _longest_wait(options: Options) -> int:
         + config.silence_flush
         + config.change_wait_longest
         + config.lag_repeat
+        + (config.transaction_expiry if options.jobs else 0)
         + max(plan.patience for plan in options.publishers)
     )
 

@@ -109,6 +109,16 @@ EXPECTED = (
     "a question to catch up",
     "a question for all there was",
     "an event was released early",
+    "a producer lost patience",
+    "a producer was refused for a while",
+    "a part was left half staged",
+    "a producer forgot what it had staged",
+    "a transaction was aborted",
+    "a transaction had expired",
+    "a repeated commit was recognised",
+    "a commit was repeated with other parts",
+    "an abort came after the commit",
+    "a broker crashed right after a commit",
 )
 
 

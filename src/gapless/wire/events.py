@@ -143,12 +143,17 @@ def decode_event(encoded: Bytes, topic: TopicName, pubend: PubendName, tick: Tic
     )
 
 
-def check_events(batch: EventBatch, event_bytes_max: int = EVENT_BYTES_MAX) -> list[Content]:
-    """The contents of a publisher's batch, if every event is whole and within all limits."""
+def decode_contents(batch: EventBatch) -> list[Content]:
+    """Every event of a batch that was let in, read."""
     try:
-        contents = list(map(_contents.decode, batch))
+        return list(map(_contents.decode, batch))
     except MALFORMED:
         raise _first_refusal(_contents, batch) from None
+
+
+def check_events(batch: EventBatch, event_bytes_max: int = EVENT_BYTES_MAX) -> list[Content]:
+    """The contents of a publisher's batch, if every event is whole and within all limits."""
+    contents = decode_contents(batch)
     if max(map(len, batch), default=0) > event_bytes_max:
         raise WireError(f"an event is longer than {event_bytes_max} bytes")
     for content in contents:

@@ -41,6 +41,7 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.topic_messages import (
     CreateTopic,
     DeleteTopic,
@@ -119,7 +120,9 @@ TRANSACTIONS: tuple[type[Message], ...] = (
     ProducerPosition,
 )
 
-KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS, *TRANSACTIONS)
+RANGES: tuple[type[Message], ...] = (ReadRange, RangeRead, PositionsQuery, Positions)
+
+KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS, *TRANSACTIONS, *RANGES)
 
 
 @cache

@@ -22,6 +22,9 @@ LIMITS: dict[str, str] = {
     "waiting_events": "waiting_events_max",
     "pending_events": "publish_pending_max",
     "publishers": "publishers_max",
+    "open_transactions": "transactions_max",
+    "staged_bytes": "staged_bytes_max",
+    "producers": "producers_max",
     "subscriptions": "subscriptions_max",
 }
 """By name of a statistic, wherever it stands: the limit it keeps."""

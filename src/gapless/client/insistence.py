@@ -1,0 +1,54 @@
+"""Insistence: a request that may be repeated without harm is put until it is answered.
+
+Over new connections, where a broker says "later", and at whichever broker can serve it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from gapless.client.elsewhere import ask_patiently
+from gapless.client.errors import LinkError, RefusedError
+from gapless.core.client_messages import Refused
+from gapless.core.errors import GaplessError, WireError
+from gapless.core.messages import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.client.carrier import Carrier
+
+Kind = TypeVar("Kind", bound=Message)
+
+
+class Insisted(NamedTuple):
+    """An answer, and whether the same was asked before and its answer lost."""
+
+    message: Message
+    was_asked: bool
+
+
+async def insist(client: Carrier, make: Callable[[int], Message], about: str = "") -> Insisted:
+    """Ask until an answer comes; `LinkError` when there is no connection for too long."""
+    was_asked = False
+    while True:
+        match (await ask_patiently(client, make, about)).message:
+            case LinkError():
+                was_asked = True
+            case GaplessError() as error:
+                raise error
+            case answer:
+                return Insisted(answer, was_asked)
+
+
+async def obtain(
+    client: Carrier, make: Callable[[int], Message], kind: type[Kind], about: str = ""
+) -> Kind:
+    """The answer, which is of this kind; `RefusedError`: the broker said no, or "later" for all of
+    `patience_s`."""
+    answer = (await insist(client, make, about)).message
+    if isinstance(answer, Refused):
+        raise RefusedError(answer.problem, answer.remedy)
+    if not isinstance(answer, kind):
+        raise WireError(f"the broker answered {type(answer).__name__} to a request")
+    return answer

@@ -1,0 +1,250 @@
+"""Transactions: many events published all at once or not at all, by one connection or by many.
+
+Theory of operation
+    A stager hands events of one part over, pipelined like a named publisher: what has no answer is
+    kept and sent again, and its place in the part says whether it was there before. The first batch
+    goes alone; once it is durable the rest follows, so that a part which is gone (expired, or
+    aborted) is told from one that has not come yet. A commit names parts; it and all else may be
+    repeated without harm. A part that was staged by one who crashed must not be gone on with, for
+    its events may differ: that is why a part gets a name of its own unless it is given one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+from uuid import uuid4
+
+from gapless.client.insistence import obtain
+from gapless.client.publisher import Batch, Publisher
+from gapless.core.client_messages import Done
+from gapless.core.errors import UsageError
+from gapless.core.events import EventBatch
+from gapless.core.identity import ProducerName, PubendName, PublisherName, TopicName
+from gapless.core.ticks import Tick
+from gapless.core.transaction_messages import (
+    Abort,
+    Commit,
+    Committed,
+    ProducerPosition,
+    ProducerQuery,
+    Stage,
+)
+from gapless.wire.events import encode_event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gapless.client.carrier import Carrier
+    from gapless.core.errors import GaplessError
+    from gapless.core.events import Value
+    from gapless.core.messages import Message
+    from gapless.wire.framing import Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReceipt:
+    """A transaction is published for good: its events stand side by side from `first_tick` on.
+
+    `repeated`: it was committed before, and nothing has changed. If others were committed since,
+    its place is forgotten: `first_tick` and `count` are -1.
+    """
+
+    pubend: PubendName
+    first_tick: Tick
+    count: int
+    repeated: bool
+
+
+class Stager(Publisher):
+    """Hands over the events of one part; use it with `async with`, which flushes at the end."""
+
+    def __init__(
+        self, carrier: Carrier, topic: TopicName, producer: ProducerName, number: int, part: str
+    ) -> None:
+        super().__init__(carrier, topic, PublisherName(producer))
+        self.producer = producer
+        self.transaction = number
+        self.part = part
+        self._is_begun = False
+
+    @property
+    def count(self) -> int:
+        """Events handed over so far; durable after `flush`."""
+        return self.sequence
+
+    def _encode(self, attributes: Mapping[str, Value], body: Bytes) -> bytes:
+        return encode_event(attributes, body)
+
+    async def _ask_sequence(self) -> int:
+        return 0
+
+    def _send(self, batch: Batch) -> None:
+        if batch.sequence and not self._is_begun:
+            return  # it follows the first
+        carrier = self._carrier
+        request = carrier.request(lambda answer: self._answered(batch, answer, carrier))
+        place = (self.producer, self.transaction, self.part, batch.sequence)
+        carrier.send(Stage(self.topic, request, *place, EventBatch(batch.events)))
+
+    def _answered(self, batch: Batch, answer: Message | GaplessError, carrier: Carrier) -> None:
+        if not isinstance(answer, Done):
+            super()._answered(batch, answer, carrier)
+            return
+        self._confirm(batch)
+        if not self._is_begun:
+            self._is_begun = True
+            for each in self._batches:
+                self._send(each)
+
+    def forget(self, abort: Abort) -> None:
+        """Say once, to whom the events were sent, that they are not wanted."""
+        self._carrier.send(abort)
+
+
+class Transaction:
+    """One transaction on one connection: `async with` commits it, or aborts it on an exception."""
+
+    def __init__(self, carrier: Carrier, stager: Stager) -> None:
+        self._carrier = carrier
+        self._stager = stager
+        self.receipt: CommitReceipt | None = None
+        """What came of it, once it is committed."""
+
+    @property
+    def count(self) -> int:
+        return self._stager.count
+
+    async def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
+        """Hand one event over; returns its place in the transaction."""
+        return await self._stager.send(attributes, body)
+
+    async def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
+        await self._stager.send_many(events)
+
+    async def flush(self) -> None:
+        """Until all that was sent is on stable storage; nobody sees it yet."""
+        await self._stager.flush()
+
+    async def __aenter__(self) -> Self:
+        await self._stager.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        stager = self._stager
+        name = (stager.topic, stager.producer, stager.transaction)
+        await stager.__aexit__(kind, *rest)
+        if kind is None:
+            self.receipt = await commit(self._carrier, *name, {stager.part: stager.count})
+        elif stager.count:
+            # Said once and not waited for: whoever has failed need not, and in doubt it expires.
+            stager.forget(Abort(name[0], 0, name[1], name[2]))
+
+
+async def commit(
+    carrier: Carrier,
+    topic: TopicName,
+    producer: ProducerName,
+    number: int,
+    parts: Sequence[str] | Mapping[str, int],
+) -> CommitReceipt:
+    counts = tuple(parts.values()) if isinstance(parts, dict) else ()
+    names = tuple(parts)
+    done = await obtain(
+        carrier,
+        lambda request: Commit(topic, request, producer, number, names, counts),
+        Committed,
+        about(topic, producer),
+    )
+    return CommitReceipt(done.pubend, Tick(done.first_tick), done.count, done.repeated)
+
+
+def about(topic: TopicName, producer: ProducerName) -> str:
+    """All requests of a producer go to one broker."""
+    return f"produce {topic} {producer}"
+
+
+def checked(producer: str, number: int) -> tuple[ProducerName, int]:
+    if not producer:
+        raise UsageError("a producer needs a name", "Give producer=…, and use it again later.")
+    if type(number) is not int or not 0 <= number < 1 << 63:
+        raise UsageError(f"{number!r} is no transaction's id", "Count up from 0.")
+    return ProducerName(producer), number
+
+
+class Transacting:
+    """What a client can do with transactions."""
+
+    def transaction(
+        self: Carrier,
+        topic: str,
+        *,
+        producer: str,
+        id: int,  # noqa: A002 - what users call it
+    ) -> Transaction:
+        """Events that are published together or not at all: `async with`, `send`.
+
+        A clean end commits, an exception aborts. Ids of a producer ascend; one that is not above
+        the last committed is taken for a repeat, and changes nothing.
+        """
+        name, number = checked(producer, id)
+        stager = Stager(self, TopicName(topic), name, number, uuid4().hex)
+        return Transaction(self, stager)
+
+    def stage(
+        self: Carrier,
+        topic: str,
+        *,
+        producer: str,
+        id: int,  # noqa: A002
+        part: str | None = None,
+    ) -> Stager:
+        """One part of a transaction that someone else commits: `async with`, `send`, `flush`.
+
+        Tell whoever commits its `part` and `count`. A name that is given must be used only once.
+        """
+        name, number = checked(producer, id)
+        return Stager(self, TopicName(topic), name, number, part or uuid4().hex)
+
+    async def commit(
+        self: Carrier,
+        topic: str,
+        *,
+        producer: str,
+        id: int,  # noqa: A002
+        parts: Sequence[str] | Mapping[str, int],
+    ) -> CommitReceipt:
+        """Publish exactly these parts, in this order; whatever else was staged is dropped.
+
+        Give `{part: count}` to have it refused unless each part is whole. A repeat is answered.
+        """
+        name, number = checked(producer, id)
+        return await commit(self, TopicName(topic), name, number, parts)
+
+    async def abort(
+        self: Carrier,
+        topic: str,
+        *,
+        producer: str,
+        id: int,  # noqa: A002
+        part: str | None = None,
+    ) -> None:
+        """Drop what was staged, or one part of it. What is committed stays: that is no error."""
+        name, number = checked(producer, id)
+        await obtain(
+            self,
+            lambda request: Abort(TopicName(topic), request, name, number, part),
+            Done,
+            about(TopicName(topic), name),
+        )
+
+    async def last_committed(self: Carrier, topic: str, *, producer: str) -> int | None:
+        """The id of the producer's last committed transaction; None if there is none."""
+        name, _ = checked(producer, 0)
+        answer = await obtain(
+            self,
+            lambda request: ProducerQuery(TopicName(topic), request, name),
+            ProducerPosition,
+            about(TopicName(topic), name),
+        )
+        return answer.transaction

@@ -1,0 +1,65 @@
+"""The messages by which a client reads what is in the log: a range, once, without a subscription.
+
+A range is read in steps; each answer says what it has covered, and the client asks on from there.
+What was released is told (`lost_below`), never skipped.
+"""
+
+from __future__ import annotations
+
+from gapless.core.broker_messages import NO_EVENTS
+from gapless.core.events import EventBatch
+from gapless.core.identity import PubendName, TopicName
+from gapless.core.messages import Message
+from gapless.core.ticks import Span
+
+
+class ReadRange(Message, frozen=True):
+    """Everything of the span that matches, in the order of ticks; `events_max` of 0: no limit."""
+
+    topic: TopicName
+    request: int
+    pubend: PubendName
+    span: Span
+    condition: str = ""
+    events_max: int = 0
+
+    def __post_init__(self) -> None:
+        if self.events_max < 0:
+            raise ValueError("a limit is not below 0")
+
+
+class RangeRead(Message, frozen=True):
+    """All that matches in `span`, which begins where it was asked for. None: nothing there is
+    settled yet. `more`: the rest of what was asked for can be read now."""
+
+    request: int
+    pubend: PubendName
+    span: Span | None = None
+    ticks: tuple[int, ...] = ()
+    events: EventBatch = NO_EVENTS
+    lost_below: int = 0  # of the span, what is below this tick is gone
+    more: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.ticks) != len(self.events):
+            raise ValueError("each event that was read has a tick")
+
+
+class PositionsQuery(Message, frozen=True):
+    """From where to where can the pubends of a topic be read? Or this one alone?"""
+
+    topic: TopicName
+    request: int
+    pubend: PubendName | None = None
+
+
+class Positions(Message, frozen=True):
+    """By pubend hosted here: what is below the first is gone, what is below the second is settled.
+    For the others: which broker hosts them."""
+
+    request: int
+    here: dict[str, tuple[int, int]]
+    elsewhere: dict[str, str] = {}  # noqa: RUF012 - msgspec makes a new one for each
+
+
+RangeRequest = ReadRange | PositionsQuery

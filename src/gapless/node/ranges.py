@@ -1,0 +1,121 @@
+"""Ranges: clients read the log of a pubend, filtered here, without subscribing.
+
+Theory of operation
+    Each step reads at most `range_bytes_max` of the log, however little of it matches, so that no
+    request holds the broker up; the answer says how far it came. It never passes what is settled,
+    and what is settled never changes: the same range gives the same events as long as it is
+    retained. A condition is compiled once and kept, for the steps that follow.
+
+Cost: a step decodes the attributes of what it reads; bodies are passed on as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.client_messages import Refused
+from gapless.core.effects import Effect, Send
+from gapless.core.errors import FilterError
+from gapless.core.events import EventBatch
+from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
+from gapless.core.ticks import Span
+from gapless.filters.filter import Filter
+from gapless.knowledge.batch import read
+from gapless.node.redirect import refuse_elsewhere
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.core.events import Attributes
+    from gapless.core.identity import ClientName
+    from gapless.core.range_messages import RangeRequest
+    from gapless.knowledge.pubend import Pubend
+    from gapless.node.config import Config
+    from gapless.node.network import Network
+    from gapless.node.streams import Streams
+
+CONDITIONS_MAX = 256
+"""Compiled conditions that are kept; beyond it the oldest goes."""
+
+
+class Ranges:
+    """What clients read at one broker."""
+
+    def __init__(
+        self,
+        network: Network,
+        streams: Streams,
+        config: Config,
+        attributes_of: Callable[[EventBatch], list[Attributes]],
+    ) -> None:
+        self.network = network
+        self.streams = streams
+        self.config = config
+        self._attributes_of = attributes_of
+        self._conditions: dict[str, Filter] = {}
+
+    def receive(self, client: ClientName, message: RangeRequest) -> list[Effect]:
+        topic = self.network.topic.get(message.topic)
+        if topic is None:
+            return refuse(client, message, f"there is no topic {message.topic!r}", "Create it.")
+        hosts = {each.name: each.host for each in topic.pubends}
+        pubends = self.streams.pubends
+        if isinstance(message, PositionsQuery) and message.pubend is None:
+            here = {str(n): (pubends[n].released, pubends[n].end) for n in hosts if n in pubends}
+            elsewhere = {str(n): str(host) for n, host in hosts.items() if n not in pubends}
+            return [Send(client, Positions(message.request, here, elsewhere))]
+        if message.pubend not in hosts:
+            problem = f"topic {message.topic!r} has no pubend {message.pubend!r}"
+            return refuse(client, message, problem, f"It has {', '.join(hosts)}.")
+        if message.pubend not in pubends:
+            problem = f"{message.pubend!r} is not hosted at this broker"
+            return refuse_elsewhere(client, message, problem, [hosts[message.pubend]])
+        pubend = pubends[message.pubend]
+        if isinstance(message, PositionsQuery):
+            position = {str(pubend.name): (pubend.released, pubend.end)}
+            return [Send(client, Positions(message.request, position))]
+        try:
+            condition = self._compiled(message.condition)
+        except FilterError as error:
+            return refuse(client, message, error.problem, f"{error.remedy}\n{error.caret()}")
+        return [Send(client, self._read(pubend, message, condition))]
+
+    def _compiled(self, text: str) -> Filter:
+        condition = self._conditions.pop(text, None) or Filter.parse(text)
+        self._conditions[text] = condition
+        if len(self._conditions) > CONDITIONS_MAX:
+            del self._conditions[next(iter(self._conditions))]
+        return condition
+
+    def _read(self, pubend: Pubend, message: ReadRange, condition: Filter) -> RangeRead:
+        request, name = message.request, message.pubend
+        start, end = message.span.start, min(message.span.end, pubend.end)
+        if start >= end:
+            return RangeRead(request, name)
+        kept_from = min(max(start, pubend.released), end)
+        lost_below = kept_from if kept_from > start else 0
+        if kept_from == end:
+            return RangeRead(request, name, Span(start, end), lost_below=lost_below)
+        span, bytes_max = Span(kept_from, end), self.config.range_bytes_max
+        ticks, events, through = read(pubend.store, pubend.stream, span, bytes_max)
+        if message.condition:
+            rows = self._attributes_of(EventBatch.join(events))
+            passing = [i for i, row in enumerate(rows) if condition.matches(row)]
+            ticks, events = [ticks[i] for i in passing], [events[i] for i in passing]
+        limit = message.events_max
+        if limit and len(ticks) > limit:
+            through = ticks[limit]
+            ticks, events = ticks[:limit], events[:limit]
+        return RangeRead(
+            request,
+            name,
+            Span(start, through),
+            tuple(ticks),
+            EventBatch.join(events),
+            lost_below,
+            more=through < end,
+        )
+
+
+def refuse(client: ClientName, message: RangeRequest, problem: str, remedy: str) -> list[Effect]:
+    return [Send(client, Refused(message.request, problem, remedy))]

@@ -1,0 +1,43 @@
+"""`gapless read` prints what is in the log, or writes it to a file, and says what is lost."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+from typer.testing import CliRunner
+
+import gapless
+from gapless.cli import app
+from gapless.client.columns import attributes_of
+from gapless.core.errors import UsageError
+from tests.client.test_sync import broker_in_a_thread
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_range_is_printed_or_written_to_a_file(tmp_path: Path) -> None:
+    target = tmp_path / "out.parquet"
+    with broker_in_a_thread(tmp_path / "data") as url:
+        with gapless.sync.connect(url) as client:
+            with client.subscribe("t", name="holder"):
+                pass
+            client.publish_many("t", [({"i": i}, b"body") for i in range(4)])
+            positions = client.positions("t")
+        end = json.dumps({name: high for name, (_, high) in positions.items()})
+        read = ["read", "t", "i > 0", "--url", url]
+        shown = CliRunner().invoke(app, [*read, "--to", end, "--limit", "2", "--json"])
+        assert shown.exit_code == 0, shown.output
+        lines = [json.loads(line) for line in shown.stdout.splitlines()]
+        assert [line["attributes"]["i"] for line in lines] == [1, 2]
+        plain = CliRunner().invoke(app, ["read", "t", "--from", end, "--url", url])
+        assert (plain.exit_code, plain.stdout) == (0, "")
+        written = CliRunner().invoke(app, [*read, "--parquet", str(target)])
+        assert written.exit_code == 0, written.output
+        rows = pq.read_table(target).to_pylist()
+        assert [attributes_of(row["attributes"])["i"] for row in rows] == [1, 2, 3]
+        assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.parquet"]
+        lost = CliRunner().invoke(app, [*read, "--parquet", str(tmp_path / "none" / "x")])
+        assert isinstance(lost.exception, UsageError)

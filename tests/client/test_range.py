@@ -1,0 +1,135 @@
+"""Range reads over real sockets: repeatable, filtered, bounded, and never silent about a loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gapless
+from gapless.client.delivery import Gap
+from gapless.client.errors import LostError, RefusedError
+from gapless.client.range import RangeBatch
+from gapless.core.errors import UsageError
+from gapless.core.token import Token
+from gapless.node.config import Config
+from tests.broker.stage import connected, make_broker, run
+from tests.client.test_sync import broker_in_a_thread
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gapless.client.client import Client
+
+CONFIG = Config(range_bytes_max=2_000)
+
+
+async def hold(client: Client) -> None:
+    """A subscription that acknowledges nothing: what is published stays."""
+    async with client.subscribe("t", name="holder"):
+        pass
+
+
+async def fill(client: Client, count: int) -> None:
+    await hold(client)
+    for first in range(0, count, 100):
+        events = [({"i": i, "even": i % 2 == 0}, b"x" * 20) for i in range(first, first + 100)]
+        await client.publish_many("t", events)
+
+
+async def read(client: Client, condition: str = "", **options: Any) -> list[object]:
+    found: list[object] = []
+    async for batch in client.read("t", condition, **options):
+        assert isinstance(batch, RangeBatch)
+        found += [event.attributes["i"] for event in batch.events()]
+    return found
+
+
+def test_a_range_is_read_whole_filtered_and_again_the_same(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, config=CONFIG) as broker, connected(broker) as client:
+            await fill(client, 400)
+            positions = await client.positions("t")
+            end = Token({name: high for name, (_, high) in positions.items()})
+            first = await read(client, "even AND i >= 100", end=end)
+            assert first == list(range(100, 400, 2))
+            await client.publish("t", {"i": 1_000, "even": True})
+            assert client._connection is not None
+            client._connection.abort()
+            assert await read(client, "even AND i >= 100", end=end) == first
+            assert await read(client, "i >= 399", start=end) == [1_000]
+            assert await read(client, limit=7) == list(range(7))
+            assert await read(client, "even", limit=3) == [0, 2, 4]
+            assert await read(client, limit=0) == []
+            assert await read(client, start=end, end=end) == []
+
+    run(main())
+
+
+def test_who_stops_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, config=CONFIG) as broker, connected(broker) as client:
+            await fill(client, 200)
+            async for batch in client.read("t"):
+                assert len(batch)
+                break
+            assert not client._answers
+            assert len(await read(client)) == 200
+
+    run(main())
+
+
+def test_what_was_released_raises_or_is_told_in_its_place(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = Config(range_bytes_max=2_000, release_delay=1_000)
+        async with make_broker(tmp_path, config=config) as broker, connected(broker) as client:
+            start = Token(dict.fromkeys(await client.positions("t"), 1))
+            async with client.subscribe("t", name="reader") as subscription:
+                for i in range(3):
+                    await client.publish("t", {"i": i})
+                    await anext(subscription)
+                await subscription.acknowledge()
+            await client.publish("t", {"i": 9})
+            pubend = subscription.token
+            while any(
+                low < pubend.get(name)
+                for name, (low, _) in (await client.positions("t")).items()
+                if pubend.get(name)
+            ):
+                pass
+            with pytest.raises(LostError, match="was released"):
+                await read(client, start=start)
+            items = [item async for item in client.read("t", start=start, gaps="yield")]
+            assert isinstance(items[0], Gap)
+            rest = [item for item in items if isinstance(item, RangeBatch)]
+            assert [e.attributes["i"] for batch in rest for e in batch.events()] == [9]
+            assert await read(client) == [9]
+
+    run(main())
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            with pytest.raises(UsageError, match="below 0"):
+                await read(client, limit=-1)
+            with pytest.raises(RefusedError, match="cannot be read"):
+                await read(client, pubends=["t/99"])
+            ahead = Token(dict.fromkeys(await client.positions("t"), 1 << 62))
+            with pytest.raises(UsageError, match="settled"):
+                await read(client, end=ahead)
+            with pytest.raises(RefusedError, match="no topic"):
+                await client.positions("nothing")
+
+    run(main())
+
+
+def test_the_same_without_an_event_loop(tmp_path: Path) -> None:
+    with broker_in_a_thread(tmp_path) as url, gapless.sync.connect(url) as client:
+        with client.subscribe("t", name="holder"):
+            pass
+        client.publish_many("t", [({"i": i}, b"") for i in range(5)])
+        batches = [batch for batch in client.read("t", "i > 1") if isinstance(batch, RangeBatch)]
+        assert [e.attributes["i"] for batch in batches for e in batch.events()] == [2, 3, 4]
+        assert client.read_arrow("t", limit=2).num_rows == 2
+        assert set(client.positions("t")) >= {batch.pubend for batch in batches}

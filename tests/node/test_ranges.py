@@ -1,0 +1,116 @@
+"""What a client reads of a log: all that matches, in order, within bounds, and what is lost."""
+
+from __future__ import annotations
+
+from gapless.core.client_messages import Refused
+from gapless.core.identity import PubendName, TopicName
+from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
+from gapless.core.ticks import Span
+from tests.node.town import ALONE, ANN, NEWS, TOWN, Town, colours, publish
+
+ONE = ALONE.replace('["h", "h"]', '["h"]')
+PUBEND = PubendName("news/0")
+ALL = Span(0, 1 << 62)
+
+
+def make(*published: str, **limits: int) -> Town:
+    town = Town("h", ONE, **limits)
+    town.connect()
+    for colour in published:
+        town.receive(ANN, publish(colour))
+    return town
+
+
+def read(town: Town, span: Span = ALL, condition: str = "", events_max: int = 0) -> RangeRead:
+    message = ReadRange(NEWS, 7, PUBEND, span, condition, events_max)
+    [(to, answer)] = town.receive(ANN, message)
+    assert to == ANN
+    assert isinstance(answer, RangeRead)
+    assert answer.request == 7
+    return answer
+
+
+def read_on(town: Town, condition: str = "", events_max: int = 0) -> tuple[list[str], int]:
+    """All there is, and in how many steps."""
+    found: list[str] = []
+    span, steps = ALL, 0
+    while True:
+        answer = read(town, span, condition, events_max)
+        steps += 1
+        found += colours(answer.events)
+        assert answer.span is not None
+        assert answer.span.start == span.start
+        assert all(answer.span.start <= tick < answer.span.end for tick in answer.ticks)
+        if not answer.more:
+            return found, steps
+        span = Span(answer.span.end, span.end)
+
+
+def test_all_that_matches_comes_in_order_up_to_what_is_settled() -> None:
+    town = make("red", "blue", "red")
+    answer = read(town, condition="colour = 'red'")
+    assert colours(answer.events) == ["red", "red"]
+    assert answer.span == Span(0, town.node.streams.pubends[PUBEND].end)
+    assert not answer.more
+
+
+def test_a_step_looks_at_a_bounded_part_of_the_log_whatever_matches() -> None:
+    town = make(*["red", "blue"] * 10, range_bytes_max=60)
+    found, steps = read_on(town, "colour = 'blue'")
+    assert found == ["blue"] * 10
+    assert steps > 5
+    assert read_on(town, "colour = 'blue'") == (found, steps)
+
+
+def test_a_limit_ends_a_step_before_the_next_event_that_matches() -> None:
+    town = make("red", "blue", "red", "blue", "red")
+    answer = read(town, condition="colour = 'red'", events_max=2)
+    assert colours(answer.events) == ["red", "red"]
+    assert answer.more
+    assert read_on(town, "colour = 'red'", 1) == (["red"] * 3, 3)
+
+
+def test_nothing_is_said_of_what_is_not_settled() -> None:
+    town = make("red")
+    end = town.node.streams.pubends[PUBEND].end
+    assert read(town, Span(end, end + 10)).span is None
+
+
+def test_what_was_released_is_told() -> None:
+    town = make("red", "blue")
+    pubend = town.node.streams.pubends[PUBEND]
+    start = pubend.store.scan(pubend.stream, 0, 1 << 62)[0][0]
+    town.wait(5_000_000)  # nobody wants it any more
+    assert pubend.released > start
+    answer = read(town, Span(start, pubend.released))
+    assert (answer.lost_below, answer.span) == (pubend.released, Span(start, pubend.released))
+    after = read(town, Span(start, pubend.end))
+    assert after.lost_below == pubend.released
+    assert not after.ticks
+
+
+def test_positions_tell_what_can_be_read_and_where_the_rest_is() -> None:
+    town = make("red")
+    pubend = town.node.streams.pubends[PUBEND]
+    [(_, answer)] = town.receive(ANN, PositionsQuery(NEWS, 3))
+    assert answer == Positions(3, {"news/0": (pubend.released, pubend.end)})
+    far = Town("l", TOWN)
+    far.connect()
+    far.flush()
+    [(_, answer)] = far.receive(ANN, PositionsQuery(NEWS, 3))
+    assert answer == Positions(3, {}, {"news/0": "s"})
+
+
+def test_what_cannot_be_read_here_is_refused_with_what_to_do() -> None:
+    town, far = make(), Town("l", TOWN)
+    far.connect()
+    far.flush()
+    for at, message, remedy in (
+        (town, ReadRange(TopicName("sport"), 1, PUBEND, ALL), "Create"),
+        (town, ReadRange(NEWS, 1, PubendName("news/9"), ALL), "news/0"),
+        (town, ReadRange(NEWS, 1, PUBEND, ALL, "colour ="), "^"),
+        (far, ReadRange(NEWS, 1, PUBEND, ALL), "Connect to s"),
+    ):
+        [(_, answer)] = at.receive(ANN, message)
+        assert isinstance(answer, Refused)
+        assert remedy in answer.remedy
