@@ -25,6 +25,7 @@ from gapless.core.identity import (
 )
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.core.ticks import Span
+from gapless.wire.kinds import codec
 from tests.broker.castle import TABLE, Castle
 from tests.broker.stage import publication, run, wait_until
 
@@ -69,6 +70,20 @@ def test_a_second_guess_in_the_same_breath_is_not_looked_at(tmp_path: Path) -> N
             peer.send(Hello(token="admin.wrong"), Hello(token=castle.tokens["admin"]))
             (said,) = await peer.read_all()
             assert isinstance(said, Goodbye)
+
+    run(main())
+
+
+def test_nothing_is_taken_from_who_waits_for_its_refusal(tmp_path: Path) -> None:
+    async def main() -> None:
+        castle = Castle(tmp_path, table=TABLE.replace("0.01", "600"))
+        async with castle.broker() as broker:
+            peer = await castle.by_hand(broker, hello=Hello(token="admin.wrong"))
+            await wait_until(lambda: broker.statistics()["links"]["refused_logins"] == 1)  # type: ignore[index]
+            (link,) = broker._links.all
+            link.data_received(bytes(codec().frames([Hello(token=castle.tokens["admin"])])))
+            assert link.peer is None
+            await peer.close()
 
     run(main())
 
