@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Looked for when a recipe runs: the set-up that makes it is part of the same run.
 JAVA = $(if $(shell test -x .java/bin/java && echo yes),JAVA_HOME=$(CURDIR)/.java PATH=$(CURDIR)/.java/bin:$(PATH))
 
-.PHONY: help setup demo test check fix simulate swarm bench fuzz docs clean
+.PHONY: help setup demo test check fix simulate swarm soak bench fuzz docs clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ simulate: setup  ## play one simulated run with its trace; SEED=42 picks it
 
 swarm: setup  ## play many simulated runs on all cores; SEEDS=10000 FROM=0
 	@$(BIN)/gapless swarm --seeds $(or $(SEEDS),1000) --from $(or $(FROM),0)
+
+soak: setup  ## kill, hang and cut real brokers for a long time; CYCLES=300 SEED=1
+	@$(BIN)/gapless soak --cycles $(or $(CYCLES),300) --seed $(or $(SEED),1)
 
 bench: setup  ## measure; BENCH="matcher --quick" picks one, --keep writes benchmarks/results
 	@$(JAVA) $(BIN)/python -m benchmarks $(BENCH)

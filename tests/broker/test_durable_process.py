@@ -10,8 +10,9 @@ import pytest
 
 from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
+from gapless.client.delivery import Gap
+from gapless.core.events import Event
 from tests.broker.stage import LINE, run, wait_until
-from tests.broker.test_process import Reader, publish_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,6 +23,40 @@ if TYPE_CHECKING:
 
 MORE = 50
 """Events to be seen after each blow."""
+
+
+class Reader:
+    """Keeps all that a subscription hands out."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.events: list[Event] = []
+        self.gaps: list[Gap] = []
+        self.task = asyncio.create_task(self._read(subscription))
+
+    async def _read(self, subscription: Subscription) -> None:
+        async for item in subscription:
+            if isinstance(item, Gap):
+                self.gaps.append(item)
+            elif isinstance(item, Event):
+                self.events.append(item)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [int(event.attributes["i"]) for event in self.events]
+
+    def has_seen(self, number: int) -> bool:
+        if self.task.done():
+            self.task.result()
+        return bool(self.events) and int(self.events[-1].attributes["i"]) >= number
+
+
+async def publish_on(publisher: Publisher, stop: asyncio.Event, count: int = 20) -> None:
+    """Publish all the time, at most `count` every 5 ms, until told to stop."""
+    while not stop.is_set():
+        for _ in range(count):
+            await publisher.send({"i": publisher.sequence}, b"x" * 200)
+        await asyncio.sleep(0.005)
+    await publisher.flush()
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from gapless.core.client_messages import Receipt, Subscribe, Subscribed
 from gapless.core.identity import BrokerName, PubendName, TopicName
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.core.ticks import Span
-from tests.broker.stage import ByHand, connected, make_broker, publication, run, wait_until
+from tests.broker.stage import LINE, ByHand, connected, make_broker, publication, run, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -212,5 +213,25 @@ def test_a_broker_that_reads_too_slowly_misses_messages_which_are_counted(tmp_pa
                 slow.send(*burst)
                 await client.publish("t", {"a": 1})
             await slow.close()
+
+    run(main())
+
+
+def test_a_neighbour_that_falls_silent_is_let_go_and_one_that_speaks_is_kept(
+    tmp_path: Path,
+) -> None:
+    """A link whose other end is gone without a word would else be waited for, for ever."""
+
+    async def main() -> None:
+        async with make_broker(tmp_path, LINE, "s", silence_s=0.2) as broker:
+            silent = await ByHand.connect(broker, hello=Hello(sender=BrokerName("r1")))
+            spoke = await ByHand.connect(broker, hello=Hello(sender=BrokerName("r2")))
+            reading = asyncio.create_task(silent.read_all())
+            while not reading.done():
+                spoke.send(Ping(1))
+                await asyncio.sleep(0.02)
+            assert not isinstance((await reading)[-1], Goodbye), "nobody is there to be told"
+            assert broker.statistics()["links"]["brokers_up"] == ["r2"]  # type: ignore[index]
+            await spoke.close()
 
     run(main())

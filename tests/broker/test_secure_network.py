@@ -17,7 +17,7 @@ from gapless.core.identity import BrokerName, SubscriptionName, TopicName
 from gapless.core.messages import Hello
 from tests.broker.castle import Castle
 from tests.broker.stage import run, wait_until
-from tests.broker.test_process import Reader, publish_on
+from tests.broker.test_durable_process import Reader, publish_on
 
 if TYPE_CHECKING:
     from pathlib import Path

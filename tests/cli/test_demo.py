@@ -17,9 +17,11 @@ from gapless.cli import app
 from gapless.cli.demo_view import LiveView, brokers_table, desks_table, result_table, verdict
 from gapless.cli.real.market import Account, Desk, Feed
 from gapless.cli.real.story import ROLES, Story
+from gapless.client.delivery import Gap
 from gapless.core.events import Event
 from gapless.core.identity import PubendName, PublisherName, TopicName
-from gapless.core.ticks import Tick
+from gapless.core.ticks import Span, Tick
+from gapless.sim.journals import Session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +38,10 @@ def event(number: int, price: int | None = None) -> Event:
 
 
 def account(*got: Event, gaps: int = 0) -> Account:
-    return Desk("d", "price > 15", "west", list(got), gaps).account(TRADES)
+    desk = Desk("d", "price > 15", "west")
+    gap = Gap(TopicName("trades"), PubendName("trades/0"), Span(0, 1))
+    desk.journal.sessions.append(Session({}, None, [*got, *[gap] * gaps]))
+    return desk.account(TRADES)
 
 
 def test_an_account_names_every_kind_of_wrong() -> None:
@@ -79,7 +84,8 @@ def test_nobody_misses_anything_though_two_brokers_are_killed(tmp_path: Path) ->
 
 def test_what_is_missing_is_shown_and_fails() -> None:
     story = Story(7, 10)
-    story.feed.trades += [{"symbol": "IBM", "price": 10, "volume": 950, "side": "sell"}]
+    trade: Attributes = {"symbol": "IBM", "price": 10, "volume": 950, "side": "sell"}
+    story.feed.journal.sent.append((trade, b""))
     console = Console(width=80, record=True)
     console.print(result_table(story), verdict(story))
     shown = console.export_text()

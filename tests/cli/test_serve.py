@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -88,7 +90,7 @@ def test_a_first_user_serves_subscribes_publishes_and_looks(tmp_path: Path) -> N
 def test_a_file_under_a_name_is_published_once_however_often_it_is_run(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text('{"i": 0, "x": null}\n\n{"i": 1}\n')
-    with serving(tmp_path / "data") as (url, _):
+    with serving(tmp_path / "data", "--topic", "events") as (url, _):
         command = ("publish", "events", "--file", str(events), "--name", "load", "--json")
         first = json.loads(gapless(*command, "--url", url).stdout)
         assert (first["published"], first["skipped"]) == (2, 0)
@@ -103,11 +105,51 @@ def test_a_file_under_a_name_is_published_once_however_often_it_is_run(tmp_path:
         assert told["published"] == 2
 
 
+def test_status_is_watched_in_a_pipe_too(tmp_path: Path) -> None:
+    with ExitStack() as endings, serving(tmp_path):
+        watch = subprocess.Popen(
+            [*PROGRAM, "status", "--data", str(tmp_path), "--watch", "--json"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        endings.callback(watch.communicate)
+        endings.callback(watch.kill)
+        assert watch.stdout is not None
+        uptimes = [json.loads(watch.stdout.readline())["serve"]["uptime_s"] for _ in range(2)]
+        assert uptimes[0] < uptimes[1]
+
+
+def test_on_a_terminal_a_file_shows_how_far_it_is_and_how_fast(tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"i": 1}\n' * 2_000)
+    with serving(tmp_path / "data") as (url, _):
+        ours, theirs = pty.openpty()
+        done = subprocess.run(
+            [*PROGRAM, "publish", "events", "--file", str(events), "--url", url],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            text=True,
+            env={**os.environ, "COLUMNS": "100", "TERM": "xterm"},
+            check=True,
+        )
+        os.close(theirs)
+        shown = os.read(ours, 1 << 16).decode()
+        os.close(ours)
+        assert "a second" in shown
+        assert done.stdout.startswith("published 2000 events, ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("publish", "t", "a=1", "--url", "gapless://127.0.0.1:1"), "`gapless serve` starts one"),
-        (("subscribe", "t", "--url", "gapless://127.0.0.1:1"), "`gapless serve` starts one"),
+        (
+            ("publish", "t", "a=1", "--url", "gapless://127.0.0.1:1"),
+            "start a broker with",
+        ),
+        (
+            ("subscribe", "t", "--url", "gapless://127.0.0.1:1"),
+            "start a broker with",
+        ),
         (("publish", "t"), "give attributes or --file"),
         (("publish", "t", "a", "--url", "x"), "'a' is no attribute"),
         (("publish", "t", "--file", "missing.jsonl"), "cannot read missing.jsonl"),

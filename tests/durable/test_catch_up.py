@@ -96,6 +96,16 @@ def test_answers_may_come_in_any_order_twice_and_with_others_between() -> None:
     assert stand.is_done
 
 
+def test_of_scattered_events_the_wanted_are_taken_and_nothing_else_is_learnt() -> None:
+    stand = Stand(make_log(1, 3, 5, 8, end=10))
+    assert stand.go() == ["|1"]
+    stand.tell("[1,8) D1 D4 D5 D7 asked scattered")
+    assert stand.go() == ["D1 |3"]
+    stand.tell("[3,9) D3 D5 D8 asked scattered")
+    assert stand.go() == ["D3 D5 D8 |10"]
+    assert stand.is_done
+
+
 def test_what_has_arrived_is_not_asked_for_again() -> None:
     stand = Stand(make_log(1, 3, 5, end=10))
     stand.go()

@@ -2,7 +2,8 @@
 
 `D2` is an event at tick 2, `D2:red` one that says "red"; every other tick of the span is silence.
 `lost<3` says that ticks below 3 are lost, `final<3` that nobody needs them, `asked` that this is
-the answer to a nack, `more` that there is more to be asked for.
+the answer to a nack, `more` that there is more to be asked for, `scattered` that nothing is said of
+ticks without events.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def knowledge(text: str, pubend: PubendName = PUBEND) -> Knowledge:
             what, _, tick = word.partition("<")
             below[what] = int(tick)
         else:
-            assert word in ("asked", "more", *PURPOSES), word
+            assert word in ("asked", "more", "scattered", *PURPOSES), word
     return Knowledge(
         pubend,
         span(where),
@@ -70,6 +71,7 @@ def knowledge(text: str, pubend: PubendName = PUBEND) -> Knowledge:
         lost_below=below["lost"],
         requested="asked" in words,
         more="more" in words,
+        scattered="scattered" in words,
         purpose=next((PURPOSES[word] for word in words if word in PURPOSES), Purpose.DELIVERY),
     )
 
@@ -98,6 +100,7 @@ def show(message: Message) -> str:
             words += [f"lost<{message.lost_below}"] if message.lost_below else []
             words += ["asked"] if message.requested else []
             words += ["more"] if message.more else []
+            words += ["scattered"] if message.scattered else []
             words += [word for word, purpose in PURPOSES.items() if purpose == message.purpose]
             return " ".join([str(message.span), *words])
         case Nack():

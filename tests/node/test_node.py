@@ -10,12 +10,14 @@ import pytest
 from gapless.core.broker_messages import (
     Ack,
     AckExpected,
+    DigestNack,
     HandOver,
     Knowledge,
     Nack,
     Sideways,
     StartQuery,
     StartReply,
+    SubscriptionState,
 )
 from gapless.core.client_messages import Consumed, Receipt, Unsubscribe
 from gapless.core.errors import ProtocolError
@@ -27,6 +29,7 @@ from gapless.core.identity import (
     Instant,
     PubendName,
     SubscriptionName,
+    TopicName,
 )
 from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import Span
@@ -73,8 +76,6 @@ WRONG: list[tuple[str, str, Message, str]] = [
     ("m1", "l", ack("nowhere"), "came the wrong way"),
     ("m1", "l", ack("right"), "came the wrong way"),
     ("s", "m1", ack("middle", FAR), f"tick {FAR} was acknowledged before it was sent"),
-    ("m1", "s", Knowledge(NOBODY, SPAN), "no pubend is called 'sport/0'"),
-    ("m1", "l", Nack(NOBODY, (SPAN,)), "no pubend is called 'sport/0'"),
     ("m1", "l", Sideways(CellName("right"), AckExpected(NEWS, 5)), "'l' may not send 'right'"),
     ("m1", "m2", Sideways(CellName("nowhere"), AckExpected(NEWS, 5)), "may not send 'nowhere'"),
     ("m1", "m2", Sideways(CellName("middle"), AckExpected(NEWS, 5)), "may not send 'middle'"),
@@ -102,6 +103,24 @@ def test_a_message_in_the_wrong_place_is_refused_and_changes_nothing(
         town.receive(sender, message)
     assert pickle.dumps(town.node) == before
     assert town.sent == []
+
+
+@pytest.mark.parametrize(
+    ("sender", "message"),
+    [
+        ("s", Knowledge(NOBODY, SPAN)),
+        ("l", Nack(NOBODY, (SPAN,))),
+        ("l", DigestNack(NOBODY, 1)),
+        ("l", SubscriptionState(CellName("left"), {"l": 1}, topic=TopicName("sport"))),
+    ],
+)
+def test_what_is_said_of_an_unknown_topic_is_dropped_and_counted(
+    sender: str, message: Message
+) -> None:
+    town = Town("m1")
+    town.flush()
+    assert town.receive(sender, message) == []
+    assert town.node.statistics()["strays"] == 1
 
 
 @pytest.mark.parametrize("cell", [PUBLISHER_ORDER, TOTAL_ORDER, "half", "top"])

@@ -42,10 +42,13 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "tells-gap-twice": ("a gap only where it must be", (3, 0)),
     "silences-loss": ("no gap", (7, 19)),
     "switches-too-early": ("no gap", (3, 11)),
+    "fills-scattered": ((*STRICT, "no gap"), (14, 20)),
     "forgets-since": ("no gap", (3, 14)),
     "believes-filtered-silence": ("no gap", (39, 33)),
     "does-not-refilter": ("only matching", (0, 15)),
     "never-hands-over": (("quiet in the end", "everything arrives", "tables are right"), (45, 28)),
+    "answers-before-durable": ("a topic is durable before its founder", (3, 1)),
+    "believes-old-entries": (("all catalogues agree", "AssertionError"), (19, 7)),
 }
 """By fault: what is found, and the seeds that are tried first because they are quick."""
 

@@ -116,7 +116,7 @@ def test_a_record_is_located_with_the_page_that_it_is_checked_by(
     indices = sorted(data.draw(st.sets(numbers, min_size=len(sizes), max_size=len(sizes))))
     records = tuple(bytes([number]) * size for number, size in enumerate(sizes, 1))
     frame, blocks = blocks_of(Append("b", (5,), (b"x",)), Append("a", tuple(indices), records))
-    assert blocks[1:] == decode_blocks(memoryview(frame[HEADER.size : blocks[0].start]), "a")
+    assert blocks[1:] == decode_blocks(frame[HEADER.size : blocks[0].start], "a")
     for index, record in zip(indices, records, strict=True):
         place = blocks[1].locate(index)
         assert place

@@ -54,6 +54,15 @@ from gapless.core.identity import (
 )
 from gapless.core.messages import Goodbye, Hello, Message, Ping, Pong
 from gapless.core.ticks import Span, Tick
+from gapless.core.topic_messages import (
+    CreateTopic,
+    DeleteTopic,
+    TopicEntry,
+    TopicList,
+    TopicNews,
+    TopicQuestion,
+    TopicsQuery,
+)
 from gapless.core.transaction_messages import (
     Abort,
     Commit,
@@ -112,11 +121,21 @@ JOB = ProducerName("job-1")
 PUBEND, CELL, TOPIC = PubendName("trades/0"), CellName("east"), TopicName("trades")
 DESK = SubscriptionName("desk-7")
 BATCH = EventBatch.join([PLAIN, TRADE])
+ENTRY = TopicEntry(TOPIC, 1, (BrokerName("b1"),), "durable", 5_000_000)
 
 PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "knowledge": Knowledge(PUBEND, Span(10, 20), (12, 19), BATCH, digest=3, vector={"s1": 2}),
     "knowledge asked for": Knowledge(
         PUBEND, Span(5, 20), final_below=7, lost_below=9, requested=True, more=True
+    ),
+    "knowledge scattered": Knowledge(
+        PUBEND,
+        Span(5, 20),
+        (5, 19),
+        BATCH,
+        requested=True,
+        purpose=Purpose.CATCH_UP,
+        scattered=True,
     ),
     "nack": Nack(PUBEND, (Span(1, 2), Span(5, 9)), {"s1": 4}),
     "nack to catch up": Nack(PUBEND, (Span(1, 2),), purpose=Purpose.CATCH_UP),
@@ -132,6 +151,15 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "release hold": ReleaseHold(PUBEND, CELL, Tick(20), 1),
     "release echo": ReleaseEcho(PUBEND, CELL, 1),
     "hand over": HandOver(DESK, TOPIC, BrokerName("b2"), BrokerName("b1"), 1, done=True),
+    "create topic": CreateTopic(
+        1, TOPIC, "durable", 2, (BrokerName("b1"), BrokerName("b2")), 5_000_000, 1_000
+    ),
+    "delete topic": DeleteTopic(1, TOPIC),
+    "topics query": TopicsQuery(1),
+    "topic list": TopicList(1, (ENTRY,)),
+    "topic news": TopicNews((ENTRY, TopicEntry(TOPIC, 2, ENTRY.hosts, is_deleted=True))),
+    "topic question": TopicQuestion(TOPIC, BrokerName("b2"), BrokerName("b1")),
+    "topic answer": TopicQuestion(TOPIC, BrokerName("b1"), BrokerName("b2"), True, ENTRY),
     "hand over of an owner": HandOver(DESK, TOPIC, BrokerName("b2"), owner="desk"),
     "publish": Publish(TOPIC, 1, BATCH, PublisherName("feed-1"), 7),
     "receipt": Receipt(1, PUBEND, (12, 19)),

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import inspect
 
-from gapless.core import broker_messages, client_messages, messages, transaction_messages
+from gapless.core import (
+    broker_messages,
+    client_messages,
+    messages,
+    topic_messages,
+    transaction_messages,
+)
 from gapless.core.messages import Message
 from gapless.wire.kinds import KINDS, codec
 from tests.wire.samples import PROTOCOL_MESSAGES
@@ -13,7 +19,13 @@ from tests.wire.samples import PROTOCOL_MESSAGES
 def test_every_message_of_the_core_is_in_the_list_once() -> None:
     found = {
         each
-        for module in (messages, broker_messages, client_messages, transaction_messages)
+        for module in (
+            messages,
+            broker_messages,
+            client_messages,
+            topic_messages,
+            transaction_messages,
+        )
         for _, each in inspect.getmembers(module, inspect.isclass)
         if issubclass(each, Message) and each is not Message and each.__module__ == module.__name__
     }

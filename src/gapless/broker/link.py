@@ -6,8 +6,9 @@ Theory of operation
     is cut into frames, decoded, and handed over message by message. What is to be sent is queued
     and leaves at the end of the loop's turn as one write.
     Whatever goes wrong (bytes that are no message, a message that makes no sense, silence where a
-    Hello is due, a queue over its bound) ends this link, with a `Goodbye` that says why, and
-    touches nobody else. A wrong proof is answered late, and nothing is read meanwhile.
+    Hello or a heartbeat is due, a queue over its bound) ends this link, with a `Goodbye` that says
+    why where it can be said, and touches nobody else. A wrong proof is answered late, and nothing
+    is read meanwhile.
 
 Invariants
     I1  no message is handed over before the Hello, nor after the link began to close
@@ -175,6 +176,8 @@ class Link(asyncio.Protocol):
             self._patience.cancel()
         self.is_broker = message.sender is not None
         self.peer = self._owner.greeted(self, message)
+        if self.is_broker:
+            self._watch_silence()
         if not self._has_greeted:
             self._say_hello()
 
@@ -192,6 +195,19 @@ class Link(asyncio.Protocol):
                 "Say Hello first; docs/reference/wire-format.md has the messages.",
             )
         )
+
+    def _watch_silence(self) -> None:
+        """Heartbeats come on a link that works. One that lost its way is never closed by TCP while
+        something in between answers for the other end, so it must not be waited for."""
+        loop, silence_s = asyncio.get_running_loop(), self._owner.settings.silence_s
+        self._patience = loop.call_later(silence_s, self._look, self.bytes_in)
+
+    def _look(self, bytes_before: int) -> None:
+        if self.bytes_in > bytes_before:
+            self._watch_silence()
+        elif not self.is_closing:
+            self._reason = f"it brought nothing for {self._owner.settings.silence_s:g} s"
+            self.abort()
 
     def answer(self, message: Message) -> None:
         """The same as `send`, while a message of this link is being taken."""

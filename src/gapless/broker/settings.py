@@ -66,6 +66,10 @@ class Settings:
 
     redial_longest_s: float = 2.0
 
+    silence_s: float = 10.0
+    """A neighbour's link that has brought nothing for so long is dropped and dialled anew. It must
+    be well above the node's heartbeat: a link that works is never silent."""
+
     drain_patience_s: float = 5.0
     """How long a stopping broker waits for its peers to take what is sent; then it just closes."""
 

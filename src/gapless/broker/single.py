@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 NAME = BrokerName("serve")
 
 
-def single_network(topics: Iterable[str], security: object = None) -> Network:
-    """One broker that hosts the pubends of all topics, and subscribers."""
+def single_network(topics: Iterable[str] = (), security: object = None) -> Network:
+    """One broker that hosts the pubends of all topics, and subscribers; clients create more."""
     return Network(
         cells=(Cell(CellName(NAME), (Member(NAME),), subscribers=True),),
         topics=tuple(Topic(TopicName(each), (NAME,)) for each in dict.fromkeys(topics)),

@@ -19,9 +19,11 @@ from gapless.cli.publish import publish
 from gapless.cli.security import security
 from gapless.cli.serve import serve
 from gapless.cli.simulate import simulate, swarm
+from gapless.cli.soak import soak
 from gapless.cli.status import status
 from gapless.cli.subscribe import subscribe
 from gapless.cli.subscriptions import subscriptions
+from gapless.cli.topic import topic
 from gapless.cli.unsubscribe import unsubscribe
 from gapless.cli.up import up
 from gapless.core.errors import GaplessError
@@ -40,11 +42,13 @@ for command in (serve, broker):
 for connecting in (publish, subscribe, subscriptions, unsubscribe, status, up):
     app.command()(with_credentials(connecting))
 app.add_typer(security, name="security")
+app.add_typer(topic)
 app.command()(demo)
 app.command(name="filter")(condition)
 app.command()(simulate)
 app.command()(swarm)
 app.command()(experiment)
+app.command()(soak)
 
 
 @app.callback(invoke_without_command=True)

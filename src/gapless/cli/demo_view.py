@@ -120,7 +120,7 @@ def desks_table(story: Story) -> Table:
             state = "done"
         elif desk.is_here and story.states[desk.broker] != "ready":
             state = "[red]cut off"
-        table.add_row(desk.name, desk.condition, desk.broker, state, f"{len(desk.got):,}")
+        table.add_row(desk.name, desk.condition, desk.broker, state, f"{desk.received:,}")
     table.columns[3].min_width = len("connected")
     table.columns[4].justify = "right"
     return table

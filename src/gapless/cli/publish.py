@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import stat
 import sys
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from itertools import islice
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -17,7 +19,7 @@ from gapless.cli.connection import URL, Url, connected
 from gapless.core.errors import EventError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gapless.client.client import Client
     from gapless.core.events import Attributes, Value
@@ -67,7 +69,8 @@ def publish(
     opened = sys.stdin if str(file) == "-" else open_file(file)
     with opened:
         events = read_events(opened, body_field, is_csv=file.suffix == ".csv")
-        asyncio.run(publish_file(url, topic, events, name, rate, as_json=as_json))
+        with progress(opened) as tell:
+            asyncio.run(publish_file(url, topic, events, name, rate, tell, as_json=as_json))
 
 
 async def publish_one(
@@ -87,12 +90,13 @@ async def publish_file(
     events: Iterator[tuple[Attributes, bytes]],
     name: str,
     rate: float,
+    tell: Callable[[int], None],
     *,
     as_json: bool,
 ) -> None:
     begin = time.monotonic()
     async with connected(url) as client:
-        skipped, count = await send_all(client, topic, events, name, rate)
+        skipped, count = await send_all(client, topic, events, name, rate, tell)
     seconds = time.monotonic() - begin
     if as_json:
         typer.echo(json.dumps({"published": count, "skipped": skipped, "seconds": seconds}))
@@ -102,7 +106,12 @@ async def publish_file(
 
 
 async def send_all(
-    client: Client, topic: str, events: Iterator[tuple[Attributes, bytes]], name: str, rate: float
+    client: Client,
+    topic: str,
+    events: Iterator[tuple[Attributes, bytes]],
+    name: str,
+    rate: float,
+    tell: Callable[[int], None],
 ) -> tuple[int, int]:
     """How many were skipped because they were published before, and how many were not."""
     import asyncio
@@ -115,34 +124,47 @@ async def send_all(
         if name:
             publisher = await stack.enter_async_context(client.publisher(topic, name=name))
             skipped = sum(1 for _ in islice(events, publisher.sequence))
-        shown = progress(events)
-        while batch := list(islice(shown, batch_size)):
+        while batch := list(islice(events, batch_size)):
             if publisher is not None:
                 await publisher.send_many(batch)
             else:
                 await client.publish_many(topic, batch)
             count += len(batch)
+            tell(len(batch))
             if rate:
                 await asyncio.sleep(max(0.0, begin + count / rate - time.monotonic()))
     return skipped, count
 
 
-def progress(events: Iterator[tuple[Attributes, bytes]]) -> Iterator[tuple[Attributes, bytes]]:
-    """The same events; on a terminal, with a line that counts them."""
+@contextmanager
+def progress(file: TextIO) -> Iterator[Callable[[int], None]]:
+    """Call it with the number of events that went out: on a terminal, shows how far it is."""
     if not sys.stderr.isatty():
-        return events
+        yield lambda _: None
+        return
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    def counted() -> Iterator[tuple[Attributes, bytes]]:
-        columns = SpinnerColumn(), TextColumn("{task.completed:,.0f} events"), TimeElapsedColumn()
-        with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-            task = shown.add_task("", total=None)
-            for event in events:
-                yield event
-                shown.advance(task)
+    columns = (
+        SpinnerColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[events]:,} events, {task.fields[rate]:,.0f} a second"),
+        TimeElapsedColumn(),
+    )
+    begin_s, count = time.monotonic(), 0
+    is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        total = os.fstat(file.fileno()).st_size if is_file else None
+        task = shown.add_task("", total=total, events=0, rate=0.0)
 
-    return counted()
+        def tell(more: int) -> None:
+            nonlocal count
+            count += more
+            rate = count / max(1e-9, time.monotonic() - begin_s)
+            read_bytes = file.buffer.tell() if is_file else 0
+            shown.update(task, completed=read_bytes, events=count, rate=rate)
+
+        yield tell
 
 
 # --- reading -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 
 def serve(
     topic: Annotated[
-        list[str] | None, typer.Option(help="A topic to have; give several. Default: events.")
+        list[str] | None, typer.Option(help="A topic to have from the start; give several.")
     ] = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="For clients; port 0: any free one.")
@@ -43,7 +43,8 @@ def serve(
     """Run a single broker that does everything: takes events, stores them, delivers them.
 
     \b
-    gapless serve --topic trades              in one terminal, then in others:
+    gapless serve                             in one terminal, then in others:
+    gapless topic create trades
     gapless subscribe trades "price > 90"
     gapless publish trades symbol=IBM price=92.5
 
@@ -62,7 +63,7 @@ def serve(
     )
     run(
         NAME,
-        single_network(topic or ["events"], read_table(security) if security else None),
+        single_network(topic or (), read_table(security) if security else None),
         settings,
         log_json=log_json,
         log_level=log_level,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -13,8 +13,10 @@ from gapless.cli.serve import DATA, Data
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from rich.console import Console
     from rich.table import Table
 
 ANSWER_S = 2.0
@@ -38,28 +40,36 @@ def status(
     \b
     gapless status                          the brokers that keep their data here
     gapless status --admin 10.0.0.7:7118    one elsewhere
+    gapless status --watch --json           an object a second, for a program
 
     Brokers with security answer who may administer: give --ca and --access-token.
     """
-    found = ask_all(admin, data)
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
-        return
     from rich.console import Console
-    from rich.live import Live
 
     console = Console()
-    if not console.is_terminal:
-        for row in rows(found):
-            typer.echo("  ".join(f"{key}={value}" for key, value in row.items()))
-        return
-    if not watch:
-        console.print(brokers_table(found))
-        return
-    with Live(brokers_table(found), console=console, auto_refresh=False) as live:
+    if watch and console.is_terminal and not as_json:
+        watch_live(console, lambda: brokers_table(ask_all(admin, data)))
+    while True:
+        found = ask_all(admin, data)
+        if as_json:
+            typer.echo(json.dumps(found, indent=None if watch else 2))
+        elif console.is_terminal:
+            console.print(brokers_table(found))
+        else:
+            for row in rows(found):
+                typer.echo("  ".join(f"{key}={value}" for key, value in row.items()))
+        if not watch:
+            return
+        time.sleep(WATCH_S)
+
+
+def watch_live(console: Console, draw: Callable[[], Table]) -> NoReturn:
+    from rich.live import Live
+
+    with Live(draw(), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(WATCH_S)
-            live.update(brokers_table(ask_all(admin, data)), refresh=True)
+            live.update(draw(), refresh=True)
 
 
 def ask_all(admin: list[str] | None, data: Path, what: str = "statistics") -> dict[str, Any | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from gapless.cli.connection import URL, Url, connected
 
 def unsubscribe(
     name: Annotated[str, typer.Argument(help="As `gapless subscriptions` lists it.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     url: Url = URL,
 ) -> None:
     """End a durable subscription for good: what was kept for it alone is released.
@@ -20,7 +22,7 @@ def unsubscribe(
     import asyncio
 
     asyncio.run(end(url, name))
-    typer.echo(f"{name} is unsubscribed")
+    typer.echo(json.dumps({"unsubscribed": name}) if as_json else f"{name} is unsubscribed")
 
 
 async def end(url: str, name: str) -> None:

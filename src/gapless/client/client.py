@@ -5,8 +5,6 @@ Theory of operation
     connects again, after a wait that grows and is partly random. Publishers are told each time a
     connection is up, and send again what has no receipt; subscriptions are told when one is lost.
     A request waits for a connection, is sent with a number, and gets the answer with that number.
-    A single `publish` has no name, so that a repeat would not be recognised: if the connection is
-    lost before the receipt comes it fails with `LinkError`, and the event may be published or not.
     When every broker refuses us for who we are, or we them, the client ends: trying on would not
     help.
 
@@ -30,6 +28,7 @@ from gapless.client.inbox import Inbox
 from gapless.client.publication import publish_once
 from gapless.client.publisher import Publisher
 from gapless.client.subscription import Subscription
+from gapless.client.topics import TopicRequests
 from gapless.client.wish import make_wish
 from gapless.core.client_messages import (
     CaughtUp,
@@ -40,8 +39,6 @@ from gapless.core.client_messages import (
     FellBehind,
     Forget,
     Lost,
-    PublisherPosition,
-    Receipt,
     Refused,
     Subscribed,
 )
@@ -53,7 +50,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from gapless.client.credentials import Options
-    from gapless.client.delivery import Receipt as EventReceipt
+    from gapless.client.delivery import Receipt
     from gapless.client.wish import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
@@ -69,7 +66,7 @@ CONSUMED_MAX = 1_000
 """Events consumed before the broker is told so; also told whenever a subscription has to wait."""
 
 
-class Client:
+class Client(TopicRequests):
     """A connection to a network of brokers; make it with `connect`."""
 
     def __init__(
@@ -106,7 +103,7 @@ class Client:
 
     async def publish(
         self, topic: str, attributes: Mapping[str, Value], body: Bytes = b""
-    ) -> EventReceipt:
+    ) -> Receipt:
         """Publish one event; returns when it is on stable storage.
 
         `LinkError`: the connection broke, and the event may be published or not; a named
@@ -116,12 +113,12 @@ class Client:
 
     async def publish_many(
         self, topic: str, events: Iterable[tuple[Mapping[str, Value], Bytes]]
-    ) -> list[EventReceipt]:
+    ) -> list[Receipt]:
         """Publish these events, all or none, next to each other; a receipt for each.
 
         They go in one message, so a few hundred is a good number, and thousands are too many.
         """
-        return await publish_once(self, TopicName(topic), events)
+        return await publish_once(self, topic, events)
 
     def publisher(self, topic: str, *, name: str) -> Publisher:
         """A pipelined publisher whose events are published once, whatever breaks meanwhile.
@@ -353,25 +350,23 @@ class Client:
         match message:
             case Deliveries():
                 self._inbox.deliver(message)
-            case (
-                Receipt(request=request)
-                | Refused(request=request)
-                | Subscribed(request=request)
-                | Done(request=request)
-                | PublisherPosition(request=request)
-            ):
-                if isinstance(message, Subscribed):
-                    self._inbox.start(message)  # now: its first events may be right behind
-                if (answer := self._answers.pop(request, None)) is not None:
-                    answer(message)
+            case Subscribed(request=request):
+                self._inbox.start(message)  # now: its first events may be right behind
+                self._answer(request, message)
             case Lost():
                 self._inbox.lose(message)
             case CaughtUp() | FellBehind():
                 self._inbox.switch(message)
             case Ended():
                 self._inbox.ended(message)
+            case _ if hasattr(message, "request"):
+                self._answer(message.request, message)
             case _:
                 pass  # of no use to a client, and no harm
+
+    def _answer(self, request: int, message: Message) -> None:
+        if (answer := self._answers.pop(request, None)) is not None:
+            answer(message)
 
     def consume(self, count: int) -> None:
         """Events of the present connection are consumed."""

@@ -14,6 +14,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -115,7 +116,7 @@ class Connection(asyncio.Protocol):
                 raise
             if shown.context is not None and (refused := tls_refusal(address, error)):
                 raise refused from None
-            reason = error.strerror or str(error) or "it takes too long"
+            reason = os.strerror(error.errno) if error.errno else str(error) or "it takes too long"
             raise LinkError(f"no broker answers at {address} ({reason})") from None
         except BaseException:
             if connection is not None:

@@ -33,6 +33,7 @@ request that needs one more fails."""
 REMEMBERED_MAX = 10_000
 """Kinds of request whose place is remembered; beyond it all are found out anew."""
 
+RETRY_S, RETRY_LONGEST_S = 0.01, 0.5
 HOPS_MAX = 4
 """How often one request is sent elsewhere before its refusal counts."""
 
@@ -104,6 +105,19 @@ class Answer(NamedTuple):
 
     message: Message | GaplessError
     carrier: Carrier
+
+
+async def ask_patiently(client: Carrier, make: Callable[[int], Message], about: str = "") -> Answer:
+    """The same, again and again while the answer is "later", for as long as the client waits."""
+    loop = asyncio.get_running_loop()
+    deadline_s, retry_s = loop.time() + client.patience_s, RETRY_S
+    while True:
+        answer = await ask_anywhere(client, make, about)
+        got = answer.message
+        if not isinstance(got, Refused) or not got.retry or loop.time() >= deadline_s:
+            return answer
+        await asyncio.sleep(retry_s)
+        retry_s = min(2 * retry_s, RETRY_LONGEST_S)
 
 
 async def ask_anywhere(client: Carrier, make: Callable[[int], Message], about: str = "") -> Answer:

@@ -14,7 +14,7 @@ from gapless.core.errors import GaplessError
 class LinkError(GaplessError, ConnectionError):
     """No broker answers, or the connection broke before the answer came."""
 
-    default_remedy = "Check the address and that the broker runs: `gapless serve` starts one."
+    default_remedy = "Check the address, or start a broker with `gapless serve`."
 
 
 class RefusedError(GaplessError):

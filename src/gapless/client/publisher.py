@@ -19,7 +19,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from gapless.client.elsewhere import HOPS_MAX, ask_anywhere
+from gapless.client.elsewhere import HOPS_MAX, ask_patiently
 from gapless.client.errors import RefusedError
 from gapless.core.client_messages import (
     Publish,
@@ -138,7 +138,7 @@ class Publisher:
     async def _ask_sequence(self) -> int:
         """The number after the last that is known of this name; 0 for a new one."""
         while True:
-            answer, carrier = await ask_anywhere(
+            answer, carrier = await ask_patiently(
                 self._carrier, lambda request: PublisherQuery(request, self.topic, self.name)
             )
             match answer:

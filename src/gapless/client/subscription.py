@@ -150,7 +150,8 @@ class Subscription:
     async def __aenter__(self) -> Self:
         self._number = self._inbox.add(self)
         try:
-            while not await self._subscribe():
+            deadline_s = self._loop.time() + self._carrier.patience_s
+            while not await self._subscribe(deadline_s):
                 pass
         except BaseException:
             await self.close()
@@ -342,11 +343,14 @@ class Subscription:
             moves=self._moves if previous else 0,
         )
 
-    async def _subscribe(self) -> bool:
-        """Ask for it; False if the connection broke, so that it is to be asked for again."""
+    async def _subscribe(self, deadline_s: float) -> bool:
+        """Ask for it; False if it is to be asked for again: the connection broke, or "later"."""
         match await self._carrier.ask(self._message):
             case Subscribed():
                 return True
+            case Refused(retry=True) if self._loop.time() < deadline_s:
+                await asyncio.sleep(RETRY_S)
+                return False
             case Refused(problem=problem, remedy=remedy):
                 raise RefusedError(problem, remedy)
             case LinkError():

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from gapless.client import client as asynchronous
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
     from typing import Unpack
 
     from gapless.client.credentials import Options
     from gapless.client.delivery import Delivery, Receipt
     from gapless.client.publisher import Publisher as AsyncPublisher
     from gapless.client.subscription import Subscription as AsyncSubscription
+    from gapless.client.topics import Topic
     from gapless.client.wish import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
     from gapless.core.token import Token
+    from gapless.core.topic_messages import Service
     from gapless.wire.framing import Bytes
 
 Result = TypeVar("Result")
@@ -172,6 +174,27 @@ class Client:
             )
 
         return Subscription(self._thread, self._thread.run(make()))
+
+    def create_topic(
+        self,
+        name: str,
+        service: Service = "durable",
+        pubends: int = 1,
+        retention_seconds: float | None = None,
+        retention_bytes: int | None = None,
+        hosts: Sequence[str] | None = None,
+    ) -> None:
+        self._thread.run(
+            self._client.create_topic(
+                name, service, pubends, retention_seconds, retention_bytes, hosts
+            )
+        )
+
+    def delete_topic(self, name: str) -> None:
+        self._thread.run(self._client.delete_topic(name))
+
+    def topics(self) -> list[Topic]:
+        return self._thread.run(self._client.topics())
 
     def unsubscribe(self, name: str) -> None:
         self._thread.run(self._client.unsubscribe(name))

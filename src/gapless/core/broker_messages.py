@@ -21,6 +21,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, PubendName, SubscriptionName, TopicName
 from gapless.core.messages import Message
 from gapless.core.ticks import Span
+from gapless.core.topic_messages import TopicQuestion
 
 Vector = dict[str, int]
 """Virtual-time vector: for each subscriber-hosting broker, how much of its subscriptions counts."""
@@ -53,6 +54,7 @@ class Knowledge(Message, frozen=True):
     who catches up.
     `requested` marks an answer to a nack: it is passed on only to those who asked. `more`: what
     was asked for does not fit one answer, ask on for the rest.
+    `scattered`: these events and no more; of every other tick of the span nothing is said.
     """
 
     pubend: PubendName
@@ -67,6 +69,7 @@ class Knowledge(Message, frozen=True):
     vector: Vector | None = None  # with the first message of a new digest on a link
     base: int = 0  # `vector` has only what differs from that of this digest; 0: it has all
     purpose: Purpose = Purpose.DELIVERY  # of the question that this answers
+    scattered: bool = False
 
     def __post_init__(self) -> None:
         ticks, span = self.ticks, self.span
@@ -77,6 +80,8 @@ class Knowledge(Message, frozen=True):
             raise ValueError(f"events outside {span}, or among the final or the lost")
         if not all(map(lt, ticks, ticks[1:])):
             raise ValueError("the ticks of events must ascend")
+        if self.scattered and (start > span.start or self.more or not self.requested):
+            raise ValueError("scattered events are an answer, and say nothing else")
 
 
 class Nack(Message, frozen=True):
@@ -222,4 +227,4 @@ class Sideways(Message, frozen=True):
     """A message for a neighbouring cell to which the sender has no live link; hops once only."""
 
     cell: CellName
-    message: Routed | Propagated | HandOver
+    message: Routed | Propagated | HandOver | TopicQuestion

@@ -58,6 +58,7 @@ class Ping(Message, frozen=True):
     """Proof of life; the receiver answers with a `Pong` of the same number."""
 
     number: int = 0
+    catalogue: int = 0  # digest of all topics that the sender knows of
 
 
 class Pong(Message, frozen=True):

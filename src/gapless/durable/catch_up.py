@@ -115,6 +115,7 @@ class CatchUp:
         self._lost_below = 0
         self._gap: Span | None = None  # held back: the loss may go on
         self._read_due: Instant | None = None
+        self.is_waiting = False  # it would have asked for more, if there had been room
 
     def is_done(self, latest: int) -> bool:
         """Is all before the consolidated stream's durable position delivered?"""
@@ -127,13 +128,21 @@ class CatchUp:
 
     # --- in order, as fast as the client takes it -----------------------------------------------
 
-    def advance(
-        self, latest: int, credit: int, now: Instant
-    ) -> tuple[list[Batch | Gap], list[Nack]]:
-        """What can be delivered now, with at most `credit` events, and what to ask for.
+    @property
+    def open_count(self) -> int:
+        """How many events are asked for and not delivered; as many as may be, where that is not
+        known."""
+        return len(self._wanted) + (self.timing.catch_up_window if self._unknown else 0)
 
-        To be called after everything else here, and when `latest` or the credit has grown.
+    def advance(
+        self, latest: int, credit: int, now: Instant, room: int = 1 << 62
+    ) -> tuple[list[Batch | Gap], list[Nack]]:
+        """What can be delivered now, with at most `credit` events, and what to ask for, with at
+        most `room` events.
+
+        To be called after everything else here, and when `latest`, credit or room has grown.
         """
+        self.is_waiting = False
         latest = max(latest, self.since)
         pieces, nacks = list[Batch | Gap](), self._take_in(now)
         while not self.is_done(latest):
@@ -143,7 +152,10 @@ class CatchUp:
             if credit:
                 if events and self._unknown and self.subend.horizon < self.told:
                     nacks += self.subend.expect(self.told, now)  # there is room again
-                nacks += self._open_window(latest, credit, now)
+                if room:
+                    nacks += self._open_window(latest, min(credit, room), now)
+                else:
+                    self.is_waiting = self.subend.horizon >= self.told
             if before == (self.subend.taken, self.told):
                 break
         return pieces, self._with_minimum(nacks)
@@ -260,6 +272,11 @@ class CatchUp:
         """Learn what was asked for; all else is not for us, or not yet."""
         self._lost_below = max(self._lost_below, knowledge.lost_below)
         gone = max(knowledge.lost_below, knowledge.final_below)
+        if knowledge.scattered:
+            for tick, event in zip(knowledge.ticks, knowledge.events.events, strict=True):
+                if tick in self._wanted and tick not in self.subend.stream.known:
+                    self._arrived.setdefault(tick, event)
+            return []
         tick = knowledge.span.start
         if knowledge.ticks == (tick,) and tick in self._wanted and knowledge.span.end == tick + 1:
             if tick not in self.subend.stream.known:

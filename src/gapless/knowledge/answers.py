@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import NO_EVENTS, Knowledge, Nack, Purpose
+from gapless.core.broker_messages import Knowledge, Nack
 from gapless.core.events import EventBatch
 from gapless.core.ticks import Span
 from gapless.knowledge.batch import read
+from gapless.knowledge.scattered import settled
 
 if TYPE_CHECKING:
     from gapless.core.store import Store
@@ -21,18 +22,15 @@ def answer(
     store: Store, stream: str, kept: tuple[int, int], span: Span, nack: Nack, bytes_max: int
 ) -> list[Knowledge]:
     """What is known of `span`; `kept` is where the log is released, and where it is settled."""
-    released, settled = kept
+    released, known = kept
     pubend, purpose = nack.pubend, nack.purpose
-    end = min(span.end, settled)
+    end = min(span.end, known)
     if span.start >= end:
         return []
     start = max(span.start, released)
     answers = []
     if span.start < start:
-        done = Span(span.start, min(start, end))
-        is_final = purpose == Purpose.DELIVERY
-        final, lost = (done.end, 0) if is_final else (0, done.end)
-        answers = [Knowledge(pubend, done, (), NO_EVENTS, final, lost, True, purpose=purpose)]
+        answers = [settled(pubend, Span(span.start, min(start, end)), purpose)]
     if start < end:
         ticks, events, through = read(store, stream, Span(start, end), bytes_max, nack.events_max)
         answers.append(

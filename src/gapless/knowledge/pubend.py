@@ -38,6 +38,7 @@ from gapless.knowledge.answers import answer
 from gapless.knowledge.overdue import Overdue
 from gapless.knowledge.receipts import STEP, Publisher
 from gapless.knowledge.retention import Policy, Release
+from gapless.knowledge.scattered import gather
 from gapless.knowledge.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -336,10 +337,10 @@ class Pubend:
             if answers and answers[-1].more:
                 break
         self.overdue.heard()
-        effects, knowledge = list[Effect](), list[Knowledge]()
-        if self._wanted_end > self.end:
-            effects, knowledge = self._promise_silence(now)
-        return effects, answers + knowledge
+        is_late = self._wanted_end > self.end
+        effects, knowledge = self._promise_silence(now) if is_late else ([], [])
+        limits = self.timing.batch_events_max, self.timing.batch_bytes_max
+        return effects, gather(answers, limits) + knowledge
 
     def acknowledge(self, delivered: int, now: Instant, released: int | None = None) -> None:
         """Everyone below has all before `delivered`; no durable subscription needs anything before

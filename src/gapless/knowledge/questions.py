@@ -3,7 +3,8 @@
 Theory of operation
     What cannot be answered is remembered by who asked and what for, and answered when it comes. It
     is asked for upstream once for all who want it: while a question is out, more nacks for the same
-    ticks are held back, until it is forgotten after `nack_forget` and a repeated nack may pass.
+    ticks are held back, until it is answered, or forgotten after `nack_forget` so that a repeated
+    nack may pass.
     Purposes are kept apart: what is final for delivery may be just what a catch-up still wants.
     Those who catch up ask for many single ticks, and may leave and not say so: their questions are
     forgotten after `nack_repeat_longest`, or oldest first; who still wants them asks again.
@@ -26,7 +27,7 @@ from gapless.core.spans import SpanSet
 from gapless.core.ticks import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gapless.core.identity import CellName
     from gapless.knowledge.timing import Timing
@@ -53,7 +54,7 @@ class Questions:
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
         self.asking: dict[Asker, Open] = {}
-        self.asked: deque[tuple[Instant, Purpose, Span]] = deque()  # out, by when to forget
+        self.asked: deque[tuple[Instant, Purpose, SpanSet]] = deque()  # out, by when to forget
 
     @property
     def tick_count(self) -> int:
@@ -93,6 +94,9 @@ class Questions:
         self, span: Span, purposes: tuple[Purpose, ...]
     ) -> list[tuple[Asker, CellName | None, Span]]:
         """Who waits for which parts of the span, for one of these purposes; they do no longer."""
+        for _, purpose, asked in self.asked:
+            if purpose in purposes:
+                asked.remove(span)
         found: list[tuple[Asker, CellName | None, Span]] = []
         for asker in sorted(self.asking):
             cell, wanted, _ = self.asking[asker]
@@ -105,6 +109,30 @@ class Questions:
                     del self.asking[asker]
         return found
 
+    def answer_ticks(self, ticks: Sequence[int]) -> list[tuple[Asker, CellName | None, list[int]]]:
+        """The same for events at single ticks that may have been filtered: who waits for which of
+        them, by index."""
+        found: list[tuple[Asker, CellName | None, list[int]]] = []
+        spans = [Span(tick, tick + 1) for tick in ticks]
+        for _, purpose, asked in self.asked:
+            if purpose != Purpose.WHOLE:
+                asked.difference_update(spans)
+        for asker in sorted(self.asking):
+            cell, wanted, added = self.asking[asker]
+            if asker.purpose == Purpose.WHOLE:
+                continue
+            chosen = [index for index, tick in enumerate(ticks) if tick in wanted]
+            for index in chosen:
+                wanted.remove(spans[index])
+                added.pop(spans[index], None)
+            if asker.purpose == Purpose.DELIVERY:
+                self._limit(wanted)
+            if not wanted:
+                del self.asking[asker]
+            if chosen:
+                found.append((asker, cell, chosen))
+        return found
+
     def _limit(self, wanted: SpanSet) -> None:
         """Remember only the lowest questions of a neighbour; it repeats the others."""
         for forgotten in list(wanted)[self.timing.nack_spans_max :]:
@@ -112,14 +140,17 @@ class Questions:
 
     def fresh(self, unknown: SpanSet, purpose: Purpose, now: Instant) -> tuple[Span, ...]:
         """What of this is not being asked for upstream already; it is from now on."""
-        while self.asked and self.asked[0][0] <= now:
+        while self.asked and (self.asked[0][0] <= now or not self.asked[0][2]):
             self.asked.popleft()
-        unknown.difference_update(span for _, other, span in self.asked if other == purpose)
+        for _, other, asked in self.asked:
+            if other == purpose:
+                unknown.difference_update(asked)
         spans = tuple(unknown)
         if purpose == Purpose.DELIVERY:
             spans = spans[: self.timing.nack_spans_max]
         forget = Instant(now + self.timing.nack_forget)
-        self.asked.extend((forget, purpose, span) for span in spans)
+        if spans:
+            self.asked.append((forget, purpose, SpanSet(spans)))
         return spans
 
     def put_again(self, now: Instant) -> list[tuple[Purpose, SpanSet]]:
@@ -138,11 +169,9 @@ class Questions:
 
     def cut_off(self, end: int, purpose: Purpose) -> None:
         """The answer ended there, with more to come: the rest may be asked for anew."""
-        self.asked = deque(
-            (forget, other, span if other != purpose else Span(span.start, min(span.end, end)))
-            for forget, other, span in self.asked
-            if other != purpose or span.start < end
-        )
+        for _, other, asked in self.asked:
+            if other == purpose and asked and end < asked.end:
+                asked.remove(Span(end, asked.end))
 
     def remove_below(self, tick: int, cell: CellName | None = None) -> None:
         """Nobody (or nobody of this cell) needs what is before `tick` for delivery."""

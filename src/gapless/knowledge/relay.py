@@ -43,6 +43,8 @@ from gapless.knowledge.batch import cut, split
 from gapless.knowledge.outgoing import LOCAL, SOURCE, Edge, Outgoing
 from gapless.knowledge.outlet import Outlet, Report
 from gapless.knowledge.questions import Asker, Questions
+from gapless.knowledge.reporter import Reporter
+from gapless.knowledge.scattered import gather, scatter, settled
 from gapless.knowledge.stream import KnowledgeStream
 
 if TYPE_CHECKING:
@@ -82,17 +84,12 @@ class Relay:
         self.nacks_sent = 0
         self.digest = 0  # the highest that came
         self._digest_from = TICK_MAX  # the tick from which on that is the ticks' own
-        self.epoch = epoch  # our reports of one life count after those of the life before
-        self.is_mute = False  # while the epoch is not durable, nothing is reported under it
-        self._sequence = 0
-        self._told_above = (-1, 0)  # what was acknowledged
-        self._ack_due: Instant | None = None
+        self.reporter = Reporter(pubend, name, cell, epoch, timing.ack_delay)
         self._flush_due: Instant | None = None
 
     @property
     def deadline(self) -> Instant | None:
-        ack_due = None if self.is_mute else self._ack_due
-        return min((due for due in (ack_due, self._flush_due) if due), default=None)
+        return min((due for due in (self.reporter.deadline, self._flush_due) if due), default=None)
 
     # --- downstream: knowledge ------------------------------------------------------------------
 
@@ -102,6 +99,8 @@ class Relay:
         if knowledge.digest > self.digest:
             self.digest = knowledge.digest
             self._digest_from = TICK_MAX if knowledge.requested else knowledge.span.start
+        if knowledge.scattered:
+            return self._pass_on_scattered(knowledge)
         if start >= knowledge.span.end:
             return self._pass_on_settled(knowledge)
         span = Span(start, knowledge.span.end)
@@ -113,6 +112,22 @@ class Relay:
                     out += self._offer(cell, run, knowledge.digest, now)
         self._acknowledge(now)
         self.stream.keep_newest(self.timing.cache_events_max, self.timing.cache_bytes_max)
+        return out
+
+    def _pass_on_scattered(self, knowledge: Knowledge) -> list[Outgoing]:
+        """To those who asked. Not cached: they are older than what is."""
+        out, digest = list[Outgoing](), self.digest
+        for asker, cell, chosen in self.questions.answer_ticks(knowledge.ticks):
+            ticks = [knowledge.ticks[i] for i in chosen]
+            events = [knowledge.events[i] for i in chosen]
+            some = dict(zip(*self._passing(cell, digest, ticks, events), strict=True))
+            if asker.purpose == Purpose.CATCH_UP:
+                found = scatter(self.pubend, list(some), list(some.values()), self._limits, digest)
+                out += [self._to_asker(asker, each) for each in found]
+                ticks = [tick for tick in ticks if tick not in some]  # silence, there
+            for tick in ticks:
+                here = ([tick], [some[tick]]) if tick in some else ([], [])
+                out += self._answer(asker, cell, Span(tick, tick + 1), *here, digest)
         return out
 
     def _pass_on_settled(self, knowledge: Knowledge) -> list[Outgoing]:
@@ -127,20 +142,9 @@ class Relay:
                 for asker, _, part in self.questions.answer(
                     Span(knowledge.span.start, end), purposes
                 ):
-                    out.append(self._to_asker(asker, self._settled(asker, part)))
+                    answer = settled(self.pubend, part, asker.purpose)
+                    out.append(self._to_asker(asker, answer))
         return out
-
-    def _settled(self, asker: Asker, span: Span) -> Knowledge:
-        """That a span is final; or lost, to one who catches up."""
-        is_final = asker.purpose == Purpose.DELIVERY
-        return Knowledge(
-            self.pubend,
-            span,
-            final_below=span.end if is_final else 0,
-            lost_below=0 if is_final else span.end,
-            requested=True,
-            purpose=asker.purpose,
-        )
 
     def _answer_asking(self, span: Span, knowledge: Knowledge) -> list[Outgoing]:
         """Answer from the message itself: what was asked may lie before all that we cache."""
@@ -248,8 +252,9 @@ class Relay:
             rest = self._answer_final(asker, cell, span, out)
             if rest is None:
                 continue
-            if nack.purpose == Purpose.WHOLE and self.upstream != SOURCE:
-                unknown.add(rest)  # our silence may have been made by filtering
+            is_filtered = nack.purpose == Purpose.WHOLE and self.upstream != SOURCE
+            if is_filtered or rest.end <= self.stream.base:
+                unknown.add(rest)  # forgotten, or our silence may have been made by filtering
                 continue
             ticks, events = self.stream.events_in(rest)
             _, fitting = cut(events, nack.events_max or len(events), room)[0]
@@ -268,6 +273,9 @@ class Relay:
             unknown.update(self.stream.known.missing(rest))
             if more:
                 break
+        if nack.purpose == Purpose.CATCH_UP:
+            answers = [each.message for each in out if isinstance(each.message, Knowledge)]
+            out = [self._to_asker(asker, each) for each in gather(answers, self._limits)]
         if unknown:
             self.questions.add(asker, cell, unknown, now)
             out += self._ask_upstream(unknown, nack.purpose, now, nack.events_max)
@@ -283,7 +291,7 @@ class Relay:
         if span.start >= final:
             return span
         done = Span(span.start, min(span.end, final))
-        out.append(self._to_asker(asker, self._settled(asker, done)))
+        out.append(self._to_asker(asker, settled(self.pubend, done, asker.purpose)))
         return Span(done.end, span.end) if done.end < span.end else None
 
     def _ask_upstream(
@@ -328,14 +336,12 @@ class Relay:
     def _acknowledge(self, now: Instant) -> None:
         for outlet in self.outlets.values():
             outlet.settle(outlet.settled)
-        settled = min((outlet.settled for outlet in self.outlets.values()), default=self.stream.end)
-        if settled > self.acked:
-            self.acked = settled
-            self.questions.remove_below(settled)
-            self.stream.forget_below(settled - (self.timing.past_window << PUBEND_BITS))
-        is_news = self.acked >= 0 and (self.acked, self.released) != self._told_above
-        if is_news and self._ack_due is None:
-            self._ack_due = Instant(now + self.timing.ack_delay)
+        done = min((outlet.settled for outlet in self.outlets.values()), default=self.stream.end)
+        if done > self.acked:
+            self.acked = done
+            self.questions.remove_below(done)
+            self.stream.forget_below(done - (self.timing.past_window << PUBEND_BITS))
+        self.reporter.notice(self.acked, self.released, now)
 
     def receive_ack_expected(self, tick: int, now: Instant) -> list[Outgoing]:
         """Pass the question on to the cells that owe an answer; answer what we can."""
@@ -347,23 +353,14 @@ class Relay:
         return out + (self._ack_upstream() if self.acked >= tick else [])
 
     def _ack_upstream(self) -> list[Outgoing]:
-        if self.is_mute:
-            return []
-        self._ack_due = None
-        self._sequence += 1
-        self._told_above = delivered, released = self.acked, self.released
-        ack = Ack(
-            self.pubend, self.cell, delivered, released, self.name, self.epoch, self._sequence
-        )
-        return [ToCell(self.upstream, ack)]
+        ack = self.reporter.report(self.acked, self.released)
+        return [] if ack is None else [ToCell(self.upstream, ack)]
 
     def receive_hold(self, cell: CellName, hold: ReleaseHold, now: Instant) -> ReleaseHold:
         """From now on no more is released behind the cell than the hold says; what to pass up."""
         self.outlets[cell].report(hold.reporter, Report(hold.epoch, hold.sequence, hold.tick))
         self._acknowledge(now)
-        self._sequence += 1
-        named = self.name, self.epoch, self._sequence
-        return ReleaseHold(self.pubend, hold.cell, self.released, hold.number, *named)
+        return self.reporter.hold(hold, self.released)
 
     def forget_reporter(self, cell: CellName, reporter: BrokerName, now: Instant) -> None:
         """That broker is gone, and others speak for its cell."""
@@ -378,14 +375,14 @@ class Relay:
         if self._flush_due is not None and now >= self._flush_due:
             self._flush_due = None
             out += [each for cell in self.outlets for each in self._flush(cell)]
-        if self._ack_due is not None and now >= self._ack_due:
+        if self.reporter.is_due(now):
             out += self._ack_upstream()
         return out
 
     def add_cell(self, cell: CellName, start: int) -> None:
         """From `start` on, another cell below counts (a merge that has come up)."""
         self.outlets[cell] = outlet = Outlet(settled=start)
-        outlet.report(self.name, Report(self.epoch, 0, start))
+        outlet.report(self.name, Report(self.reporter.epoch, 0, start))
 
     def remove_cell(self, cell: CellName) -> None:
         del self.outlets[cell]

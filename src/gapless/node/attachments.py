@@ -4,9 +4,7 @@ Theory of operation
     A client that gives its subscription a name is attached to it, from its token on; a session
     says at which pubends it is level with the stream and at which it catches up. A subscription
     that does not exist yet waits like any other until everything it wants gets here; then it is
-    made, and its client attached when that is durable. What it wants from before (it starts in
-    the past) is asked for as a whole and filtered here.
-    What was learnt in one step is delivered at its end, in one go.
+    made, and its client attached when that is durable.
 
 Invariants (checked by `check`): those of the sessions, and
     I1  a session's client is connected, and its subscription lives
@@ -18,28 +16,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from gapless.core.broker_messages import Purpose
 from gapless.core.client_messages import Done, Ended, Refused, Subscribed
 from gapless.core.effects import Effect, Send, Tell
 from gapless.core.errors import UsageError
-from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName
 from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
+from gapless.node.behind import Behind
 from gapless.node.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from gapless.core.broker_messages import Knowledge, Nack
     from gapless.core.client_messages import Acknowledge, Forget, Subscribe
-    from gapless.core.events import Attributes
+    from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import BrokerName
-    from gapless.durable.catch_up import CatchUp
     from gapless.durable.subscriptions import Subscription
     from gapless.node.config import Config
     from gapless.node.durables import Durables
@@ -78,92 +71,12 @@ class Attachments:
         self.parts = parts
         self.attributes_of = attributes_of
         self.sessions: dict[SubscriptionName, Session] = {}
-        self.asks: list[Nack] = []  # to be put to the relays
+        self.behind = Behind(self.sessions, config, durables, parts, attributes_of)
         self._creating: dict[SubscriptionName, tuple[ClientName, Subscribe]] = {}  # who attaches
         self.ending: dict[SubscriptionName, list[Effect]] = {}  # what to say when it has ended
         self.ended: dict[SubscriptionName, int] = {}  # by name: its moves, when it was ended here
         self.returned: dict[SubscriptionName, Subscribe] = {}  # before we were told to forget it
         self.arrived: dict[SubscriptionName, None] = {}  # came from another broker
-        self._stirred: dict[tuple[SubscriptionName, PubendName], None] = {}  # may have news
-
-    # --- those that are behind --------------------------------------------------------------------
-
-    def stir(self, pubend: PubendName) -> None:
-        """The stream has moved: those that are behind there may go on."""
-        for name, session in self.sessions.items():
-            if pubend in session.behind:
-                self._stirred[name, pubend] = None
-
-    def settle(self, now: Instant) -> list[Effect]:
-        """At the end of a step: deliver what can be delivered now."""
-        stirred, self._stirred = self._stirred, {}
-        effects: list[Effect] = []
-        for name, pubend in stirred:
-            session = self.sessions.get(name)
-            if session is not None and pubend in session.behind:
-                more, nacks = session.pump(pubend, self.durables.streams[pubend], now)
-                effects += more
-                self._ask(nacks)
-                if session.found:
-                    self._stirred.update(((name, other), None) for other in session.behind)
-                    start, session.found = Token(session.found), {}
-                    effects += self.durables.subscriptions.acknowledge(name, start, now)
-        return effects
-
-    def _ask(self, nacks: Sequence[Nack]) -> None:
-        for nack in nacks:
-            purpose = Purpose.CATCH_UP if nack.minimum is None else Purpose.WHOLE
-            room = self.config.catch_up_window if purpose == Purpose.WHOLE else 0
-            self.asks.append(replace(nack, minimum=None, purpose=purpose, events_max=room))
-
-    def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> None:
-        """An answer for those that are behind."""
-        pubend, span = knowledge.pubend, knowledge.span
-        for name, session in self.sessions.items():
-            catch_up = session.behind.get(pubend)
-            if catch_up is not None and catch_up.position < span.end and span.start < catch_up.told:
-                self._ask(catch_up.receive_knowledge(knowledge, now))
-                self._stirred[name, pubend] = None
-
-    def has_behind(self, client: ClientName) -> bool:
-        return any(each.behind for each in self.sessions.values() if each.name == client)
-
-    def consumed(self, client: ClientName) -> None:
-        """A client has room again."""
-        for name, session in self.sessions.items():
-            if session.name == client:
-                self._stirred.update(((name, pubend), None) for pubend in session.behind)
-
-    def fall_behind(
-        self, numbers: Sequence[int], pubend: PubendName, position: int
-    ) -> list[Effect]:
-        """Their client is too slow for what is to be delivered from `position` on."""
-        effects: list[Effect] = []
-        for session in self.sessions.values():
-            if session.subscription.number in numbers and pubend in session.level:
-                start = max(position, session.level[pubend])
-                effects += session.fall_behind(pubend, self._catch_up(session, pubend, start))
-                self._stirred[session.subscription.definition.name, pubend] = None
-        return effects
-
-    def _catch_up(self, session: Session, pubend: PubendName, start: int) -> CatchUp:
-        subscription = session.subscription
-        since = subscription.since[pubend]
-        condition = self.durables.filters[subscription.number]
-
-        def matches(events: Sequence[bytes]) -> list[int]:
-            attributes = self.attributes_of(EventBatch.join(events))
-            return [index for index, each in enumerate(attributes) if condition.matches(each)]
-
-        return self.parts.catch_up(
-            subscription.number,
-            start,
-            self.durables.streams[pubend].log,
-            self.config,
-            since=since,
-            matches=matches,
-            minimum={} if start < since else None,
-        )
 
     # --- what clients ask for ---------------------------------------------------------------------
 
@@ -239,15 +152,16 @@ class Attachments:
             if is_level and all(start.get(each) for each in subscription.since):
                 session.level[pubend] = position
             else:
-                session.behind[pubend] = self._catch_up(session, pubend, position)
+                session.behind[pubend] = self.behind.catch_up(session, pubend, position)
         told = {pubend: start.get(pubend) for pubend in subscription.since}
         moves = subscription.definition.moves
         behind = tuple(sorted(session.behind))
         effects += session.open(Subscribed(request, number, told, behind, moves))
-        self._stirred.update(((name, pubend), None) for pubend in session.behind)
+        self.behind.stir_session(name)
         return effects
 
     def _close(self, name: SubscriptionName, problem: str = "", remedy: str = "") -> list[Effect]:
+        self.behind.leave(name)
         session = self.sessions.pop(name)
         self.subscribers.detach(session)
         return [Send(session.name, Ended(session.number, problem, remedy))]
@@ -337,10 +251,7 @@ class Attachments:
         return self.durables.subscriptions.acknowledge(name, token, now, then=then)
 
     def _session(self, client: ClientName, number: int) -> Session | None:
-        for session in self.sessions.values():
-            if (session.name, session.number) == (client, number):
-                return session
-        return None
+        return self.subscribers.clients[client].sessions.get(number)
 
     def has_session(self, client: ClientName, number: int) -> bool:
         return self._session(client, number) is not None
@@ -353,8 +264,9 @@ class Attachments:
         return session is not None
 
     def disconnect(self, client: ClientName) -> None:
-        for name in [n for n, session in self.sessions.items() if session.name == client]:
-            self._close(name)
+        known = self.subscribers.clients.get(client)
+        for session in list(known.sessions.values()) if known is not None else ():
+            self._close(session.subscription.definition.name)
 
     def forget(self, client: ClientName, message: Forget) -> list[Effect]:
         """End a subscription for good."""
@@ -368,7 +280,9 @@ class Attachments:
             return []
         return self.end(message.name, f"{message.name!r} was ended", done)
 
-    def end(self, name: SubscriptionName, problem: str, then: tuple[Effect, ...]) -> list[Effect]:
+    def end(
+        self, name: SubscriptionName, problem: str, then: tuple[Effect, ...], remedy: str = ""
+    ) -> list[Effect]:
         """A subscription is over at this broker; `then` when that is durable."""
         subscription = self.durables.subscriptions.get(name)
         assert subscription is not None
@@ -376,24 +290,13 @@ class Attachments:
         self.ended[name] = subscription.definition.moves
         if len(self.ended) > ENDED_MAX:
             del self.ended[next(iter(self.ended))]
-        effects = self._close(name, problem) if name in self.sessions else []
+        effects = self._close(name, problem, remedy) if name in self.sessions else []
         return effects + self.durables.end(name, then)
 
-    # --- time, invariants -----------------------------------------------------------------------
-
-    @property
-    def deadline(self) -> Instant | None:
-        due = (each.deadline for s in self.sessions.values() for each in s.behind.values())
-        return min((each for each in due if each is not None), default=None)
-
-    def fire(self, now: Instant) -> None:
-        for name, session in self.sessions.items():
-            for pubend, catch_up in session.behind.items():
-                if catch_up.deadline is not None and catch_up.deadline <= now:
-                    self._ask(catch_up.fire(now))
-                    self._stirred[name, pubend] = None
+    # --- invariants -----------------------------------------------------------------------------
 
     def check(self) -> None:
+        self.behind.check()
         for name, session in self.sessions.items():
             session.check()
             assert self.subscribers.clients.get(session.name) is session.client, "I1"

@@ -37,9 +37,16 @@ class Beginnings:
         self.routing = routing
         self.asked: dict[PubendName, int] = {}  # the number of the last question
         self.deadline: Instant | None = None
-        if cell.subscribers:
-            self.asked = dict.fromkeys(network.pubends, 0)
+        self._has_subscribers = cell.subscribers
+
+    def add(self, pubend: PubendName, now: Instant) -> None:
+        """Another pubend, to be asked at once."""
+        if self._has_subscribers:
+            self.asked[pubend] = 0
             self.deadline = now
+
+    def remove(self, pubend: PubendName) -> None:
+        self.asked.pop(pubend, None)
 
     def fire(self, now: Instant) -> list[StartQuery]:
         """What to ask, or to ask again."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gapless.core.events import EventBatch
     from gapless.core.identity import ClientName, Instant, PubendName, TopicName
     from gapless.node.attachments import Attachments
+    from gapless.node.catalogue import Catalogue
     from gapless.node.config import Config
     from gapless.node.interests import Interests
     from gapless.node.network import Network
@@ -54,6 +55,7 @@ class Clients:
         interests: Interests,
         attachments: Attachments,
         check_events: Callable[[EventBatch], object],
+        catalogue: Catalogue,
     ) -> None:
         self.network = network
         self.config = config
@@ -62,10 +64,11 @@ class Clients:
         self.interests = interests
         self.attachments = attachments
         self.check_events = check_events
+        self.catalogue = catalogue
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
 
     def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
-        pubend = self._bound(client, message)
+        pubend = self._bound(client, message, now)
         if not isinstance(pubend, Pubend):
             return pubend
         try:
@@ -75,20 +78,20 @@ class Clients:
             return refuse(client, message, error.problem, "Encode the events as documented.")
         return pubend.publish(client, message, now)
 
-    def position(self, client: ClientName, query: PublisherQuery) -> list[Effect]:
+    def position(self, client: ClientName, query: PublisherQuery, now: Instant) -> list[Effect]:
         """The next number of a publisher, counting what is being written."""
-        pubend = self._bound(client, query)
+        pubend = self._bound(client, query, now)
         if not isinstance(pubend, Pubend):
             return pubend
         return [Send(client, PublisherPosition(query.request, pubend.following(query.publisher)))]
 
     def _bound(
-        self, client: ClientName, message: Publish | PublisherQuery
+        self, client: ClientName, message: Publish | PublisherQuery, now: Instant
     ) -> Pubend | list[Effect]:
         """The pubend that a publisher is bound to, or why there is none here."""
         topic = self.network.topic.get(message.topic)
         if topic is None:
-            return refuse(client, message, f"there is no topic {message.topic!r}", "Create it.")
+            return self.catalogue.missing(client, message, message.topic, now)
         if message.publisher is not None:
             candidates = [bound_pubend(topic, message.publisher)]
         else:
@@ -102,7 +105,7 @@ class Clients:
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if message.topic not in self.network.topic:
-            return refuse(client, message, f"there is no topic {message.topic!r}", "Create it.")
+            return self.catalogue.missing(client, message, message.topic, now)
         if not self.streams.cell.subscribers:
             problem, remedy = "this broker takes no subscribers", "Connect to one that does."
             return refuse(client, message, problem, remedy)
@@ -138,15 +141,15 @@ class Clients:
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of each step: pass on what was asked for, start what can start, and drop
         what no one wants any more."""
-        for topic, key in self.subscribers.dropped:
+        dropped, self.subscribers.dropped = self.subscribers.dropped, []
+        for topic, key in dropped:
             self.interests.unsubscribe(topic, key, now)
-        self.subscribers.dropped.clear()
         effects = self.interests.update(now)
         effects += self.streams.settle(now)
         if self.waiting:
             effects += self._begin_those_that_can(now)
-        for topic in list(self.streams.merges):
-            if not self.subscribers.wants(topic, "total"):
+        for topic, _ in (*dropped, *self.subscribers.dropped):
+            if topic in self.streams.merges and not self.subscribers.wants(topic, "total"):
                 stop_merge(self.streams, topic)
         return effects
 

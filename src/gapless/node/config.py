@@ -168,6 +168,12 @@ class Config:
     catch_up_window: int = 256
     """Events that one subscription which catches up has asked for and not been sent yet."""
 
+    catch_up_total_max: int = 2_000
+    """The same for all of them together, in equal parts for each pubend; beyond it they take turns.
+    It is also how many events they are sent in one step, or a window more, so that many that return
+    at once leave room for the live stream. One for which all is filtered here counts as a whole
+    window, so that the last to ask may be a window beyond."""
+
     catch_up_spans_max: int = 20_000
     """Open questions of all that catch up behind one neighbour; beyond it the oldest is forgotten,
     and asked again by who still wants it."""
@@ -195,6 +201,15 @@ class Config:
 
     hand_over_repeat: int = 1 * SECOND
     """How often a step of a hand-over is repeated until it is answered."""
+
+    topics_max: int = 10_000
+    """Names of topics, those that were deleted included; beyond it a new one is refused."""
+
+    topic_ask_repeat: int = 200 * MILLISECOND
+    """How often the owner of a name is asked about a topic that is not known here."""
+
+    topic_denied: int = 1 * SECOND
+    """For how long his answer counts that there is none."""
 
     nack_spans_max: int = 100
     """Spans in one nack; the rest is asked for when these have come. More than that of one

@@ -21,9 +21,10 @@ from gapless.core.identity import BrokerName, Instant, PubendName
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
 from gapless.node.audience import DURABLE
+from gapless.node.deadlines import Machines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gapless.core.effects import Effect
     from gapless.core.identity import SubscriptionName, TopicName
@@ -58,7 +59,7 @@ class Durables:
         self.subscribers = subscribers
         self.parts = parts
         self.subscriptions = parts.durable_subscriptions(store, config)
-        self.streams: dict[PubendName, Consolidated] = {}
+        self.streams: Machines[PubendName, Consolidated] = Machines()
         self.filters: dict[int, Filter] = {}
         self.reports: dict[PubendName, None] = {}  # pubends at which positions have moved
         for subscription in self.subscriptions.all():
@@ -114,8 +115,16 @@ class Durables:
             return []
         return stream.advance(settled, takers, through, now)
 
+    def remove(self, pubends: Iterable[PubendName]) -> None:
+        """These are no more; nor are their subscriptions."""
+        for pubend in pubends:
+            self.streams.pop(pubend, None)
+            self.reports.pop(pubend, None)
+
     def recorded(self, message: Recorded, now: Instant) -> list[Effect]:
         """What was written down is durable: it is to be acknowledged."""
+        if message.pubend not in self.streams:
+            return []  # it was deleted meanwhile
         self.reports[message.pubend] = None
         return self.streams[message.pubend].persisted(message, now)
 
@@ -197,12 +206,12 @@ class Durables:
 
     @property
     def deadline(self) -> Instant | None:
-        due = [self.subscriptions.deadline, *(each.deadline for each in self.streams.values())]
+        due = (self.subscriptions.deadline, self.streams.deadline)
         return min((each for each in due if each is not None), default=None)
 
     def fire(self, now: Instant) -> list[Effect]:
         effects = self.subscriptions.fire(now)
-        for stream in self.streams.values():
+        for stream in self.streams.ripe(now):
             effects += stream.fire(now)
         return effects
 
@@ -210,6 +219,7 @@ class Durables:
         self.subscriptions.check()
         for stream in self.streams.values():
             stream.check()
+        self.streams.check()
         for subscription in self.subscriptions.all():
             assert subscription.since.keys() <= self.streams.keys(), "I1"
             assert subscription.number in self.filters, "I1"

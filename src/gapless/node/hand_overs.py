@@ -211,6 +211,11 @@ class HandOvers:
             return self.durables.subscriptions.settle_move(name)
         return self.durables.subscriptions.settle_move(name)
 
+    def forget(self, name: SubscriptionName) -> None:
+        """The subscription is no more, so that nothing is to be handed over."""
+        self.arrivals.pop(name, None)
+        self._later.pop(name, None)
+
     def receive_echo(self, echo: ReleaseEcho, now: Instant) -> list[Effect]:
         if echo.cell != self.routing.cell:
             hop = self.network.next_hop(self.routing.cell, echo.cell)

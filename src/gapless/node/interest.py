@@ -80,6 +80,7 @@ class Interest:
     ) -> None:
         """`moved`: where to note that our deadline may be another one."""
         self.topic = topic.name
+        self.label = topic.label  # in messages and on disk
         self._moved = moved
         self.name = name
         self.config = config
@@ -96,7 +97,7 @@ class Interest:
         self.leaf: Leaf | None = None
         if network.cell[cell].subscribers and above:
             self.leaf = parts.leaf(
-                name, cell, above, store, config, key=topic.name, first=max(1, first)
+                name, cell, above, store, config, key=topic.label, first=max(1, first)
             )
         self.branches: dict[CellName | None, Branch] = {}
         self.vectors = Vectors(topic, name, self.upstream, leaves, config, parts)
@@ -108,7 +109,7 @@ class Interest:
                 self.branches[direction] = parts.branch(cell, direction, below, config)
         self.stamp: Stamp | None = None
         if None in self.upstream.values():
-            self.stamp = parts.stamp(f"{topic.name}@{name}", store, first=max(1, first))
+            self.stamp = parts.stamp(f"{topic.label}@{name}", store, first=max(1, first))
             self.vectors.learn_own(self.stamp)
         self.has_news = False  # something may start that could not before
         self.flooded = 0  # events that passed though nothing was known to match
@@ -297,7 +298,7 @@ class Interest:
         return self._carry(direction, [e for e in out if not isinstance(e, ToSiblings)], now)
 
     def _addressed(self, message: Propagated) -> Propagated:
-        return replace(message, topic=self.topic)
+        return replace(message, topic=self.label)
 
     # --- vectors of messages ----------------------------------------------------------------------
 

@@ -3,10 +3,8 @@
 Every message of knowledge passes here twice: on its way in its vector is learnt, on its way out to
 a neighbour it gets what that one must be told of it.
 
-Invariants (checked by `check`)
-    I1  the deadline of a topic that has not moved since is the one that is kept
-
-Cost: a step costs the topics that it touches, and a look at those that have a deadline.
+Invariants (checked by `check`): those of `Machines`.
+Cost: a step costs the topics that it touches.
 """
 
 from __future__ import annotations
@@ -17,10 +15,10 @@ from msgspec.structs import replace
 
 from gapless.core.broker_messages import Knowledge, Sideways
 from gapless.core.effects import Effect, Send
-from gapless.core.errors import ProtocolError
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName
 from gapless.knowledge.outgoing import Edge
+from gapless.node.deadlines import Machines
 from gapless.node.interest import Interest
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from gapless.filters.filter import Filter
     from gapless.node.config import Config
     from gapless.node.interest import Key
-    from gapless.node.network import Network
+    from gapless.node.network import Network, Topic
     from gapless.node.parts import Parts
     from gapless.node.routing import Routing
 
@@ -52,25 +50,35 @@ class Interests(Edge):
         now: Instant,
         attributes_of: Callable[[EventBatch], list[Attributes]],
     ) -> None:
-        self._network = network
-        self.by_topic: dict[TopicName, Interest] = {}
+        self.by_topic: Machines[TopicName, Interest] = Machines()
+        self.by_label: dict[TopicName, Interest] = {}
         self._by_pubend: dict[PubendName, Interest] = {}
         self._touched: dict[TopicName, None] = {}  # where something was asked for in this step
-        self._moved: dict[TopicName, None] = {}  # whose deadline may be another one
-        self._due: dict[TopicName, Instant] = {}  # of the others, where there is one
         self._attributes_of = attributes_of
         self._decoded: tuple[Sequence[bytes], list[Attributes]] = ((), [])
-        for topic in network.topics if config.propagates else ():
-            interest = Interest(
-                topic, name, network, store, config, routing, parts, now, self._moved
-            )
-            self.by_topic[topic.name] = interest
-            for pubend in topic.pubends:
-                self._by_pubend[pubend.name] = interest
+        self._propagates = config.propagates
+        self._made_of = name, network, store, config, routing, parts
+        for topic in network.topic.values():
+            self.add(topic, now)
+
+    def add(self, topic: Topic, now: Instant) -> Interest | None:
+        """Another topic; None where nothing is propagated."""
+        if not self._propagates:
+            return None
+        interest = Interest(topic, *self._made_of, now, self.by_topic.moved)
+        self.by_topic[topic.name] = self.by_label[topic.label] = interest
+        for pubend in topic.pubends:
+            self._by_pubend[pubend.name] = interest
+        return interest
+
+    def remove(self, topic: Topic) -> None:
+        self._touched.pop(topic.name, None)
+        self.by_topic.pop(topic.name, None)
+        self.by_label.pop(topic.label, None)
+        for pubend in topic.pubends:
+            self._by_pubend.pop(pubend.name, None)
 
     def receive_digest_nack(self, sender: BrokerName, nack: DigestNack) -> None:
-        if nack.pubend not in self._network.pubends:
-            raise ProtocolError(f"no pubend is called {nack.pubend!r}")
         if nack.pubend in self._by_pubend:
             self._by_pubend[nack.pubend].vectors.receive_digest_nack(sender, nack)
 
@@ -160,20 +168,10 @@ class Interests(Edge):
 
     @property
     def deadline(self) -> Instant | None:
-        for topic in self._moved:
-            due = self.by_topic[topic].deadline
-            if due is None:
-                self._due.pop(topic, None)
-            else:
-                self._due[topic] = due
-        self._moved.clear()
-        return min(self._due.values(), default=None)
+        return self.by_topic.deadline
 
     def fire(self, now: Instant) -> list[Effect]:
-        if self.deadline is None:  # which sees to it that all are known
-            return []
-        ripe = [topic for topic, due in self._due.items() if due <= now]
-        return [effect for topic in ripe for effect in self.by_topic[topic].fire(now)]
+        return [effect for each in self.by_topic.ripe(now) for effect in each.fire(now)]
 
     def forget_peer(self, peer: BrokerName) -> None:
         """The link to a neighbour broke: what it was told may not have come."""
@@ -181,6 +179,6 @@ class Interests(Edge):
             each.vectors.announcer.forget_peer(peer)
 
     def check(self) -> None:
-        for topic, each in self.by_topic.items():
+        for each in self.by_topic.values():
             each.check()
-            assert topic in self._moved or each.deadline == self._due.get(topic), "I1"
+        self.by_topic.check()

@@ -15,15 +15,16 @@ Invariants (checked on construction)
 from __future__ import annotations
 
 import tomllib
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar
 
 from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
 from gapless.core.ticks import PUBEND_COUNT_MAX
+from gapless.core.topic_messages import SERVICES, Service
 
-Service = Literal["durable", "reliable", "multicast"]
 DEFAULT_LISTEN = "127.0.0.1:7117"
 FieldT = TypeVar("FieldT")
 
@@ -69,11 +70,19 @@ class Topic:
     """Events older than this are given up even if a durable subscription has not consumed them."""
     retention_bytes: int | None = None
     """So are the oldest, while the log of a pubend is larger than this."""
+    incarnation: int = 1
+    """Counts creations and deletions of the name."""
+
+    @property
+    def label(self) -> TopicName:
+        """A name that no other incarnation has, so that what is left of a topic that was deleted
+        never meets one that was created later."""
+        return self.name if self.incarnation == 1 else TopicName(f"{self.name}@{self.incarnation}")
 
     @cached_property
     def pubends(self) -> tuple[Pubend, ...]:
         return tuple(
-            Pubend(PubendName(f"{self.name}/{number}"), self.name, number, host)
+            Pubend(PubendName(f"{self.label}/{number}"), self.name, number, host)
             for number, host in enumerate(self.hosts)
         )
 
@@ -120,8 +129,8 @@ class Network:
             if twice or not all(names):
                 raise refuse(f"every {what} needs a name of its own: {twice or 'one is empty'}")
             for name in names:
-                if name.startswith("@"):
-                    raise refuse(f"the {what} name {name!r} begins with @, which is ours")
+                if name.startswith("@") or (what == "topic" and "@" in name):
+                    raise refuse(f"the {what} name {name!r} has an @, which is ours")
         for cell in self.cells:
             if not cell.brokers:
                 raise refuse(f"cell {cell.name!r} has no broker")
@@ -131,7 +140,7 @@ class Network:
             if cell.subscribers and len(cell.brokers) > 1:
                 raise refuse(f"cell {cell.name!r} hosts subscribers, so it must have one broker")
         for topic in self.topics:
-            if topic.service not in get_args(Service):
+            if topic.service not in SERVICES:
                 raise refuse(f"topic {topic.name!r} has no service {topic.service!r}")
             if not 1 <= len(topic.hosts) <= PUBEND_COUNT_MAX:
                 raise refuse(f"topic {topic.name!r} needs 1 to {PUBEND_COUNT_MAX} pubends")
@@ -163,6 +172,22 @@ class Network:
     @cached_property
     def pubends(self) -> dict[PubendName, Pubend]:
         return {pubend.name: pubend for topic in self.topics for pubend in topic.pubends}
+
+    def own(self) -> Network:
+        """A copy for one broker, whose topics may change."""
+        twin = copy(self)
+        for name in ("topic", "pubends"):
+            twin.__dict__[name] = dict(getattr(self, name))
+        return twin
+
+    def put_topic(self, topic: Topic) -> None:
+        """Only of an own copy; `topics` stays what the network file says."""
+        self.topic[topic.name] = topic
+        self.pubends.update((pubend.name, pubend) for pubend in topic.pubends)
+
+    def drop_topic(self, name: TopicName) -> None:
+        for pubend in self.topic.pop(name).pubends:
+            del self.pubends[pubend.name]
 
     def neighbours(self, cell: CellName) -> tuple[CellName, ...]:
         return self._neighbours[cell]

@@ -17,19 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import (
-    Ack,
-    AckExpected,
     DigestNack,
     HandOver,
-    Knowledge,
-    Nack,
     Propagated,
-    ReleaseEcho,
-    ReleaseHold,
     Routed,
     Sideways,
-    StartQuery,
-    StartReply,
     SubscriptionChange,
     SubscriptionNack,
     SubscriptionState,
@@ -46,15 +38,23 @@ from gapless.core.client_messages import (
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.messages import Ping, Pong
+from gapless.core.topic_messages import (
+    CreateTopic,
+    DeleteTopic,
+    TopicNews,
+    TopicQuestion,
+    TopicsQuery,
+)
 from gapless.core.transaction_messages import TransactionRequest
 from gapless.durable.consolidated import Recorded
 from gapless.durable.subscriptions import Kept
-from gapless.knowledge.outgoing import SOURCE
 from gapless.knowledge.pubend import Persisted
 from gapless.knowledge.stages import Staged
 from gapless.node.attachments import Attachments, Created
+from gapless.node.catalogue import EntryPersisted
 from gapless.node.clients import Clients
 from gapless.node.config import Config
+from gapless.node.directions import receive_routed
 from gapless.node.durables import Durables
 from gapless.node.epoch import Epoch, EpochPersisted
 from gapless.node.hand_overs import HandOvers
@@ -64,6 +64,8 @@ from gapless.node.producers import Producers
 from gapless.node.routing import Routing
 from gapless.node.statistics import statistics
 from gapless.node.streams import Streams
+from gapless.node.topics import TopicGone, Topics
+from gapless.node.waking import wake
 from gapless.propagation.leaf import ClockPersisted
 from gapless.propagation.stamp import StampPersisted
 
@@ -75,7 +77,6 @@ if TYPE_CHECKING:
     from gapless.core.identity import CellName, PeerName, PubendName
     from gapless.core.messages import Message
     from gapless.core.store import Store
-    from gapless.knowledge.relay import Relay
     from gapless.node.network import Network
 
 
@@ -96,14 +97,16 @@ class Node:
         shadow: bool = False,
     ) -> None:
         self.name = name
-        self.network = network
+        self.network = network = network.own()
         self.config = config or Config()
+        self.strays = 0  # messages about topics that are not known here
         parts = parts or Parts()
         self._last = now  # the driver's clock, last time
         self._ahead = 0  # how far our time is ahead of it: the sum of its jumps back
         self._due: Instant | None = None  # the earliest deadline of all, on our time
         self._is_due_known = False
         self.routing = Routing(name, network, self.config, now)
+        self.catalogue = parts.catalogue(name, network, self.config, store, self.routing, now)
         self.interests = Interests(
             name, network, store, self.config, self.routing, parts, now, attributes_of
         )
@@ -139,8 +142,10 @@ class Node:
             self.interests,
             self.attachments,
             check_events,
+            self.catalogue,
         )
         self.producers = Producers(network, self.streams, check_events)
+        self.topics = Topics(self.catalogue, self.clients, self.hand_overs, store)
 
     # --- what the driver calls ------------------------------------------------------------------
 
@@ -151,7 +156,8 @@ class Node:
             each.begin(instant, self.durables.survivors(topic))
             for topic, each in self.interests.by_topic.items()
         ]
-        return [effect for some in begun for effect in some] + self.fire(now)
+        effects = self.topics.start() + [effect for some in begun for effect in some]
+        return effects + self.fire(now)
 
     @property
     def deadline(self) -> Instant | None:
@@ -163,7 +169,7 @@ class Node:
                 self.streams.deadline,
                 self.interests.deadline,
                 self.durables.deadline,
-                self.attachments.deadline,
+                self.attachments.behind.deadline,
                 self.hand_overs.deadline,
             ]
             self._due = min((each for each in some if each is not None), default=None)
@@ -174,8 +180,8 @@ class Node:
         instant = self._time(now)
         effects = self.routing.fire(instant) + self.epoch.fire(instant)
         effects += self.interests.fire(instant)
-        effects += self.streams.fire(instant) + self.durables.fire(instant)
-        self.attachments.fire(instant)
+        effects += wake(self.streams, instant) + self.durables.fire(instant)
+        self.attachments.behind.fire(instant)
         effects += self.hand_overs.fire(instant)
         return effects + self.clients.settle(instant)
 
@@ -201,10 +207,11 @@ class Node:
         """Take a message in. `ProtocolError`: drop the sender's link; nothing has changed."""
         if isinstance(message, Consumed) and sender in self.subscribers.clients:
             # The most frequent message moves no stream, so that no deadline changes.
-            self.subscribers.consumed(ClientName(sender), message.count)
-            if not self.attachments.has_behind(ClientName(sender)):
+            client = self.subscribers.clients[ClientName(sender)]
+            client.consume(message.count)
+            if not any(each.behind for each in client.sessions.values()):
                 return []
-            self.attachments.consumed(ClientName(sender))
+            self.attachments.behind.consumed(client)
             return self.clients.settle(self._time(now))
         instant = self._time(now)
         if sender == self.name:
@@ -234,12 +241,19 @@ class Node:
                 return self.durables.kept(message, now)
             case Created():
                 return self.attachments.created(message)
-            case ClockPersisted(key=topic):
-                return self.interests.by_topic[TopicName(topic)].persisted(message, now)
+            case EntryPersisted():
+                return self.topics.persisted(message, now)
+            case TopicGone():
+                return self.topics.gone(message)
+            case ClockPersisted(key=label):
+                interest = self.interests.by_label.get(TopicName(label))
+                return interest.persisted(message, now) if interest is not None else []
             case StampPersisted(source=source):
-                topic = TopicName(source.rpartition("@")[0])
-                effects = self.interests.by_topic[topic].persisted(message, now)
-                return effects + (self.streams.speak(topic, now) if message.ok else [])
+                interest = self.interests.by_label.get(TopicName(source.rpartition("@")[0]))
+                if interest is None:
+                    return []
+                effects = interest.persisted(message, now)
+                return effects + (self.streams.speak(interest.topic, now) if message.ok else [])
             case _:
                 raise AssertionError(f"{message} is nothing that we told ourselves")
 
@@ -248,7 +262,8 @@ class Node:
             raise ProtocolError(f"{sender!r} is no neighbour of {self.name!r}")
         match message:
             case Ping():
-                return self.routing.answer(sender, message)
+                compared = self.catalogue.compare(sender, message.catalogue)
+                return self.routing.answer(sender, message) + compared
             case Pong():
                 self.routing.receive_pong(sender, now)
                 return []
@@ -256,90 +271,40 @@ class Node:
                 return self._pass_on(sender, cell, inner, now)
             case SubscriptionChange() | SubscriptionState() | SubscriptionNack():
                 return self._propagated(sender, message, now)
-            case DigestNack():
+            case DigestNack(pubend=pubend):
+                if pubend not in self.network.pubends:
+                    return self._stray()
                 self.interests.receive_digest_nack(sender, message)
                 return []
             case HandOver():
                 return self.hand_overs.receive(message, now)
+            case TopicNews():
+                return self.topics.receive_news(sender, message, now)
+            case TopicQuestion():
+                return self.topics.receive_question(message, now)
             case _ if isinstance(message, Routed):
-                return self._routed(sender, message, now)
+                if message.pubend not in self.streams.relays:
+                    return self._stray()
+                return receive_routed(self.streams, sender, message, now)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not for brokers")
 
     def _propagated(self, sender: BrokerName, message: Propagated, now: Instant) -> list[Effect]:
-        interest = self.interests.by_topic.get(message.topic)
+        interest = self.interests.by_label.get(message.topic)
         if interest is None:
-            raise ProtocolError(f"subscriptions of topic {message.topic!r} are not propagated")
+            return self._stray()
         return interest.receive(sender, message, now)
 
-    def _routed(self, sender: BrokerName, message: Routed, now: Instant) -> list[Effect]:
-        relay = self.streams.relays.get(message.pubend)
-        if relay is None:
-            raise ProtocolError(f"no pubend is called {message.pubend!r}")
-        cell = self.network.cell_of[sender].name
-        from_above = cell in (relay.upstream, self.streams.cell.name)
-        from_below = cell in relay.outlets or cell == self.streams.cell.name
-        match message:
-            case Knowledge() if from_above and relay.upstream != SOURCE:
-                return self.streams.receive_knowledge(sender, message, now)
-            case AckExpected(tick=tick) if from_above and relay.upstream != SOURCE:
-                return self.streams.carry(relay.receive_ack_expected(tick, now), now)
-            case StartReply(cell=target) if (
-                from_above
-                and relay.upstream != SOURCE
-                and (target == self.streams.cell.name or self._is_below(relay, target))
-            ):
-                return self.streams.receive_start_reply(message, now)
-            case Nack() if from_below:
-                asking = None if cell == self.streams.cell.name else cell
-                return self.streams.carry(relay.receive_nack(sender, asking, message, now), now)
-            case StartQuery(cell=target) if from_below and self._is_below(relay, target):
-                return self.streams.receive_start_query(message, now)
-            case ReleaseHold(cell=target) if cell in relay.outlets and self._is_below(
-                relay, target
-            ):
-                effects = self.streams.receive_hold(cell, message, now)
-                return effects + self.routing.share(message)
-            case ReleaseHold(cell=target) if sender in self.routing.siblings and self._is_below(
-                relay, target
-            ):
-                hop = self.network.next_hop(self.streams.cell.name, target)
-                relay.receive_hold(hop, message, now)
-                return []
-            case ReleaseEcho(cell=target) if from_above and (
-                target == self.streams.cell.name or self._is_below(relay, target)
-            ):
-                return self.hand_overs.receive_echo(message, now)
-            case Ack(cell=of) if of in relay.outlets and cell in (of, self.streams.cell.name):
-                return self._acknowledged(sender, message, now)
-            case _:
-                raise ProtocolError(
-                    f"{type(message).__name__} of {message.pubend!r} came the wrong way, "
-                    f"from {sender!r}"
-                )
-
-    def _is_below(self, relay: Relay, cell: CellName) -> bool:
-        """Does the way to this cell lead down the tree of the relay's pubend?"""
-        here = self.streams.cell.name
-        if cell == here or cell not in self.network.cell:
-            return False
-        return self.network.next_hop(here, cell) in relay.outlets
-
-    def _acknowledged(self, sender: BrokerName, ack: Ack, now: Instant) -> list[Effect]:
-        relay = self.streams.relays[ack.pubend]
-        pubend = self.streams.pubends.get(ack.pubend)
-        if pubend is not None and ack.delivered > pubend.end:
-            raise ProtocolError(f"tick {ack.delivered} was acknowledged before it was sent")
-        effects = self.streams.carry(relay.receive_ack(ack, now), now)
-        if sender not in self.routing.siblings:
-            effects += self.routing.share(ack)
-        return effects
+    def _stray(self) -> list[Effect]:
+        """About a topic that we do not know yet, or no more: as if it had got lost."""
+        self.strays += 1
+        return []
 
     def _pass_on(
         self,
         sender: BrokerName,
         cell: CellName,
-        message: Routed | Propagated | HandOver,
+        message: Routed | Propagated | HandOver | TopicQuestion,
         now: Instant,
     ) -> list[Effect]:
         if sender not in self.routing.siblings or cell not in self.network.neighbours(
@@ -348,7 +313,10 @@ class Node:
             raise ProtocolError(f"{sender!r} may not send {cell!r} anything by way of us")
         if isinstance(message, Propagated):
             return self.routing.send_first(cell, message, now, direct=True)
-        key = message.subscription if isinstance(message, HandOver) else message.pubend
+        if isinstance(message, HandOver):
+            key: str = message.subscription
+        else:
+            key = message.topic if isinstance(message, TopicQuestion) else message.pubend
         return self.routing.send_direct(cell, key, message, now)
 
     def _from_client(self, sender: ClientName, message: Message, now: Instant) -> list[Effect]:
@@ -358,13 +326,19 @@ class Node:
             case Publish():
                 return self.clients.publish(sender, message, now)
             case PublisherQuery():
-                return self.clients.position(sender, message)
+                return self.clients.position(sender, message, now)
             case Subscribe():
                 return self.clients.subscribe(sender, message, now)
             case Acknowledge():
                 return self.attachments.acknowledge(sender, message, now)
             case Forget():
                 return self.attachments.forget(sender, message)
+            case CreateTopic():
+                return self.topics.create(sender, message, now)
+            case DeleteTopic():
+                return self.topics.delete(sender, message, now)
+            case TopicsQuery():
+                return self.topics.show(sender, message)
             case Unsubscribe(subscription=number):
                 return self.clients.unsubscribe(sender, number, now)
             case _ if isinstance(message, TransactionRequest):
@@ -388,9 +362,10 @@ class Node:
         self.durables.check()
         self.attachments.check()
         self.hand_overs.check()
+        self.catalogue.check()
 
     def statistics(self) -> dict[str, object]:
-        return statistics(self.routing, self.clients)
+        return {**statistics(self.routing, self.clients), "strays": self.strays}
 
     def horizon(self, pubend: PubendName) -> int | None:
         """Up to where everything of the pubend is settled here, if subscribers are hosted."""

@@ -12,6 +12,7 @@ from gapless.knowledge.merge import Merge
 from gapless.knowledge.pubend import Pubend
 from gapless.knowledge.relay import Relay
 from gapless.knowledge.subend import Subend
+from gapless.node.catalogue import Catalogue
 from gapless.node.subscribers import Subscribers
 from gapless.propagation.branch import Branch
 from gapless.propagation.delivery import DeliveryStart
@@ -38,3 +39,4 @@ class Parts:
     consolidated: type[Consolidated] = Consolidated
     catch_up: type[CatchUp] = CatchUp
     arrival: type[Arrival] = Arrival
+    catalogue: type[Catalogue] = Catalogue

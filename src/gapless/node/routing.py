@@ -26,6 +26,7 @@ from gapless.core.messages import Ping, Pong
 if TYPE_CHECKING:
     from gapless.core.broker_messages import HandOver, Propagated, Routed
     from gapless.core.identity import CellName, PeerName
+    from gapless.core.topic_messages import TopicQuestion
     from gapless.node.config import Config
     from gapless.node.network import Network
 
@@ -34,7 +35,7 @@ RANKS_MAX = 10_000
 """Orders of a cell's members that are remembered; beyond it all are worked out anew."""
 
 
-def _score(key: str, member: BrokerName) -> bytes:
+def score(key: str, member: BrokerName) -> bytes:
     return blake2b(f"{key}|{member}".encode(), digest_size=8).digest()
 
 
@@ -51,6 +52,7 @@ class Routing:
         self.peers = tuple(sorted({*self.siblings, *beyond}))
         self.failovers = 0
         self.sideways = 0
+        self.catalogue_digest = 0  # goes out with each ping
         self.changes = 0  # how often the set of live neighbours changed
         self._answered = dict.fromkeys(self.peers, now)  # when each last proved alive
         self._live = frozenset(self.peers)
@@ -78,7 +80,8 @@ class Routing:
             return []
         self._ping_due = Instant(now + self.config.heartbeat)
         self._ping_number += 1
-        return [Send(peer, Ping(self._ping_number)) for peer in self.peers]
+        ping = Ping(self._ping_number, self.catalogue_digest)
+        return [Send(peer, ping) for peer in self.peers]
 
     def look(self, now: Instant) -> tuple[frozenset[BrokerName], frozenset[BrokerName]]:
         """Who was alive when we last looked, and who is now."""
@@ -109,7 +112,7 @@ class Routing:
             self._answered[BrokerName(peer)] = Instant(now - self.config.dead_after)
 
     def send(
-        self, cell: CellName, key: str, message: Routed | HandOver, now: Instant
+        self, cell: CellName, key: str, message: Routed | HandOver | TopicQuestion, now: Instant
     ) -> list[Effect]:
         """Send to the member of a neighbouring cell that `key` picks, or by way of a sibling."""
         member = self._pick(self.network.members(cell), key, now)
@@ -134,7 +137,7 @@ class Routing:
         return [Send(live[0], Sideways(cell, message))] if live and not direct else []
 
     def send_direct(
-        self, cell: CellName, key: str, message: Routed | HandOver, now: Instant
+        self, cell: CellName, key: str, message: Routed | HandOver | TopicQuestion, now: Instant
     ) -> list[Effect]:
         """The same for a message that has come sideways: never sideways again."""
         member = self._pick(self.network.members(cell), key, now)
@@ -154,7 +157,7 @@ class Routing:
         if ranked is None:
             if len(self._ranks) >= RANKS_MAX:
                 self._ranks.clear()
-            ranked = sorted(members, key=lambda member: (_score(key, member), member))
+            ranked = sorted(members, key=lambda member: (score(key, member), member))
             self._ranks[members, key] = ranked
         return ranked
 

@@ -105,14 +105,16 @@ class Session:
         return self._let_go([Send(self.name, FellBehind(self.number, pubend))])
 
     def pump(
-        self, pubend: PubendName, stream: Consolidated, now: Instant
+        self, pubend: PubendName, stream: Consolidated, room: int, now: Instant
     ) -> tuple[list[Effect], list[Nack]]:
-        """Deliver what has become known to one that is behind; make it level if it can be."""
+        """Deliver what has become known to one that is behind; make it level if it can be. It may
+        ask for `room` more events."""
         catch_up = self.behind[pubend]
         if self._unknown and pubend not in self._unknown:
+            catch_up.is_waiting = False
             return [], []  # what is held back takes up credit, and others need it to begin
         credit = min(self.credit, 1) if self._unknown else self.credit
-        pieces, nacks = catch_up.advance(stream.latest, credit, now)
+        pieces, nacks = catch_up.advance(stream.latest, credit, now, room)
         effects: list[Effect] = []
         for piece in pieces:
             if pubend in self._unknown:

@@ -39,14 +39,16 @@ from gapless.knowledge.outgoing import (
     Outgoing,
 )
 from gapless.node.beginnings import Beginnings
-from gapless.node.machines import make_pubends, make_relays
+from gapless.node.deadlines import Machines
+from gapless.node.machines import make_pubend, make_relay
 
 if TYPE_CHECKING:
     from gapless.core.broker_messages import Routed
     from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
     from gapless.core.store import Store
     from gapless.knowledge.merge import Merge
-    from gapless.knowledge.pubend import Persisted
+    from gapless.knowledge.pubend import Persisted, Pubend
+    from gapless.knowledge.relay import Relay
     from gapless.knowledge.subend import Subend
     from gapless.node.attachments import Attachments
     from gapless.node.config import Config
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from gapless.node.epoch import Epoch
     from gapless.node.hand_overs import HandOvers
     from gapless.node.interests import Interests
-    from gapless.node.network import Network
+    from gapless.node.network import Network, Topic
     from gapless.node.parts import Parts
     from gapless.node.routing import Routing
     from gapless.node.subscribers import Subscribers
@@ -96,19 +98,51 @@ class Streams:
         self.parts = parts
         self.shadow = shadow and not config.propagates
         self.cell = network.cell_of[name]
-        self.subends: dict[PubendName, Subend] = {}
-        self.merges: dict[TopicName, Merge] = {}
+        self.relays: Machines[PubendName, Relay] = Machines()
+        self.pubends: Machines[PubendName, Pubend] = Machines()
+        self.subends: Machines[PubendName, Subend] = Machines()
+        self.merges: Machines[TopicName, Merge] = Machines()
         self.beginnings = Beginnings(network, self.cell, config, routing, now)
-        self._tell_due = Instant(now + config.silence_flush)
+        self.tell_due = Instant(now + config.silence_flush)
         self.epoch = epoch.number
         self._reports = 0
-        self.relays = make_relays(name, network, config, interests, parts, self.epoch, shadow)
-        self.report(epoch)
-        self.pubends = make_pubends(name, network, config, store, parts, now)
-        for pubend in network.pubends.values():
-            stream = durables.streams.get(pubend.name)
+        self._store = store
+        self._strict = shadow
+        self._is_mute = not epoch.is_durable
+        for topic in network.topic.values():
+            self.add(topic, now)
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def add(self, topic: Topic, now: Instant) -> None:
+        """The machines of another topic, as the disk has them."""
+        parts, config = self.parts, self.config
+        for pubend in topic.pubends:
+            relay = self.relays[pubend.name] = make_relay(
+                self.name,
+                pubend,
+                self.network,
+                config,
+                self.interests,
+                parts,
+                self.epoch,
+                self._strict,
+            )
+            relay.reporter.is_mute = self._is_mute
+            if pubend.host == self.name:
+                made = make_pubend(pubend, topic, config, self._store, parts, now)
+                self.pubends[pubend.name] = made
+            self.beginnings.add(pubend.name, now)
+            stream = self.durables.streams.get(pubend.name)
             if stream is not None:  # it goes on where it was
                 self._start(pubend.name, stream.latest, now)
+
+    def remove(self, topic: Topic) -> None:
+        self.merges.pop(topic.name, None)
+        for pubend in topic.pubends:
+            self.beginnings.remove(pubend.name)
+            for machines in (self.relays, self.pubends, self.subends):
+                machines.pop(pubend.name, None)
 
     # --- carrying out what machines want sent -----------------------------------------------------
 
@@ -140,14 +174,14 @@ class Streams:
         match message:
             case Nack(pubend=name):
                 effects, knowledge = self.pubends[name].receive_nack(message, now)
-                return effects, self._spread(knowledge, now)
+                return effects, self.spread(knowledge, now)
             case Ack(pubend=name):
                 self.pubends[name].acknowledge(message.delivered, now, message.released)
                 return [], []
             case _:
                 raise AssertionError(f"{message} is nothing for a pubend")
 
-    def _spread(self, knowledge: list[Knowledge], now: Instant) -> list[Outgoing]:
+    def spread(self, knowledge: list[Knowledge], now: Instant) -> list[Outgoing]:
         return [
             out
             for each in knowledge
@@ -169,7 +203,7 @@ class Streams:
         message = item.message
         if item.cell == CATCH_UP:
             assert isinstance(message, Knowledge)
-            self.attachments.receive_knowledge(message, now)
+            self.attachments.behind.receive_knowledge(message, now)
             return [], []
         merging = item.cell == TOTAL_ORDER
         topic = self.network.pubends[message.pubend].topic
@@ -222,7 +256,7 @@ class Streams:
         )
         self._acknowledge(pubend, PUBLISHER_ORDER, subend.taken, now)
         if done.slow:
-            effects += self.attachments.fall_behind(done.slow, pubend, before)
+            effects += self.attachments.behind.fall_behind(done.slow, pubend, before)
         return effects
 
     # --- where to start ---------------------------------------------------------------------------
@@ -273,17 +307,18 @@ class Streams:
 
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of each step: put the questions of those that are behind, and report."""
-        effects: list[Effect] = []
+        effects, behind = list[Effect](), self.attachments.behind
+        behind.begin_step()
         reports, self.durables.reports = self.durables.reports, {}
         for pubend in reports:
             if pubend not in self.subends:
                 continue
-            self.attachments.stir(pubend)
+            behind.stir(pubend)
             self._acknowledge(pubend, PUBLISHER_ORDER, self.subends[pubend].taken, now)
             effects += self.durables.chop(pubend, self.durables.position(pubend, 0)[1])
             effects += self._deliver(self.network.pubends[pubend].topic, pubend, now=now)
         for _ in range(CARRIED_MAX):
-            effects += self.attachments.settle(now) + self.hand_overs.settle(now)
+            effects += behind.settle(now) + self.hand_overs.settle(now)
             holds, self.hand_overs.holds = self.hand_overs.holds, []
             for hold in holds:
                 self._reports += 1
@@ -293,7 +328,7 @@ class Streams:
                     hold.pubend, hold.cell, min(hold.tick, tick), hold.number, *named
                 )
                 effects += self.receive_hold(PUBLISHER_ORDER, ours, now)
-            asks, self.attachments.asks = self.attachments.asks, []
+            asks, behind.asks = behind.asks, []
             if not asks:
                 return effects
             for nack in asks:
@@ -307,8 +342,10 @@ class Streams:
     # --- the pubends hosted here ------------------------------------------------------------------
 
     def persisted(self, message: Persisted, now: Instant) -> list[Effect]:
+        if message.pubend not in self.pubends:
+            return []  # it was deleted while this was being written
         effects, knowledge = self.pubends[message.pubend].persisted(message, now)
-        return effects + self.carry(self._spread(knowledge, now), now)
+        return effects + self.carry(self.spread(knowledge, now), now)
 
     def speak(self, topic: TopicName, now: Instant) -> list[Effect]:
         """Messages of this topic have a new vector: say so, though nothing is due."""
@@ -316,76 +353,30 @@ class Streams:
         for each in self.network.topic[topic].pubends:
             if each.name in self.pubends:
                 more, knowledge = self.pubends[each.name].speak(now)
-                effects += more + self.carry(self._spread(knowledge, now), now)
+                effects += more + self.carry(self.spread(knowledge, now), now)
         return effects
 
     def report(self, epoch: Epoch) -> None:
         """Reports may go up under the epoch when it is durable, and not before."""
+        self._is_mute = not epoch.is_durable
         for relay in self.relays.values():
-            relay.is_mute = not epoch.is_durable
+            relay.reporter.is_mute = self._is_mute
+        self.relays.touch()
 
     # --- time -------------------------------------------------------------------------------------
 
     @property
     def deadline(self) -> Instant | None:
-        machines = (self.relays, self.pubends, self.subends, self.merges)
-        due = [each.deadline for some in machines for each in some.values()]
-        due.append(self.beginnings.deadline)
+        machines = (self.relays, self.pubends, self.subends, self.merges, self.beginnings)
+        due = [each.deadline for each in machines]
         if self.subscribers.audiences:
-            due.append(self._tell_due)
+            due.append(self.tell_due)
         return min((instant for instant in due if instant is not None), default=None)
-
-    def fire(self, now: Instant) -> list[Effect]:
-        effects: list[Effect] = []
-        before, after = self.routing.look(now)
-        if before != after:
-            effects += self._ask_elsewhere(before, after, now)
-        for query in self.beginnings.fire(now):
-            effects += self.receive_start_query(query, now)
-        for pubend in self.pubends.values():
-            more, knowledge, expected = pubend.fire(now)
-            effects += more + self.carry(self._spread(knowledge, now), now)
-            if expected:
-                out = self.relays[pubend.name].receive_ack_expected(expected, now)
-                effects += self.carry(out, now)
-        for subend in self.subends.values():
-            effects += self.carry(self.ask(PUBLISHER_ORDER, subend.fire(now), now), now)
-        for merge in self.merges.values():
-            effects += self.carry(self.ask(TOTAL_ORDER, merge.fire(now), now), now)
-        for relay in self.relays.values():
-            effects += self.carry(relay.fire(now), now)
-        if self._tell_due <= now:
-            self._tell_due = Instant(now + self.config.silence_flush)
-            effects += self._tell_positions()
-        return effects
-
-    def _ask_elsewhere(
-        self, before: frozenset[BrokerName], after: frozenset[BrokerName], now: Instant
-    ) -> list[Effect]:
-        """Neighbours died or returned: put open questions where they would go now, and let those
-        who are left speak for their cells."""
-        effects: list[Effect] = []
-        for name, relay in self.relays.items():
-            if relay.upstream != SOURCE and self.routing.has_lost(
-                relay.upstream, name, before, after
-            ):
-                effects += self.carry(relay.ask_again(now), now)
-            for gone in sorted(before - after):
-                relay.forget_reporter(self.network.cell_of[gone].name, gone, now)
-        return effects
-
-    def _tell_positions(self) -> list[Effect]:
-        effects: list[Effect] = []
-        for name, subend in self.subends.items():
-            topic = self.network.pubends[name].topic
-            effects += self.subscribers.tell_position(topic, name, subend.taken)
-        for topic, merge in self.merges.items():
-            effects += self.subscribers.tell_position(topic, None, merge.position)
-        return effects
 
     def check(self) -> None:
         for machines in (self.relays, self.pubends, self.subends, self.merges):
             for machine in machines.values():
                 machine.check()
+            machines.check()
         wanted = {topic for topic, order in self.subscribers.audiences if order == "total"}
         assert set(self.merges) == wanted, "I1"

@@ -57,7 +57,7 @@ class Delivered(NamedTuple):
 
     effects: list[Effect]
     takers: list[list[int]]  # for each event, the durable subscriptions that want it
-    slow: list[int]  # durable subscriptions whose clients cannot take it
+    slow: list[Session]  # at durable subscriptions, whose clients cannot take it
 
 
 class Subscribers:
@@ -129,13 +129,13 @@ class Subscribers:
     def attach(self, session: Session) -> None:
         """A client came to a durable subscription."""
         number, topic = session.subscription.number, session.subscription.definition.topic
-        self.sessions[number] = session
+        self.sessions[number] = session.client.sessions[session.number] = session
         self.audiences[topic, "publisher"].attach(number)
 
     def detach(self, session: Session) -> None:
         """It left; the subscription goes on, unless it is gone already."""
         number, topic = session.subscription.number, session.subscription.definition.topic
-        del self.sessions[number]
+        del self.sessions[number], session.client.sessions[session.number]
         if (audience := self.audiences.get((topic, "publisher"))) is not None:
             audience.detach(number)
 
@@ -153,6 +153,15 @@ class Subscribers:
         self.audiences[place].remove(key)
         if not len(self.audiences[place]):
             del self.audiences[place]
+
+    def of_topic(self, topic: TopicName) -> list[Key]:
+        """Those of clients, without the durable ones."""
+        return [
+            (name, number)
+            for name, client in self.clients.items()
+            for number, place in client.subscriptions.items()
+            if place[0] == topic
+        ]
 
     def wants(self, topic: TopicName, order: Order) -> bool:
         return (topic, order) in self.audiences
@@ -178,16 +187,14 @@ class Subscribers:
         for group, indices in audience.match(self.attributes_of(batch)):
             self._record(group, indices, recorded, settled.ticks, young)
             self._share_out(group, indices, shares, settled.ticks, pubend, young)
-        slow: list[int] = []
+        slow: list[Session] = []
         parcels: dict[tuple[int, int], Parcel] = {}  # made once for all who want just the same
         for name, wanted in sorted(shares.items()):
             parcel = self._pack(topic, pubend, settled, through, wanted, parcels)
             client = self.clients[name]
             if self._is_too_slow(client, parcel):
                 numbers = sorted({number for number, _ in wanted})
-                slow += [
-                    n for n, s in self.sessions.items() if s.name == name and s.number in numbers
-                ]
+                slow += [client.sessions[n] for n in numbers if n in client.sessions]
                 effects += self._end_slow(name, numbers)
                 continue
             self.delivered += parcel.count

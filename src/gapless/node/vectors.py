@@ -56,7 +56,7 @@ class Vectors:
     ) -> None:
         self.upstream = upstream
         self.config = config
-        self.source = {each.name: f"{topic.name}@{each.host}" for each in topic.pubends}
+        self.source = {each.name: f"{topic.label}@{each.host}" for each in topic.pubends}
         self.sufficiency: dict[CellName | None, Sufficiency] = {
             direction: parts.sufficiency(
                 {cell: some for cell, some in leaves.items() if cell != direction}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName, Instant
     from gapless.sim.clients import Publisher, Subscriber
     from gapless.sim.durable_clients import DurableSubscriber
+    from gapless.sim.founders import Founder
     from gapless.sim.options import Options
     from gapless.sim.world import World
 
@@ -28,7 +29,7 @@ class Faults:
         self,
         world: World,
         options: Options,
-        clients: Sequence[Publisher | Subscriber | DurableSubscriber],
+        clients: Sequence[Publisher | Subscriber | DurableSubscriber | Founder],
         end: Instant,
     ) -> None:
         self._world = world

@@ -10,19 +10,19 @@ Theory of operation
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from gapless.node.config import Config
 from gapless.sim.clients import MILLISECOND, PublisherPlan, SubscriberPlan
 from gapless.sim.durable_plans import DurablePlan, draw_durables
+from gapless.sim.founders import FounderPlan, draw_founders
 from gapless.sim.links import LinkOptions
 from gapless.sim.shapes import draw_network, draw_retention, show_network
 from gapless.sim.workload import draw_condition
 
 if TYPE_CHECKING:
-    import random
-
     from gapless.core.client_messages import Order
     from gapless.core.identity import BrokerName
     from gapless.node.network import Network
@@ -58,6 +58,7 @@ TINY_LIMITS: dict[str, int] = {
     "answer_bytes_max": 100,
     "publish_pending_bytes_max": 300,
     "catch_up_window": 2,
+    "catch_up_total_max": 3,
     "filtered_read_max": 2,
     "filtered_walk_max": 3,
     "filtered_replay_max": 3,
@@ -87,6 +88,7 @@ class Options:
     clock_jump_max: int
     check_every: int
     """After how many steps a broker checks its invariants; half of a run's time if after each."""
+    founders: tuple[FounderPlan, ...] = ()
 
     def lines(self) -> list[str]:
         """Every option, one a line."""
@@ -123,7 +125,7 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
     }
     is_faulty = dice.random() < 0.9
     duration = config.nack_repeat * dice.randint(6, 15)
-    return Options(
+    options = Options(
         seed=seed,
         network=network,
         config=config,
@@ -143,6 +145,9 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
         clock_jump_max=dice.choice((10, 300, 2_000)) * MILLISECOND,
         check_every=dice.choice((1, 20, 20, 20)),
     )
+    own = random.Random(f"founders of {seed}")
+    founders = draw_founders(own, network, options.publishers, options.subscribers)
+    return replace(options, founders=founders)
 
 
 def draw_config(dice: random.Random) -> Config:

@@ -24,6 +24,7 @@ from gapless.propagation.leaf import Leaf
 from gapless.propagation.stamp import Stamp
 from gapless.propagation.sufficiency import Sufficiency
 from gapless.propagation.vector import is_at_least
+from gapless.sim.planted_catalogues import PLANTED_CATALOGUES
 from gapless.sim.planted_durables import PLANTED_DURABLES
 
 if TYPE_CHECKING:
@@ -251,6 +252,7 @@ PLANTED: dict[str, Parts] = {
     "forgets-stamp": Parts(stamp=ForgetsStamp),
     "never-repeats": Parts(leaf=NeverRepeats),
     **PLANTED_DURABLES,
+    **PLANTED_CATALOGUES,
 }
 
 

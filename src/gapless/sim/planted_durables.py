@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from gapless.core.effects import Effect, Persist
 from gapless.core.identity import Instant
 from gapless.durable.catch_up import CatchUp, Gap
@@ -11,14 +13,16 @@ from gapless.durable.consolidated import Batch, Consolidated
 from gapless.durable.hand_over import Arrival, Forget
 from gapless.durable.subscriptions import Subscriptions
 from gapless.knowledge.pubend import Pubend
+from gapless.knowledge.relay import Relay
 from gapless.node.parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.core.broker_messages import ReleaseHold
+    from gapless.core.broker_messages import Knowledge, ReleaseHold
     from gapless.core.identity import SubscriptionName
     from gapless.core.token import Token
+    from gapless.knowledge.outgoing import Outgoing
     from gapless.knowledge.subend import Settled
 
 
@@ -91,6 +95,13 @@ class SwitchesTooEarly(CatchUp):
         return self.told >= max(latest, self.since)
 
 
+class FillsScattered(Relay):
+    """Takes what lies between scattered events for silence."""
+
+    def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Outgoing]:
+        return super().receive_knowledge(replace(knowledge, scattered=False), now)
+
+
 class ForgetsSince(CatchUp):
     """Believes the log also where the subscription was not there yet."""
 
@@ -129,6 +140,7 @@ PLANTED_DURABLES: dict[str, Parts] = {
     "tells-gap-twice": Parts(catch_up=TellsGapTwice),
     "silences-loss": Parts(catch_up=SilencesLoss),
     "switches-too-early": Parts(catch_up=SwitchesTooEarly),
+    "fills-scattered": Parts(relay=FillsScattered),
     "forgets-since": Parts(catch_up=ForgetsSince),
     "believes-filtered-silence": Parts(catch_up=BelievesFilteredSilence),
     "does-not-refilter": Parts(catch_up=DoesNotRefilter),

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 from gapless.core.identity import BrokerName, ClientName, PubendName, PublisherName, TopicName
 from gapless.core.ticks import Tick, pubend_number_of
 from gapless.filters.filter import Filter
+from gapless.sim.founded import Founded
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Order, Subscribe
     from gapless.core.events import Attributes
-    from gapless.node.network import Network
+    from gapless.node.network import Network, Topic
     from gapless.sim.named import Named
 
 
@@ -123,9 +124,17 @@ class Record:
     deliveries: int = 0
     _matches: dict[tuple[str, bytes], bool] = field(default_factory=dict)
 
+    founded: Founded = field(default_factory=Founded)
+
     def __post_init__(self) -> None:
+        self.network = self.network.own()
         for name in self.network.pubends:
             self.logs[name] = Log()
+
+    def add_topic(self, topic: Topic) -> None:
+        """One that was created at run time, before anything is published to it."""
+        self.network.put_topic(topic)
+        self.logs.update((pubend.name, Log()) for pubend in topic.pubends)
 
     @property
     def hosts(self) -> dict[PubendName, BrokerName]:
@@ -199,7 +208,8 @@ class Record:
         """May the request be refused for good, because another one has done what it was for?"""
         subscription = self.subscriptions.get((client, request))
         overtaken = subscription is not None and self.has_other(subscription)
-        return overtaken or (client, request) in self.repeats
+        founded = (client, request) in self.founded.asked  # to refuse is an answer too
+        return overtaken or founded or (client, request) in self.repeats
 
     def has_other(self, subscription: Subscription) -> bool:
         """Has its name another session, asked for later or still open?"""

@@ -18,6 +18,7 @@ from gapless.core.identity import Instant
 from gapless.node.node import Node
 from gapless.sim.checkers.across_sessions import AcrossSessions
 from gapless.sim.checkers.bounded_memory import BoundedMemory
+from gapless.sim.checkers.catalogues import Catalogues, ToldIsDurable
 from gapless.sim.checkers.durable import DurableBeforeAcknowledged
 from gapless.sim.checkers.exactly_once import ExactlyOnce
 from gapless.sim.checkers.filtered_logs import FilteredLogs
@@ -37,6 +38,7 @@ from gapless.sim.clients import Publisher, Subscriber
 from gapless.sim.clock import START
 from gapless.sim.durable_clients import DurableSubscriber
 from gapless.sim.faults import Faults
+from gapless.sim.founders import Founder
 from gapless.sim.options import Options, draw_options
 from gapless.sim.record import Record, Violation
 from gapless.sim.situations import Situations
@@ -71,10 +73,11 @@ CHECKERS: tuple[type[Checker], ...] = (
     AcrossSessions,
     Gaps,
     Releases,
+    ToldIsDurable,
 )
 """All that watch every run; `EverythingArrives` is asked in the liveness phase."""
 
-Actor = Publisher | Subscriber | DurableSubscriber
+Actor = Publisher | Subscriber | DurableSubscriber | Founder
 
 PATIENCE = 12
 """How many of the longest waits of the configuration the liveness phase may take."""
@@ -198,6 +201,7 @@ def play(world: World, options: Options) -> None:
         *(Subscriber(world, plan) for plan in options.subscribers),
         *durables,
     ]
+    clients += [Founder(world, plan, clients.append) for plan in options.founders]
     end = Instant(world.now + options.duration)
     Faults(world, options, clients, end)
     pause = options.config.heartbeat
@@ -274,9 +278,12 @@ def _settle(world: World, options: Options) -> None:
             name for name, process in world.processes.items() if not merged and _is_asking(process)
         ]
         nodes = [each.node for each in world.processes.values() if isinstance(each.node, Node)]
-        wrong = RoutingTables(world.watch.record, nodes).wrong()
-        if not (kept or asking or wrong):
+        unlike = Catalogues(world.watch.record, nodes).wrong()
+        wrong = [] if unlike else RoutingTables(world.watch.record, nodes).wrong()
+        if not (kept or asking or wrong or unlike):
             return
+        if world.now > end and unlike:
+            raise Violation(Catalogues.promise, "; ".join(unlike[:5]))
         if world.now > end and wrong:
             raise Violation(RoutingTables.promise, "; ".join(wrong))
         if world.now > end:

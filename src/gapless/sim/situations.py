@@ -55,6 +55,11 @@ EXPECTED = (
     "a sync failed",
     "a publisher lost patience",
     "a publication was refused for a while",
+    "a publisher was sent to another broker",
+    "a founder was sent to another broker",
+    "createtopic done",
+    "createtopic refused for good",
+    "deletetopic done",
     "an anonymous publisher never knew",
     "a repeat recognised",
     "a repeat recognised after a restart",
@@ -66,6 +71,7 @@ EXPECTED = (
     "a nack answered from a cache",
     "a nack answered by the pubend",
     "an answer with several events",
+    "scattered events in one answer",
     "another member of a cell took over",
     "a message went sideways",
     "a start query answered",
@@ -139,7 +145,6 @@ class Situations(Checker):
         self._chosen: dict[tuple[str, str, CellName], PeerName] = {}
         self._receipted: dict[tuple[PubendName, int], None] = {}
         self._attached_to: dict[str, int] = {}
-        self._hosts = record.hosts
 
     def sent(self, broker: Broker, to: PeerName, message: Message) -> None:
         reached = self._reached
@@ -206,19 +211,24 @@ class Situations(Checker):
 
     def _knowledge(self, broker: Broker, to: PeerName, message: Knowledge) -> None:
         if message.requested:
-            from_log = self._hosts[message.pubend] == broker.name
+            from_log = self._is_host(broker, message)
             where = "by the pubend" if from_log else "from a cache"
             self._reached[f"a nack answered {where}"] += 1
             if len(message.ticks) > 1:
                 self._reached["an answer with several events"] += 1
+            self._reached["scattered events in one answer"] += message.scattered
             return
         cell = self.record.network.cell_of[BrokerName(to)].name
         before = self._chosen.get((broker.name, message.pubend, cell))
         if before is not None and before != to:
             self._reached["another member of a cell took over"] += 1
         self._chosen[broker.name, message.pubend, cell] = to
-        if self._hosts[message.pubend] == broker.name and message.span.end >> 10 > broker.now:
+        if self._is_host(broker, message) and message.span.end >> 10 > broker.now:
             self._reached["silence ahead of the clock"] += 1
+
+    def _is_host(self, broker: Broker, message: Knowledge) -> bool:
+        pubend = self.record.network.pubends.get(message.pubend)
+        return pubend is not None and pubend.host == broker.name
 
     def _receipt(self, broker: Broker, message: Receipt) -> None:
         for tick in message.ticks:

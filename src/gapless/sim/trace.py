@@ -74,7 +74,9 @@ def _data(ticks: Iterable[int]) -> str:
 def _knowledge(message: between.Knowledge) -> str:
     final = f" final<{show_tick(message.final_below)}" if message.final_below else ""
     lost = f" lost<{show_tick(message.lost_below)}" if message.lost_below else ""
-    asked = " requested" * message.requested + " more" * message.more
+    asked = (
+        " requested" * message.requested + " more" * message.more + " scattered" * message.scattered
+    )
     asked += f" {message.purpose.name.lower()}" if message.purpose else ""
     return f"{message.pubend} {show_span(message.span)}{_data(message.ticks)}{final}{lost}{asked}"
 

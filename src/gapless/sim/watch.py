@@ -77,8 +77,9 @@ class Watch:
                     self.record.places.setdefault(encoded, (pubend, tick))
                     self.record.committed_at[pubend, tick] = broker.incarnation
             elif isinstance(write, Chop) and write.stream.startswith(LOG):
-                log = self.record.logs[PubendName(write.stream.removeprefix(LOG))]
-                log.chopped = max(log.chopped, write.index)
+                chopped = self.record.logs.get(PubendName(write.stream.removeprefix(LOG)))
+                if chopped is not None:  # else of a topic without events, which was deleted
+                    chopped.chopped = max(chopped.chopped, write.index)
 
     def sent(self, broker: Broker, to: PeerName, message: Message) -> None:
         for check in self._sent:

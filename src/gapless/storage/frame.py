@@ -43,8 +43,10 @@ SECTION = struct.Struct("<cHHQI")  # kind, name bytes, key bytes, number, value 
 NUMBER = struct.Struct("<Q")
 NUMBERS = struct.Struct("<QQ")
 LENGTH = struct.Struct("<I")
-BLOCKS = b"AaMm"  # kinds of sections that have records
-REGULAR = b"am"  # those whose indices have equal steps
+SECTION_BYTES = SECTION.size
+BLOCKS = frozenset((b"A", b"a", b"M", b"m"))  # kinds of sections that have records
+REGULAR = frozenset((b"a", b"m"))  # those whose indices have equal steps
+MOVED = frozenset((b"M", b"m"))  # those that are copies
 TERMINATOR = bytes(HEADER.size)
 PAGE_BYTES = 4 << 10
 ENTRY_BYTES = 12
@@ -259,23 +261,23 @@ def decode(description: bytes) -> Iterator[Chop | Put | Delete | Mark | Hold | B
             yield _fact(kind, name, str(view[key_start:value_start], "utf-8"), number, value)
 
 
-def decode_blocks(view: memoryview, stream: str) -> list[Block]:
+def decode_blocks(description: bytes, stream: str) -> list[Block]:
     """The blocks of one stream in a description; what else there is costs little."""
-    offset, end, wanted = 0, len(view), stream.encode()
-    record_offset = HEADER.size + end
-    blocks = []
+    offset, end, wanted = 0, len(description), stream.encode()
+    record_offset, blocks = HEADER.size + end, list[Block]()
     while offset < end:
-        kind, name_bytes, key_bytes, count, value_bytes = SECTION.unpack_from(view, offset)
-        name_start = offset + SECTION.size
+        kind, name_bytes, key_bytes, count, value_bytes = SECTION.unpack_from(description, offset)
+        name_start = offset + SECTION_BYTES
         value_start = name_start + name_bytes + key_bytes
         offset = value_start + value_bytes
-        if kind in BLOCKS:
-            if name_bytes == len(wanted) and view[name_start : name_start + name_bytes] == wanted:
-                value = view[value_start:offset]
-                blocks.append(_block(stream, value, count, record_offset, kind))
-            if offset < end:
-                words_start = value_start + (NUMBERS.size if kind in REGULAR else 8 * count)
-                record_offset += LENGTH.unpack_from(view, words_start + 4 * count - 4)[0]
+        if kind not in BLOCKS:
+            continue
+        if name_bytes == len(wanted) and description.startswith(wanted, name_start):
+            value = memoryview(description)[value_start:offset]
+            blocks.append(_block(stream, value, count, record_offset, kind))
+        if offset < end:
+            words_start = value_start + (16 if kind in REGULAR else 8 * count)
+            record_offset += LENGTH.unpack_from(description, words_start + 4 * count - 4)[0]
     return blocks
 
 
@@ -284,11 +286,12 @@ def _block(name: str, value: memoryview, count: int, start: int, kind: bytes) ->
     if kind in REGULAR:
         first, step = NUMBERS.unpack_from(value)
         indices = range(first, first + count * step, step)
-        words = value[NUMBERS.size :].cast("I")
+        words = value[16:].cast("I")
     else:
         indices = value[: 8 * count].cast("q")
         words = value[8 * count :].cast("I")
-    return Block(name, indices, words, (len(words) - count) // 2, start, kind in b"Mm")
+    page_count = (len(words) - count) // 2
+    return Block._make((name, indices, words, page_count, start, kind in MOVED))
 
 
 def _fact(

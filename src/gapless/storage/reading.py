@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Located = tuple[int, list[tuple[int, Block]]]
 
 WINDOW_BYTES = 16 << 10
+HEADER_BYTES = HEADER.size
 EMPTY = memoryview(b"")
 RECENT_MAX = 64
 """Extents of which the places of all records are remembered."""
@@ -104,17 +105,22 @@ class Reader:
         return located
 
     def _only_frame(self, extent: Extent) -> list[tuple[int, Block]] | None:
-        """The same for an extent that is one frame, as large batches make them, in one read;
-        None if it is more, or anything is wrong with it."""
+        """The same for an extent that is one frame, as large batches make them, in one read if
+        its description is no longer than the last one; None if it is more, or anything is wrong
+        with it."""
         offset, size = extent.start, extent.end - extent.start
-        data = memoryview(self._segments.read(extent.segment, offset, min(self._ahead, size)))
-        if len(data) < HEADER.size:
+        data = self._segments.read(extent.segment, offset, min(self._ahead, size))
+        if len(data) < HEADER_BYTES:
             return None
         header = Header(data)
-        end = HEADER.size + header.description_bytes
-        self._ahead = min(end, WINDOW_BYTES)
-        description = data[HEADER.size : end]
-        if header.frame_bytes != size or not header.is_whole(description, self._salt):
+        end = HEADER_BYTES + header.description_bytes
+        if header.frame_bytes != size:
+            return None
+        if end > len(data):
+            data += self._segments.read(extent.segment, offset + len(data), end - len(data))
+        self._ahead = min(WINDOW_BYTES, end)
+        description = data[HEADER_BYTES:end]
+        if not header.is_whole(description, self._salt):
             return None
         return [(offset, block) for block in self._own(description, extent)]
 
@@ -177,15 +183,17 @@ class Reader:
                     f"damaged; it held records of {extent.stream!r} between {extent.first} and "
                     f"{extent.last}"
                 )
-            for block in self._own(description, extent):
+            for block in self._own(bytes(description), extent):
                 yield offset, block, window
             offset += header.frame_bytes
 
     @staticmethod
-    def _own(description: memoryview, extent: Extent) -> list[Block]:
+    def _own(description: bytes, extent: Extent) -> list[Block]:
         """The blocks of the extent; a frame with copies may have others of its stream."""
-        first, last = extent.first, extent.last
         blocks = decode_blocks(description, extent.stream)
+        if len(blocks) == 1:
+            return blocks
+        first, last = extent.first, extent.last
         return [one for one in blocks if first <= one.indices[-1] and one.indices[0] <= last]
 
     def _damaged(self, extent: Extent, block: Block, page: int) -> StorageCorruptError:

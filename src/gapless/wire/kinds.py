@@ -41,6 +41,14 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.topic_messages import (
+    CreateTopic,
+    DeleteTopic,
+    TopicList,
+    TopicNews,
+    TopicQuestion,
+    TopicsQuery,
+)
 from gapless.core.transaction_messages import (
     Abort,
     Commit,
@@ -93,6 +101,15 @@ CLIENTS: tuple[type[Message], ...] = (
     Consumed,
 )
 
+TOPICS: tuple[type[Message], ...] = (
+    CreateTopic,
+    DeleteTopic,
+    TopicsQuery,
+    TopicList,
+    TopicNews,
+    TopicQuestion,
+)
+
 TRANSACTIONS: tuple[type[Message], ...] = (
     Stage,
     Commit,
@@ -102,7 +119,7 @@ TRANSACTIONS: tuple[type[Message], ...] = (
     ProducerPosition,
 )
 
-KINDS = (*LINK, *BROKERS, *CLIENTS, *TRANSACTIONS)
+KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS, *TRANSACTIONS)
 
 
 @cache

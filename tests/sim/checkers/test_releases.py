@@ -102,3 +102,17 @@ def test_an_answer_before_the_acknowledgement_is_durable_is_found(
         facts.watch.sent(facts.host, CLIENT, Done(3))
     facts.put("released", {PUBEND: 9})
     facts.watch.sent(facts.host, CLIENT, Done(3))
+
+
+def test_an_answer_may_come_after_the_subscription_was_ended_and_began_anew(
+    facts: Facts, named: Named
+) -> None:
+    facts.ask(named)
+    facts.put("released", {PUBEND: 5})
+    facts.record.promised[CLIENT, 3] = named, {PUBEND: 9}
+    facts.write(Delete("released", NAME))
+    facts.put("released", {PUBEND: 0})
+    facts.watch.sent(facts.host, CLIENT, Done(3))
+    facts.record.promised[CLIENT, 4] = named, {PUBEND: 9}
+    with pytest.raises(Violation, match="assures desk"):
+        facts.watch.sent(facts.host, CLIENT, Done(4))

@@ -7,58 +7,35 @@ what it sent by the number that each event of a named publisher has.
 
 from __future__ import annotations
 
-import asyncio
 import random
-import time
-from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.client.client import connect
-from gapless.client.delivery import Gap
-from gapless.core.events import Event
+from gapless.cli.real.witnesses import Source, Witness
 from gapless.filters.filter import Filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.client.subscription import Subscription
     from gapless.core.events import Attributes
-    from gapless.core.token import Token
 
 TOPIC = "trades"
 SYMBOLS = {"IBM": 92.0, "SAP": 131.0, "T": 18.5, "MSFT": 310.0, "NVDA": 122.0, "XOM": 104.0}
 """What is traded, and the price at the opening."""
 
-PACE_S = 0.02
-"""How often trades of the time that has passed are sent."""
-
 BODY = b"x" * 100
 
 
-class Feed:
+class Feed(Source):
     """Publishes trades at a steady rate under a name, until it is stopped."""
 
     def __init__(self, seed: int, trades_per_s: int) -> None:
-        self.trades: list[Attributes] = []
+        super().__init__(TOPIC, "feed", trades_per_s, lambda _: (self._trade(), BODY))
         self._dice = random.Random(seed)
         self._prices = dict(SYMBOLS)
-        self._trades_per_s = trades_per_s
-        self._is_over = False
 
-    async def run(self, url: str) -> None:
-        """At the end all of it is on stable storage."""
-        async with connect(url) as client, client.publisher(TOPIC, name="feed") as publisher:
-            begin_s = time.monotonic()
-            while not self._is_over:
-                due = int((time.monotonic() - begin_s) * self._trades_per_s)
-                while len(self.trades) < due:
-                    self.trades.append(self._trade())
-                    await publisher.send(self.trades[-1], BODY)
-                await asyncio.sleep(PACE_S)
-
-    def stop(self) -> None:
-        self._is_over = True
+    @property
+    def trades(self) -> list[Attributes]:
+        return [attributes for attributes, _ in self.journal.sent]
 
     def _trade(self) -> Attributes:
         symbol = self._dice.choice(list(SYMBOLS))
@@ -89,62 +66,18 @@ class Account(NamedTuple):
         return self.matched == self.delivered > 0 and not any(wrong)
 
 
-@dataclass
-class Desk:
-    """A named subscriber, connected or away."""
+class Desk(Witness):
+    """A named subscriber at one of the brokers."""
 
-    name: str
-    condition: str
-    broker: str
-    got: list[Event] = field(default_factory=list)
-    gaps: int = 0
-    token: Token | None = None
-    subscription: Subscription | None = None
-    _task: asyncio.Task[None] | None = None
+    def __init__(self, name: str, condition: str, broker: str) -> None:
+        super().__init__(TOPIC, condition, label=name)
+        self.name = name
+        self.condition = condition
+        self.broker = broker
 
     @property
-    def is_here(self) -> bool:
-        return self.subscription is not None
-
-    async def come(self, url: str) -> None:
-        """Subscribe, or go on after the token; returns when it counts."""
-        ready = asyncio.Event()
-        self._task = asyncio.create_task(self._read(url, ready), name=f"desk {self.name}")
-        waiting = asyncio.create_task(ready.wait())
-        await asyncio.wait((self._task, waiting), return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        if self._task.done():
-            self._task.result()  # raises why
-
-    async def leave(self) -> None:
-        """Close the connection, with the token in hand. Raises what ended it, if anything did."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-    async def _read(self, url: str, ready: asyncio.Event) -> None:
-        async with (
-            connect(url) as client,
-            client.subscribe(
-                TOPIC, self.condition, name=self.name, start=self.token or "latest", silence=True
-            ) as subscription,
-        ):
-            self.subscription = subscription
-            ready.set()
-            try:
-                async for batch in subscription.batches():
-                    self.got += [item for item in batch if isinstance(item, Event)]
-                    self.gaps += sum(isinstance(item, Gap) for item in batch)
-            finally:
-                self.token, self.subscription = subscription.token, None
-
-    def has_settled(self, pubend: str, tick: int) -> bool:
-        """Was it handed all that it is owed up to here?"""
-        if self._task is not None and self._task.done():
-            self._task.result()
-        return self.subscription is not None and self.subscription.token.get(pubend) > tick
+    def received(self) -> int:
+        return len(self.journal.events)
 
     def account(self, trades: Sequence[Attributes]) -> Account:
         condition = Filter.parse(self.condition)
@@ -152,7 +85,8 @@ class Desk:
         numbers: list[int] = []
         unwanted = disordered = 0
         seen: set[int] = set()
-        for event in self.got:
+        got = self.journal.events
+        for event in got:
             number = event.sequence if event.sequence is not None else -1
             if number not in wanted or event.attributes != trades[number]:
                 unwanted += 1
@@ -162,10 +96,10 @@ class Desk:
             seen.add(number)
         return Account(
             matched=len(wanted),
-            delivered=len(self.got),
+            delivered=len(got),
             missing=len(wanted - seen),
             duplicate=len(numbers) - len(seen),
             out_of_order=disordered,
             unwanted=unwanted,
-            gaps=self.gaps,
+            gaps=len(self.journal.gaps),
         )

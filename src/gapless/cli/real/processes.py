@@ -227,7 +227,10 @@ class Processes:
         return read_addresses(self.folder / name)
 
     def address(self, name: str) -> str:
-        return self._addresses(name)["listen"]
+        told = self._addresses(name).get("listen")
+        if told is None:
+            raise ConnectionError(f"{name} has not told its address yet")
+        return told
 
     def url(self, *names: str) -> str:
         """Of these brokers, the first that answers."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from gapless.cli.real.market import TOPIC, Desk, Feed
 from gapless.cli.real.processes import Processes, cell, topic
-from gapless.client.client import connect
+from gapless.cli.real.witnesses import Bell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -110,11 +110,11 @@ class Story:
         await until(1.0)
 
     async def _return(self, desk: Desk) -> None:
-        before, begin_s = len(desk.got), time.monotonic()
+        before, begin_s = desk.received, time.monotonic()
         owed = desk.account(self.feed.trades).matched
         await desk.come(self._brokers.url(desk.broker))
         self._tell(f"{desk.name} returns: {owed - before:,} of its trades came meanwhile")
-        while len(desk.got) < owed and time.monotonic() < begin_s + SETTLE_S:  # noqa: ASYNC110
+        while desk.received < owed and time.monotonic() < begin_s + SETTLE_S:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
         self._tell(f"{desk.name} has them all, {time.monotonic() - begin_s:.1f} s later")
 
@@ -134,22 +134,16 @@ class Story:
 
     @asynccontextmanager
     async def _feeding(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.feed.run(self._brokers.url("host")), name="feed")
+        self.feed.start(self._brokers.url("host"))
         try:
             yield
-            self.feed.stop()
-            await task
+            await self.feed.stop()
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await self.feed.cancel()
 
     async def _settle(self) -> None:
-        async with connect(self._brokers.url("host")) as client:
-            bell = await client.publish(TOPIC, {"bell": True})
-        end_s = time.monotonic() + SETTLE_S
-        while not all(desk.has_settled(bell.pubend, bell.tick) for desk in self.desks):
-            if time.monotonic() > end_s:
-                self._tell(f"after {SETTLE_S:g} s someone still waits")
-                return
-            await asyncio.sleep(LOOK_S)
-        self._tell("every subscriber has all that was published before the closing bell")
+        late = await Bell(TOPIC).settled(self._brokers.url("host"), self.desks, SETTLE_S)
+        for desk in late:
+            self._tell(f"after {SETTLE_S:g} s {desk.journal.label} still waits")
+        if not late:
+            self._tell("every subscriber has all that was published before the closing bell")

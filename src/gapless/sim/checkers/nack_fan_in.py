@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gapless.core.broker_messages import Knowledge, Nack, Purpose, Sideways
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import TICK_MAX, Span
+from gapless.knowledge.scattered import apart
 from gapless.sim.checkers.checker import Checker
 from gapless.sim.trace import show_span
 
@@ -65,7 +66,8 @@ class NackFanIn(Checker):
         if isinstance(message, Sideways):
             message = message.message
         if isinstance(message, Knowledge):
-            self._answered(broker, message.pubend, message.span)
+            for each in apart(message):
+                self._answered(broker, message.pubend, each.span)
             if message.more:  # the rest is not being answered: to ask for it is right
                 rest = Span(message.span.end, TICK_MAX + 1)
                 self._answered(broker, message.pubend, rest)

@@ -54,5 +54,5 @@ class NoUnjustGap(Checker):
         return subscription.position or {each.name: 0 for each in pubends}
 
     def refused(self, told: Refused) -> None:
-        if not told.retry:
+        if not told.retry and not told.elsewhere:
             raise self.violated(f"request {told.request} was refused for good: {told.problem}")

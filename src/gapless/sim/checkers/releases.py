@@ -5,6 +5,9 @@ some broker's disk has (or was logged before that broker knew of it); unless the
 policy gives it up. What a disk has as acknowledged, its client has said; and a client is told that
 an acknowledgement is durable only when its broker's disk has it.
 
+An answer may come after the subscription was ended, and may have begun anew under the same name:
+of one that was ended nothing is kept, so that all it has acknowledged is.
+
 What brokers have on their disks is seen as it is written. A subscription that is handed over is on
 two disks for a while, and both count.
 """
@@ -53,6 +56,7 @@ class Releases(Checker):
     def __init__(self, record: Record, config: Config) -> None:
         super().__init__(record, config)
         self._kept: dict[tuple[BrokerName, str], Kept] = {}
+        self._moot: set[tuple[ClientName, int]] = set()  # requests of subscriptions that ended
 
     def written(self, broker: Broker, write: Write) -> None:
         match write:
@@ -60,6 +64,8 @@ class Releases(Checker):
                 self._put((broker.name, name), json.loads(value))
             case Delete(table, name) if table == RELEASED:
                 self._kept.pop((broker.name, name), None)
+                promised = self.record.promised
+                self._moot.update(key for key, (named, _) in promised.items() if named.name == name)
             case Chop(stream, index) if stream.startswith(LOG):
                 self._chop(broker, PubendName(stream.removeprefix(LOG)), index)
             case _:
@@ -83,7 +89,7 @@ class Releases(Checker):
                 )
 
     def sent(self, broker: Broker, to: PeerName, message: Message) -> None:
-        if not isinstance(message, Done):
+        if not isinstance(message, Done) or (ClientName(to), message.request) in self._moot:
             return
         named, token = self.record.promised.get((ClientName(to), message.request), (None, {}))
         kept = self._kept.get((broker.name, named.name)) if named else None
@@ -95,6 +101,8 @@ class Releases(Checker):
                 )
 
     def _chop(self, broker: Broker, pubend: PubendName, index: int) -> None:
+        if pubend not in self.record.logs:
+            return  # of a topic without events, which was deleted
         log, topic = self.record.logs[pubend], self.record.network.pubends[pubend].topic
         for (holder, name), kept in self._kept.items():
             if not self.record.is_of(name, topic):

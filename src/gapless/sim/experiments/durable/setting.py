@@ -66,6 +66,7 @@ def config_for(costs: Costs) -> Config:
         return Config()
     names = (
         "catch_up_window",
+        "catch_up_total_max",
         "nack_spans_max",
         "filtered_read_max",
         "filtered_walk_max",

@@ -1,0 +1,157 @@
+"""`gapless topic`: create, list, show and delete topics."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from gapless.cli.connection import URL, Url, connected
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from gapless.client.client import Client
+    from gapless.client.topics import Topic
+
+Result = TypeVar("Result")
+COLUMNS = ("name", "service", "pubends", "hosts", "retention")
+
+topic = typer.Typer(
+    name="topic", help="Create, list, show and delete topics.", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Argument(help="The name of the topic.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@topic.command()
+def create(
+    name: Name,
+    service: Annotated[
+        str, typer.Option(help="What it promises; only durable is there yet.")
+    ] = "durable",
+    pubends: Annotated[
+        int, typer.Option(min=1, help="How many streams it has, spread over the brokers.")
+    ] = 1,
+    host: Annotated[
+        list[str] | None, typer.Option(help="The broker of a pubend; one for each.")
+    ] = None,
+    retention_seconds: Annotated[
+        float | None, typer.Option(help="Give up what is older, whoever has not had it.")
+    ] = None,
+    retention_bytes: Annotated[
+        int | None, typer.Option(help="Give up the oldest beyond this size of a stream.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = URL,
+) -> None:
+    """Create a topic; fine if it exists alike.
+
+    \b
+    gapless topic create trades
+    gapless topic create trades --pubends 4 --retention-seconds 86400
+
+    From then on it is known at every broker of the network, also after restarts.
+    """
+    from gapless.core.topic_messages import SERVICES
+
+    chosen = next((each for each in SERVICES if each == service), None)
+    if chosen is None:
+        raise UsageError(f"there is no service {service!r}", f"Use one of {', '.join(SERVICES)}.")
+
+    async def work(client: Client) -> list[Topic]:
+        await client.create_topic(
+            name,
+            chosen,  # type: ignore[arg-type]  # it is one of them
+            pubends,
+            retention_seconds,
+            retention_bytes,
+            host,
+        )
+        return await client.topics()
+
+    found = [each for each in run(url, work) if each.name == name]
+    tell(found[0] if found else None, f"topic {name} is there", as_json=as_json)
+
+
+@topic.command(name="list")
+def list_topics(as_json: AsJson = False, url: Url = URL) -> None:
+    """List all topics of the network."""
+    found = run(url, lambda client: client.topics())
+    if as_json:
+        typer.echo(json.dumps([as_dict(each) for each in found], indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if not console.is_terminal:
+        for each in found:
+            typer.echo("  ".join(f"{key}={value}" for key, value in row(each).items()))
+        return
+    table = Table(*COLUMNS)
+    for each in found:
+        table.add_row(*row(each).values())
+    console.print(table)
+
+
+@topic.command()
+def show(name: Name, as_json: AsJson = False, url: Url = URL) -> None:
+    """Show one topic."""
+    found = [each for each in run(url, lambda client: client.topics()) if each.name == name]
+    if not found:
+        raise UsageError(f"there is no topic {name!r}", f"create it: gapless topic create {name}")
+    lines = "\n".join(f"{key}: {value}" for key, value in row(found[0]).items())
+    tell(found[0], lines, as_json=as_json)
+
+
+@topic.command()
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+    url: Url = URL,
+) -> None:
+    """Delete a topic with all its events and subscriptions, for good.
+
+    Whoever publishes to it is refused, whoever subscribes to it is told.
+    """
+    if not yes:
+        typer.confirm(f"Delete topic {name} with its events and subscriptions?", abort=True)
+    run(url, lambda client: client.delete_topic(name))
+    typer.echo(json.dumps({"deleted": name}) if as_json else f"topic {name} is deleted")
+
+
+def run(url: str, work: Callable[[Client], Awaitable[Result]]) -> Result:
+    import asyncio
+
+    async def main() -> Result:
+        async with connected(url) as client:
+            return await work(client)
+
+    return asyncio.run(main())
+
+
+def tell(found: Topic | None, text: str, *, as_json: bool) -> None:
+    typer.echo(json.dumps(as_dict(found) if found else None) if as_json else text)
+
+
+def as_dict(found: Topic) -> dict[str, object]:
+    return {**found._asdict(), "hosts": list(found.hosts), "pubends": len(found.hosts)}
+
+
+def row(found: Topic) -> dict[str, str]:
+    kept = [
+        f"{found.retention_seconds:g} s" if found.retention_seconds is not None else "",
+        f"{found.retention_bytes} bytes" if found.retention_bytes is not None else "",
+    ]
+    return {
+        "name": found.name,
+        "service": found.service,
+        "pubends": str(len(found.hosts)),
+        "hosts": ", ".join(found.hosts),
+        "retention": ", ".join(filter(None, kept)) or "all that is needed",
+    }

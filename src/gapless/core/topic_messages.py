@@ -1,0 +1,92 @@
+"""The messages about topics: between clients and brokers, and among brokers.
+
+An entry of the catalogue says all there is to say of a topic. Of two entries of one name the one
+with the higher incarnation holds: it counts creations and deletions together, and only the owner
+of the name counts.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from gapless.core.identity import BrokerName, TopicName
+from gapless.core.messages import Message
+from gapless.core.ticks import PUBEND_COUNT_MAX
+
+Service = Literal["durable", "reliable", "multicast"]
+SERVICES: tuple[str, ...] = get_args(Service)
+
+
+class TopicEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A topic, or that it was deleted. `hosts`: for each of its pubends, the broker that has it."""
+
+    name: TopicName
+    incarnation: int
+    hosts: tuple[BrokerName, ...]
+    service: Service = "durable"
+    retention_us: int | None = None
+    retention_bytes: int | None = None
+    is_deleted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.incarnation < 1:
+            raise ValueError("incarnations count from 1")
+        if not 1 <= len(self.hosts) <= PUBEND_COUNT_MAX:
+            raise ValueError(f"a topic has 1 to {PUBEND_COUNT_MAX} pubends")
+
+
+# --- between a client and its broker ------------------------------------------------------------
+
+
+class CreateTopic(Message, frozen=True):
+    """Let there be this topic. `hosts`: which brokers get its pubends, instead of any."""
+
+    request: int
+    name: TopicName
+    service: Service = "durable"
+    pubends: int = 1
+    hosts: tuple[BrokerName, ...] = ()
+    retention_us: int | None = None
+    retention_bytes: int | None = None
+
+
+class DeleteTopic(Message, frozen=True):
+    """Let there be no such topic any more, nor its events and subscriptions."""
+
+    request: int
+    name: TopicName
+
+
+class TopicsQuery(Message, frozen=True):
+    """Which topics are there?"""
+
+    request: int
+
+
+class TopicList(Message, frozen=True):
+    """All topics that the broker knows of, by name."""
+
+    request: int
+    topics: tuple[TopicEntry, ...]
+
+
+# --- between brokers ----------------------------------------------------------------------------
+
+
+class TopicNews(Message, frozen=True):
+    """Entries that the receiver may not have."""
+
+    entries: tuple[TopicEntry, ...]
+
+
+class TopicQuestion(Message, frozen=True):
+    """Is there such a topic? Put to the name's owner by a broker that knows of none; and its
+    answer, with the entry if there is one."""
+
+    topic: TopicName
+    sender: BrokerName
+    receiver: BrokerName
+    is_answer: bool = False
+    entry: TopicEntry | None = None

@@ -1,0 +1,96 @@
+"""Scattered answers: the events at many single ticks in one message.
+
+Theory of operation
+    Who catches up asks for single ticks far apart. A message that covers a span speaks of all of
+    it, so each such event would be a message of its own. A scattered one says nothing but its
+    events: of every other tick, in its span or not, whoever gets it knows what he knew before.
+    So it means exactly the same as one message for each of its events (`apart`), and any of those
+    may be put together (`gather`). What is silent, final or lost is never said in this way.
+
+Cost: a few steps for each event; a message where there were as many as events.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gapless.core.broker_messages import Knowledge, Purpose
+from gapless.core.events import EventBatch
+from gapless.core.ticks import Span
+from gapless.knowledge.batch import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gapless.core.identity import PubendName
+
+
+def settled(pubend: PubendName, span: Span, purpose: Purpose) -> Knowledge:
+    """The answer that a span is final; or lost, to one who catches up."""
+    is_final = purpose == Purpose.DELIVERY
+    return Knowledge(
+        pubend,
+        span,
+        final_below=span.end if is_final else 0,
+        lost_below=0 if is_final else span.end,
+        requested=True,
+        purpose=purpose,
+    )
+
+
+def scatter(
+    pubend: PubendName,
+    ticks: Sequence[int],
+    events: Sequence[bytes],
+    limits: tuple[int, int],
+    digest: int = 0,
+) -> list[Knowledge]:
+    """These events, for one who catches up, in as few messages as the limits allow."""
+    if not ticks:
+        return []
+    return [
+        Knowledge(
+            pubend,
+            Span(ticks[low], ticks[high - 1] + 1),
+            tuple(ticks[low:high]),
+            EventBatch.join(events[low:high]),
+            requested=True,
+            digest=digest,
+            purpose=Purpose.CATCH_UP,
+            scattered=True,
+        )
+        for low, high in cut(events, *limits)
+    ]
+
+
+def gather(answers: Sequence[Knowledge], limits: tuple[int, int]) -> list[Knowledge]:
+    """The same answers to one question, which ascend, with events at single ticks put together."""
+    rest, single = list[Knowledge](), list[Knowledge]()
+    for each in answers:
+        is_single = len(each.ticks) == len(each.span) == 1 and each.purpose == Purpose.CATCH_UP
+        (single if is_single else rest).append(each)
+    if len(single) < 2:
+        return list(answers)
+    first = single[0]
+    assert all(each.digest == first.digest for each in single), "one question has one answer"
+    ticks = [each.ticks[0] for each in single]
+    events = [each.events[0] for each in single]
+    return scatter(first.pubend, ticks, events, limits, first.digest) + rest
+
+
+def apart(knowledge: Knowledge) -> list[Knowledge]:
+    """The same as messages that each say all of their span."""
+    if not knowledge.scattered:
+        return [knowledge]
+    return [
+        replace(
+            knowledge,
+            span=Span(tick, tick + 1),
+            ticks=(tick,),
+            events=EventBatch((event,)),
+            scattered=False,
+        )
+        for tick, event in zip(knowledge.ticks, knowledge.events, strict=True)
+    ]

@@ -1,0 +1,228 @@
+"""Behind: the sessions of one broker that catch up, and what they ask for.
+
+Theory of operation
+    What was learnt in one step is delivered at its end, in one go; those that have got something,
+    or have room again, go on from there. How much all of them ask for together is bounded, and they
+    take turns (`turns`). One whose client has no room for what was asked for gives it up when
+    others wait for their turn: it is asked for again later.
+    Where the pubend is at this very broker questions are answered at once. So what all of them are
+    sent in one step is bounded too; they go on when time has passed, and steps of the live stream
+    that come between are not held up.
+    What a subscription wants from before it was known here is asked for as a whole, and filtered
+    here.
+
+Invariants (checked by `check`)
+    I1  what each has open, and no more, is counted
+    I2  no session that is behind is overlooked
+
+Source: DSN 2003, sec. 4.1; PROTOCOLS C2, C8.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gapless.core.broker_messages import Purpose
+from gapless.core.events import EventBatch
+from gapless.core.identity import Instant
+from gapless.core.token import Token
+from gapless.node.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gapless.core.broker_messages import Knowledge, Nack
+    from gapless.core.effects import Effect
+    from gapless.core.events import Attributes
+    from gapless.core.identity import PubendName, SubscriptionName
+    from gapless.durable.catch_up import CatchUp
+    from gapless.node.client import Client
+    from gapless.node.config import Config
+    from gapless.node.durables import Durables
+    from gapless.node.parts import Parts
+    from gapless.node.session import Session
+    from gapless.node.turns import Key
+
+
+class Behind:
+    """Those of all `sessions` that catch up somewhere. See the module docstring."""
+
+    def __init__(
+        self,
+        sessions: Mapping[SubscriptionName, Session],
+        config: Config,
+        durables: Durables,
+        parts: Parts,
+        attributes_of: Callable[[EventBatch], list[Attributes]],
+    ) -> None:
+        self.sessions = sessions
+        self.config = config
+        self.durables = durables
+        self.parts = parts
+        self.attributes_of = attributes_of
+        self.asks: list[Nack] = []  # to be put to the relays
+        self._some: dict[SubscriptionName, Session] = {}  # all that are behind, and perhaps others
+        self.turns = Turns(config.catch_up_total_max)
+        self._stirred: dict[Key, None] = {}  # may have news
+        self._sent = 0  # events, in this step
+        self._later: dict[Key, None] = {}  # to go on in the next step
+        self._due: Instant | None = None  # when that is
+
+    # --- who may have news ------------------------------------------------------------------------
+
+    def _all(self) -> list[tuple[SubscriptionName, Session]]:
+        """Those that are behind somewhere: most sessions are not, and cost nothing here."""
+        for name, session in list(self._some.items()):
+            if not session.behind or self.sessions.get(name) is not session:
+                del self._some[name]
+        return list(self._some.items())
+
+    def stir(self, pubend: PubendName) -> None:
+        """The stream has moved: those that are behind there may go on."""
+        for name, session in self._all():
+            if pubend in session.behind and not self.turns.is_busy((name, pubend)):
+                self._stirred[name, pubend] = None
+
+    def stir_session(self, name: SubscriptionName) -> None:
+        """It may have come to be behind, or know more."""
+        self._some[name] = self.sessions[name]
+        self._stirred.update(((name, pubend), None) for pubend in self.sessions[name].behind)
+
+    def consumed(self, client: Client) -> None:
+        """It has room again."""
+        for session in client.sessions.values():
+            self.stir_session(session.subscription.definition.name)
+
+    def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> None:
+        """An answer for those that are behind."""
+        pubend, span = knowledge.pubend, knowledge.span
+        for name, session in self._all():
+            catch_up = session.behind.get(pubend)
+            if catch_up is not None and catch_up.position < span.end and span.start < catch_up.told:
+                self._ask(catch_up.receive_knowledge(knowledge, now))
+                self._stirred[name, pubend] = None
+
+    def fall_behind(
+        self, sessions: Sequence[Session], pubend: PubendName, position: int
+    ) -> list[Effect]:
+        """Their client is too slow for what is to be delivered from `position` on."""
+        effects: list[Effect] = []
+        for session in sessions:
+            if pubend in session.level:
+                start = max(position, session.level[pubend])
+                effects += session.fall_behind(pubend, self.catch_up(session, pubend, start))
+                self.stir_session(session.subscription.definition.name)
+        return effects
+
+    def leave(self, name: SubscriptionName) -> None:
+        """The session ends."""
+        for pubend in self.sessions[name].behind:
+            self.turns.leave((name, pubend))
+
+    # --- going on ---------------------------------------------------------------------------------
+
+    def begin_step(self) -> None:
+        if self._due is None:
+            self._sent = 0
+
+    def settle(self, now: Instant) -> list[Effect]:
+        """At the end of a step: deliver what can be delivered now, and ask for more."""
+        stirred, self._stirred = self._stirred, {}
+        effects: list[Effect] = []
+        for key in stirred:
+            effects += self._go_on(key, now)
+        while self._sent < self.config.catch_up_total_max and (first := self.turns.next()):
+            effects += self._go_on(first, now)
+        if first_later := self.turns.next():
+            self._later[first_later] = None
+        self._give_up()
+        if self._later and self._due is None:
+            self._due = Instant(now + 1)
+        return effects
+
+    def _go_on(self, key: Key, now: Instant) -> list[Effect]:
+        name, pubend = key
+        session = self.sessions.get(name)
+        catch_up = session.behind.get(pubend) if session is not None else None
+        if session is None or catch_up is None:
+            self.turns.leave(key)
+            return []
+        if self._sent >= self.config.catch_up_total_max:
+            self._later[key] = None
+            return []
+        before, stream = session.client.outstanding, self.durables.streams[pubend]
+        effects, nacks = session.pump(pubend, stream, self.turns.room_of(key), now)
+        self._sent += session.client.outstanding - before
+        self._ask(nacks)
+        if pubend in session.behind:
+            self.turns.update(key, catch_up.open_count, waits=catch_up.is_waiting)
+        else:
+            self.turns.leave(key)
+        if session.found:
+            self.stir_session(name)
+            start, session.found = Token(session.found), {}
+            effects += self.durables.subscriptions.acknowledge(name, start, now)
+        return effects
+
+    def _give_up(self) -> None:
+        """Let others have what is open for clients that have no room for it."""
+        for name, pubend in list(self.turns.in_the_way()):
+            session = self.sessions[name]
+            if not session.credit:
+                start = session.behind[pubend].position
+                session.behind[pubend] = self.catch_up(session, pubend, start)
+                self.turns.leave((name, pubend))
+
+    def _ask(self, nacks: Sequence[Nack]) -> None:
+        for nack in nacks:
+            purpose = Purpose.CATCH_UP if nack.minimum is None else Purpose.WHOLE
+            room = self.config.catch_up_window if purpose == Purpose.WHOLE else 0
+            self.asks.append(replace(nack, minimum=None, purpose=purpose, events_max=room))
+
+    def catch_up(self, session: Session, pubend: PubendName, start: int) -> CatchUp:
+        subscription = session.subscription
+        since = subscription.since[pubend]
+        condition = self.durables.filters[subscription.number]
+
+        def matches(events: Sequence[bytes]) -> list[int]:
+            attributes = self.attributes_of(EventBatch.join(events))
+            return [index for index, each in enumerate(attributes) if condition.matches(each)]
+
+        return self.parts.catch_up(
+            subscription.number,
+            start,
+            self.durables.streams[pubend].log,
+            self.config,
+            since=since,
+            matches=matches,
+            minimum={} if start < since else None,
+        )
+
+    # --- time, invariants -----------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> Instant | None:
+        due = [each.deadline for _, session in self._all() for each in session.behind.values()]
+        return min((each for each in (self._due, *due) if each is not None), default=None)
+
+    def fire(self, now: Instant) -> None:
+        if self._due is not None and self._due <= now:
+            self._stirred.update(self._later)
+            self._later, self._due = {}, None
+        for name, session in self._all():
+            for pubend, catch_up in session.behind.items():
+                if catch_up.deadline is not None and catch_up.deadline <= now:
+                    self._ask(catch_up.fire(now))
+                    self._stirred[name, pubend] = None
+
+    def check(self) -> None:
+        self.turns.check(self.config.catch_up_window)
+        for name, session in self.sessions.items():
+            assert not session.behind or self._some.get(name) is session, "I2"
+            for pubend, catch_up in session.behind.items():
+                counted = self.turns.open.get(pubend, {}).get(name, 0)
+                assert counted == catch_up.open_count, "I1"
+        for pubend, some in self.turns.open.items():
+            assert all(pubend in self.sessions[name].behind for name in some), "I1"

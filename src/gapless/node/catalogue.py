@@ -1,0 +1,304 @@
+"""The catalogue: which topics there are, as one broker knows, and who decides it.
+
+Theory of operation
+    Each name has one owner among the brokers (`owner`). It alone creates and deletes a topic of
+    that name: it writes the entry down, and only then answers and tells its neighbours. So two
+    unlike creations cannot both win, and no agreement is needed. Everybody who learns an entry
+    that is newer than his own writes it down and passes it on; and neighbours compare digests of
+    their catalogues with each ping, and where those stay unlike, send each other everything.
+    So all catalogues become alike. Topics of the network file are known to all from the start.
+    A broker that is asked for a topic it does not know asks the owner before it says no for good:
+    what a client has created is there for it at every broker at once.
+
+Invariants (checked by `check`)
+    I1  entries only ever grow: of one name, the higher incarnation stays
+    I2  the digest is that of the entries
+    I3  no topic of the network file has an entry that contradicts it
+
+Cost: an entry is about 100 bytes on the wire; a digest that stays unlike costs all of them.
+A broker that lost its disk waits, before it decides anything, until it agrees with a neighbour, or
+until no neighbour can be heard; if it then still knew less, a contradiction of the same
+incarnation would be settled by comparing the two entries.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict, replace
+
+from gapless.core.client_messages import Refused
+from gapless.core.effects import Effect, Persist, Put, Send, Tell
+from gapless.core.errors import UsageError
+from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
+from gapless.core.messages import Message
+from gapless.core.topic_messages import TopicEntry, TopicNews, TopicQuestion
+from gapless.node.network import Topic
+from gapless.node.owner import ranking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gapless.core.store import Store
+    from gapless.node.config import Config
+    from gapless.node.network import Network
+    from gapless.node.redirect import Request
+    from gapless.node.routing import Routing
+
+CATALOGUE = "catalogue"
+NEWS_ENTRIES_MAX = 500
+"""Entries in one message; more go into several."""
+
+ASKED_MAX = 1_000
+"""Names about which an owner was asked lately, or said no; beyond it the oldest is forgotten."""
+
+
+class EntryPersisted(Message, frozen=True):
+    """To ourselves: the entry that this client asked for is durable (or, not `ok`, had no room)."""
+
+    entry: TopicEntry
+    client: ClientName
+    request: int
+    ok: bool = True
+
+
+class Catalogue:
+    """All entries that one broker knows. See the module docstring."""
+
+    def __init__(
+        self,
+        name: BrokerName,
+        network: Network,
+        config: Config,
+        store: Store,
+        routing: Routing,
+        now: Instant,
+    ) -> None:
+        """`network` is this broker's own; the topics that are known from before are put in."""
+        self.name = name
+        self.network = network
+        self.config = config
+        self.routing = routing
+        self.static = frozenset(network.topic)
+        self.entries: dict[TopicName, TopicEntry] = {}
+        self.digest = 0
+        self.writing: set[TopicName] = set()  # about to be decided
+        self._is_agreed = not routing.peers
+        self._lonely_at = Instant(now + config.dead_after)
+        self._unlike: dict[BrokerName, tuple[int, int]] = {}  # digests, theirs and ours
+        self._asked: dict[TopicName, Instant] = {}  # when the owner may be asked again
+        self._denied: dict[TopicName, Instant] = {}  # until when his no counts
+        for fact in store.items(CATALOGUE).values():
+            entry = decode(fact)
+            self._check_static(entry)
+            self._put(entry)
+            self._is_agreed = True  # the disk is there
+            if not entry.is_deleted and entry.name not in self.static:
+                network.put_topic(topic_of(entry))
+
+    def _check_static(self, entry: TopicEntry) -> None:
+        static = self.network.topic.get(entry.name) if entry.name in self.static else None
+        if static is not None and (entry.is_deleted or topic_of(entry) != static):
+            how = "was deleted" if entry.is_deleted else f"was created as {show_entry(entry)}"
+            raise UsageError(
+                f"topic {entry.name!r} of the network file {how} at run time",
+                "Make the file say the same, leave the topic out, or use another name.",
+            )
+
+    def _put(self, entry: TopicEntry) -> None:
+        old = self.entries.get(entry.name)
+        self.digest ^= digest_of(entry) ^ (digest_of(old) if old is not None else 0)
+        self.entries[entry.name] = entry
+        self.routing.catalogue_digest = self.digest
+        self._denied.pop(entry.name, None)
+
+    # --- what is known --------------------------------------------------------------------------
+
+    def owner(self, topic: TopicName) -> BrokerName | None:
+        return next(iter(ranking(self.network, topic)), None)
+
+    def live(self, topic: TopicName) -> TopicEntry | None:
+        """The topic as it is now, of the network file or created."""
+        if topic in self.static:
+            return entry_of(self.network.topic[topic])
+        entry = self.entries.get(topic)
+        return None if entry is None or entry.is_deleted else entry
+
+    def topics(self) -> tuple[TopicEntry, ...]:
+        names = sorted({*self.static, *self.entries})
+        return tuple(entry for name in names if (entry := self.live(name)) is not None)
+
+    def is_newer(self, entry: TopicEntry) -> bool:
+        """Does the entry say more than ours? Of one incarnation there is one, unless an owner lost
+        its disk; then all choose the same of the two."""
+        old = self.entries.get(entry.name)
+        return old is None or (entry.incarnation, encode(entry)) > (old.incarnation, encode(old))
+
+    # --- decided here ---------------------------------------------------------------------------
+
+    def may_decide(self, topic: TopicName, now: Instant) -> bool:
+        """Whether we know all that counts: nothing is being written, and the disk was not lost."""
+        return topic not in self.writing and (self._is_agreed or now >= self._lonely_at)
+
+    def decide(self, entry: TopicEntry, client: ClientName, request: int) -> list[Effect]:
+        """Write down what we have decided; it holds when that is durable."""
+        self.writing.add(entry.name)
+        done = EntryPersisted(entry, client, request)
+        put = Put(CATALOGUE, entry.name, encode(entry))
+        return [Persist((put,), (Tell(done),), (Tell(replace(done, ok=False)),))]
+
+    def decided(self, message: EntryPersisted) -> list[Effect]:
+        """It is durable: let everybody know."""
+        self.writing.discard(message.entry.name)
+        if not message.ok:
+            return []
+        self._put(message.entry)
+        return self._spread((message.entry,), self.name)
+
+    # --- learnt from others ---------------------------------------------------------------------
+
+    def learn(
+        self, sender: BrokerName, entries: Iterable[TopicEntry]
+    ) -> tuple[list[TopicEntry], list[Effect]]:
+        """Take in what is newer: which entries that is, and effects."""
+        fresh = [entry for entry in entries if self.is_newer(entry)]
+        for entry in fresh:
+            self._put(entry)
+        if not fresh:
+            return [], []
+        # Without room for it, we learn it again after a restart.
+        puts = tuple(Put(CATALOGUE, entry.name, encode(entry)) for entry in fresh)
+        return fresh, [Persist(puts), *self._spread(tuple(fresh), sender)]
+
+    def _spread(self, entries: tuple[TopicEntry, ...], source: BrokerName) -> list[Effect]:
+        return [
+            effect
+            for peer in self.routing.peers
+            if peer != source
+            for effect in self._tell(peer, entries)
+        ]
+
+    def _tell(self, peer: BrokerName, entries: tuple[TopicEntry, ...]) -> list[Effect]:
+        return [
+            Send(peer, TopicNews(entries[low : low + NEWS_ENTRIES_MAX]))
+            for low in range(0, len(entries), NEWS_ENTRIES_MAX)
+        ]
+
+    def compare(self, peer: BrokerName, digest: int) -> list[Effect]:
+        """A neighbour says what it has. What is unlike twice in a row is not just on its way."""
+        if digest == self.digest:
+            self._is_agreed = True
+            self._unlike.pop(peer, None)
+            return []
+        before, self._unlike[peer] = self._unlike.get(peer), (digest, self.digest)
+        if before != (digest, self.digest):
+            return []
+        return self._tell(peer, tuple(self.entries.values()))
+
+    # --- topics that are not known here ---------------------------------------------------------
+
+    def missing(
+        self, client: ClientName, message: Request, topic: TopicName, now: Instant
+    ) -> list[Effect]:
+        """A client wants something of a topic that is not known here; its owner may know it."""
+        question = self.ask(topic, now)
+        if question is None:
+            remedy = f"create it: gapless topic create {topic}"
+            return [Send(client, Refused(message.request, f"there is no topic {topic!r}", remedy))]
+        owner = self.owner(topic)
+        problem = f"topic {topic!r} is not known here, and {owner!r} is being asked about it"
+        refused = Refused(message.request, problem, f"See that {owner!r} runs.", retry=True)
+        return [Send(client, refused), *question]
+
+    def ask(self, topic: TopicName, now: Instant) -> list[Effect] | None:
+        """Ask the owner about an unknown topic; None if it is certain that there is none."""
+        owner = self.owner(topic)
+        if owner in (None, self.name) or now < self._denied.get(topic, Instant(0)):
+            return None
+        assert owner is not None
+        if now < self._asked.get(topic, now):
+            return []
+        remember(self._asked, topic, Instant(now + self.config.topic_ask_repeat))
+        return self.route(TopicQuestion(topic, self.name, owner), now)
+
+    def receive_question(
+        self, message: TopicQuestion, now: Instant
+    ) -> tuple[list[TopicEntry], list[Effect]]:
+        """Pass it on; answer it; or take the answer in."""
+        if message.receiver != self.name:
+            return [], self.route(message, now)
+        if not message.is_answer:
+            entry = self.entries.get(message.topic)
+            answer = TopicQuestion(message.topic, self.name, message.sender, True, entry)
+            return [], self.route(answer, now)
+        if message.entry is None or message.entry.is_deleted:
+            remember(self._denied, message.topic, Instant(now + self.config.topic_denied))
+        return self.learn(message.sender, [message.entry] if message.entry is not None else [])
+
+    def route(self, message: TopicQuestion, now: Instant) -> list[Effect]:
+        """To its receiver, or one hop nearer to him."""
+        target = self.network.cell_of[message.receiver].name
+        hop = self.network.next_hop(self.routing.cell, target)
+        return self.routing.send(hop, message.topic, message, now)
+
+    def check(self) -> None:
+        digest = 0
+        for entry in self.entries.values():
+            digest ^= digest_of(entry)
+            self._check_static(entry)
+        assert digest == self.digest == self.routing.catalogue_digest, "I2"
+
+
+def remember(some: dict[TopicName, Instant], topic: TopicName, until: Instant) -> None:
+    some.pop(topic, None)
+    some[topic] = until
+    if len(some) > ASKED_MAX:
+        del some[next(iter(some))]
+
+
+def topic_of(entry: TopicEntry) -> Topic:
+    return Topic(
+        entry.name,
+        entry.hosts,
+        entry.service,
+        entry.retention_us,
+        entry.retention_bytes,
+        entry.incarnation,
+    )
+
+
+def entry_of(topic: Topic) -> TopicEntry:
+    return TopicEntry(
+        topic.name,
+        topic.incarnation,
+        topic.hosts,
+        topic.service,
+        topic.retention_us,
+        topic.retention_bytes,
+    )
+
+
+def encode(entry: TopicEntry) -> bytes:
+    return json.dumps(asdict(entry), sort_keys=True).encode()
+
+
+def decode(fact: bytes) -> TopicEntry:
+    fields = json.loads(fact)
+    return TopicEntry(**{**fields, "hosts": tuple(map(BrokerName, fields["hosts"]))})
+
+
+def digest_of(entry: TopicEntry) -> int:
+    return int.from_bytes(blake2b(encode(entry), digest_size=7).digest(), "little")
+
+
+def show_entry(entry: TopicEntry) -> str:
+    """What it is, for people."""
+    kept = [
+        f"retention {entry.retention_us / 1e6:g} s" if entry.retention_us else "",
+        f"retention {entry.retention_bytes} bytes" if entry.retention_bytes else "",
+    ]
+    hosts = ", ".join(entry.hosts)
+    parts = (entry.service, f"{len(entry.hosts)} pubends at {hosts}", *kept)
+    return "; ".join(part for part in parts if part)

@@ -1,0 +1,306 @@
+"""Topics: created, deleted and learnt of while a broker runs.
+
+Theory of operation
+    The catalogue says which topics there are; here its entries become machines, and requests of
+    clients become entries. A topic that comes up gets what one of the network file has from the
+    start; one that goes takes everything along: subscriptions end, durable ones are forgotten,
+    publications that wait are refused, and the log's space is given back. Every incarnation of a
+    name has pubends of its own, so that nothing that is still under way meets the next.
+    What a crash leaves undone of a deletion is done at the next start.
+
+Only the durable service is there; the others are refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.client_messages import Done, Ended, Refused
+from gapless.core.effects import Chop, Delete, Persist, Send, Tell
+from gapless.core.errors import ProtocolError
+from gapless.core.messages import Message
+from gapless.core.ticks import PUBEND_COUNT_MAX
+from gapless.core.topic_messages import TopicEntry, TopicList
+from gapless.durable.filtered_log import DELIVERED, HEADS
+from gapless.knowledge.pubend import PROMISES, PUBLISHERS
+from gapless.node.catalogue import entry_of, show_entry, topic_of
+from gapless.node.owner import choose_hosts, ranking
+from gapless.node.redirect import refuse_elsewhere
+from gapless.propagation.leaf import VIRTUAL_TIMES
+from gapless.propagation.stamp import STAMPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gapless.core.effects import Effect, Write
+    from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
+    from gapless.core.store import Store
+    from gapless.core.topic_messages import (
+        CreateTopic,
+        DeleteTopic,
+        TopicNews,
+        TopicQuestion,
+        TopicsQuery,
+    )
+    from gapless.node.catalogue import Catalogue, EntryPersisted
+    from gapless.node.clients import Clients
+    from gapless.node.hand_overs import HandOvers
+    from gapless.node.network import Topic
+    from gapless.node.redirect import Request
+
+NAME_BYTES_MAX = 200
+REMEDY = "Create it again, or use another."
+
+
+class TopicGone(Message, frozen=True):
+    """To ourselves: what was under way for a topic when it was deleted has ended."""
+
+    entry: TopicEntry
+
+
+class Topics:
+    """The topics of one broker. See the module docstring."""
+
+    def __init__(
+        self, catalogue: Catalogue, clients: Clients, hand_overs: HandOvers, store: Store
+    ) -> None:
+        self.catalogue = catalogue
+        self.clients = clients
+        self.hand_overs = hand_overs
+        self.store = store
+        self.network = catalogue.network
+        self.durables = clients.attachments.durables
+
+    # --- what clients ask for -------------------------------------------------------------------
+
+    def create(self, client: ClientName, message: CreateTopic, now: Instant) -> list[Effect]:
+        catalogue, name = self.catalogue, message.name
+        problem, remedy = self._problem(message)
+        if problem:
+            return refuse(client, message, problem, remedy)
+        known = catalogue.live(name)
+        if name not in catalogue.static and catalogue.owner(name) != catalogue.name:
+            return self._to_owner(client, message, name)
+        if known is not None and name not in catalogue.writing:
+            problem = how_it_differs(known, message)
+            if not problem:
+                return [Send(client, Done(message.request))]
+            return refuse(client, message, problem, "Ask for it as it is, or use another name.")
+        old = catalogue.entries.get(name)
+        limit = catalogue.config.topics_max
+        if old is None and len(catalogue.entries) + len(catalogue.static) >= limit:
+            problem = f"this network has had {limit} names of topics, which is its limit"
+            return refuse(client, message, problem, "Use a name again that was deleted.")
+        entry = TopicEntry(
+            name,
+            1 if old is None else old.incarnation + 1,
+            message.hosts or choose_hosts(self.network, name, message.pubends),
+            message.service,
+            message.retention_us,
+            message.retention_bytes,
+        )
+        return self._decide(client, message, entry, now)
+
+    def delete(self, client: ClientName, message: DeleteTopic, now: Instant) -> list[Effect]:
+        catalogue, name = self.catalogue, message.name
+        if name in catalogue.static:
+            problem = f"topic {name!r} is one of the network file"
+            return refuse(client, message, problem, "Leave it out there, and restart the brokers.")
+        if catalogue.owner(name) not in (None, catalogue.name):
+            return self._to_owner(client, message, name)
+        known = catalogue.live(name)
+        if known is None and name not in catalogue.writing:
+            remedy = "`gapless topic list` shows those that are there."
+            return refuse(client, message, f"there is no topic {name!r}", remedy)
+        entry = known or catalogue.entries.get(name)
+        if entry is None:
+            return self._later(client, message)
+        gone = TopicEntry(name, entry.incarnation + 1, entry.hosts, is_deleted=True)
+        return self._decide(client, message, gone, now)
+
+    def show(self, client: ClientName, message: TopicsQuery) -> list[Effect]:
+        return [Send(client, TopicList(message.request, self.catalogue.topics()))]
+
+    def _problem(self, message: CreateTopic) -> tuple[str, str]:
+        """What is wrong with the request, whoever decides, and the remedy."""
+        name, hosts = message.name, message.hosts
+        if message.service != "durable":
+            return f"the {message.service} service is not there yet", 'Use service="durable".'
+        if not name.isprintable() or "@" in name or not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+            remedy = f"Use 1 to {NAME_BYTES_MAX} printable bytes without @."
+            return f"{name!r} is no name for a topic", remedy
+        if not 1 <= message.pubends <= PUBEND_COUNT_MAX or len(hosts) > PUBEND_COUNT_MAX:
+            problem = f"a topic cannot have {len(hosts) or message.pubends} pubends"
+            return problem, f"Use 1 to {PUBEND_COUNT_MAX}."
+        for limit in (message.retention_us, message.retention_bytes):
+            if limit is not None and limit <= 0:
+                return f"a retention of {limit} is not above zero", "Leave it out to keep all."
+        may = {cell.brokers[0].name for cell in self.network.cells if len(cell.brokers) == 1}
+        if wrong := [host for host in hosts if host not in may]:
+            return f"{wrong[0]!r} may host no pubend", f"Use some of: {', '.join(sorted(may))}."
+        if not ranking(self.network, name):
+            return "no broker of this network is alone in its cell", "Add one to the network file."
+        return "", ""
+
+    def _to_owner(
+        self, client: ClientName, message: CreateTopic | DeleteTopic, name: TopicName
+    ) -> list[Effect]:
+        owner = self.catalogue.owner(name)
+        assert owner is not None
+        problem = f"about topic {name!r} the broker {owner!r} decides"
+        return refuse_elsewhere(client, message, problem, [owner])
+
+    def _later(self, client: ClientName, message: CreateTopic | DeleteTopic) -> list[Effect]:
+        problem = f"topic {message.name!r} cannot be decided about just now"
+        return [Send(client, Refused(message.request, problem, "Try again.", retry=True))]
+
+    def _decide(
+        self,
+        client: ClientName,
+        message: CreateTopic | DeleteTopic,
+        entry: TopicEntry,
+        now: Instant,
+    ) -> list[Effect]:
+        if not self.catalogue.may_decide(entry.name, now):
+            return self._later(client, message)
+        return self.catalogue.decide(entry, client, message.request)
+
+    # --- what becomes of it ---------------------------------------------------------------------
+
+    def persisted(self, message: EntryPersisted, now: Instant) -> list[Effect]:
+        """Our decision is durable, so that it holds."""
+        entry, client = message.entry, message.client
+        effects = self.catalogue.decided(message)
+        if not message.ok:
+            problem = "the broker's disk is full"
+            return [Send(client, Refused(message.request, problem, "Try again later.", retry=True))]
+        effects += self._apply([entry], now)
+        return [*effects, Send(client, Done(message.request))]
+
+    def receive_news(self, sender: BrokerName, message: TopicNews, now: Instant) -> list[Effect]:
+        self._check_hosts(message.entries)
+        fresh, effects = self.catalogue.learn(sender, message.entries)
+        return effects + self._apply(fresh, now)
+
+    def receive_question(self, message: TopicQuestion, now: Instant) -> list[Effect]:
+        for broker in (message.sender, message.receiver):
+            if broker not in self.network.cell_of:
+                raise ProtocolError(f"no broker is called {broker!r}")
+        self._check_hosts([message.entry] if message.entry is not None else [])
+        fresh, effects = self.catalogue.receive_question(message, now)
+        return effects + self._apply(fresh, now)
+
+    def _check_hosts(self, entries: Iterable[TopicEntry]) -> None:
+        for entry in entries:
+            for host in entry.hosts:
+                if host not in self.network.cell_of:
+                    raise ProtocolError(f"{host!r}, which is to host {entry.name!r}, is unknown")
+
+    def _apply(self, entries: list[TopicEntry], now: Instant) -> list[Effect]:
+        effects: list[Effect] = []
+        for entry in entries:
+            if entry.name in self.catalogue.static:
+                continue
+            if (old := self.network.topic.get(entry.name)) is not None:
+                effects += self._remove(old, now)
+            if not entry.is_deleted:
+                effects += self._add(topic_of(entry), now)
+        return effects
+
+    def _add(self, topic: Topic, now: Instant) -> list[Effect]:
+        self.network.put_topic(topic)
+        interest = self.clients.interests.add(topic, now)
+        self.clients.streams.add(topic, now)
+        survivors = self.durables.survivors(topic.name)
+        return interest.begin(now, survivors) if interest is not None else []
+
+    def _remove(self, topic: Topic, now: Instant) -> list[Effect]:
+        streams = self.clients.streams
+        problem = f"topic {topic.name!r} was deleted"
+        effects: list[Effect] = []
+        for pubend in topic.pubends:
+            if (hosted := streams.pubends.get(pubend.name)) is not None:
+                for each in (*hosted.waiting, *hosted.writing):
+                    effects += refuse(each.client, each.message, problem, REMEDY)
+        effects += self._end_subscriptions(topic, problem)
+        streams.remove(topic)
+        self.durables.remove([pubend.name for pubend in topic.pubends])
+        self.clients.interests.remove(topic)
+        self.network.drop_topic(topic.name)
+        # What is being written may still become durable: look again when all of it is.
+        return [*effects, Persist((), (Tell(TopicGone(entry_of(topic))),))]
+
+    def gone(self, message: TopicGone) -> list[Effect]:
+        """All that was ever written for a topic that was deleted is durable: delete that."""
+        writes = leftovers(topic_of(message.entry), self.store, self.catalogue.name)
+        return [Persist(tuple(writes))] if writes else []
+
+    def _end_subscriptions(self, topic: Topic, problem: str) -> list[Effect]:
+        clients, remedy = self.clients, REMEDY
+        effects: list[Effect] = []
+        for key, (message, _) in list(clients.waiting.items()):
+            if message.topic == topic.name:
+                del clients.waiting[key]
+                effects += refuse(key[0], message, problem, remedy)
+        for name, number in clients.subscribers.of_topic(topic.name):
+            clients.subscribers.remove(name, number)
+            effects.append(Send(name, Ended(number, problem, remedy)))
+        for subscription in self.durables.subscriptions.all():
+            if subscription.definition.topic == topic.name:
+                self.hand_overs.forget(subscription.definition.name)
+                effects += clients.attachments.end(
+                    subscription.definition.name, problem, (), remedy
+                )
+        return effects
+
+    def start(self) -> list[Effect]:
+        """What a crash left undone of deletions: give space back, forget subscriptions."""
+        effects: list[Effect] = []
+        for entry in self.catalogue.entries.values():
+            if entry.is_deleted:
+                gone = TopicEntry(entry.name, entry.incarnation - 1, entry.hosts)
+                effects += self.gone(TopicGone(gone))
+        for subscription in self.durables.subscriptions.all():
+            topic = subscription.definition.topic
+            known = self.catalogue.entries.get(topic)
+            if known is None or topic in self.catalogue.static:
+                continue
+            if subscription.since.keys() != {each.name for each in topic_of(known).pubends}:
+                problem = f"topic {topic!r} was deleted"
+                effects += self.clients.attachments.end(subscription.definition.name, problem, ())
+        return effects
+
+
+def refuse(client: ClientName, message: Request, problem: str, remedy: str) -> list[Effect]:
+    return [Send(client, Refused(message.request, problem, remedy))]
+
+
+def how_it_differs(known: TopicEntry, wanted: CreateTopic) -> str:
+    """Why the topic that is there is not what is asked for; empty if it is."""
+    hosts = wanted.hosts or known.hosts[: wanted.pubends]
+    same_count = len(known.hosts) == (len(wanted.hosts) or wanted.pubends)
+    retention = (wanted.retention_us, wanted.retention_bytes)
+    if (
+        same_count
+        and hosts == known.hosts
+        and known.service == wanted.service
+        and retention == (known.retention_us, known.retention_bytes)
+    ):
+        return ""
+    return f"topic {known.name!r} exists, but otherwise: {show_entry(known)}"
+
+
+def leftovers(topic: Topic, store: Store, here: BrokerName) -> list[Write]:
+    """The writes that leave nothing of a topic here; none if nothing durable is left."""
+    writes: list[Write] = []
+    for pubend in topic.pubends:
+        table, name = f"{PUBLISHERS}/{pubend.name}", pubend.name
+        for stream in (f"log/{name}", f"filtered/{name}"):
+            start, end = store.bounds(stream)
+            if start < end:
+                writes.append(Chop(stream, end))
+        facts = [(table, key) for key in store.items(table)]
+        facts += [(each, name) for each in (PROMISES, DELIVERED, HEADS)]
+        writes += [Delete(*fact) for fact in facts if store.get(*fact) is not None]
+    facts = [(STAMPS, f"{topic.label}@{here}"), (VIRTUAL_TIMES, topic.label)]
+    return writes + [Delete(*fact) for fact in facts if store.get(*fact) is not None]
