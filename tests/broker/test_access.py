@@ -254,6 +254,29 @@ def test_a_refusal_does_not_tell_whether_a_topic_exists(tmp_path: Path, make: ty
     run(main())
 
 
+def test_topics_are_made_with_the_right_and_listed_for_who_has_any(tmp_path: Path) -> None:
+    async def main() -> None:
+        castle = Castle(tmp_path)
+        async with (
+            castle.broker() as broker,
+            castle.client(broker, "idle") as idle,
+            castle.client(broker, "feed") as feed,
+            castle.client(broker, "admin") as admin,
+        ):
+            await idle.create_topic("x")
+            for client, topics in ((idle, ["x"]), (feed, ["t"]), (admin, ["t", "two", "x"])):
+                assert [each.name for each in await client.topics()] == topics
+            for name in ("t", "none"):
+                with pytest.raises(RefusedError, match=f"not allowed to create on topic '{name}'"):
+                    await idle.create_topic(name)
+                with pytest.raises(RefusedError, match=f"not allowed to create on topic '{name}'"):
+                    await idle.delete_topic(name)
+            await idle.delete_topic("x")
+            assert await idle.topics() == []
+
+    run(main())
+
+
 def test_a_message_between_brokers_ends_a_clients_link(tmp_path: Path) -> None:
     async def main() -> None:
         castle = Castle(tmp_path)

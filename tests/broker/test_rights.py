@@ -42,6 +42,13 @@ from gapless.core.identity import (
     TopicName,
 )
 from gapless.core.ticks import Span
+from gapless.core.topic_messages import (
+    CreateTopic,
+    DeleteTopic,
+    TopicList,
+    TopicNews,
+    TopicQuestion,
+)
 from gapless.core.transaction_messages import (
     Abort,
     Commit,
@@ -50,14 +57,14 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
-from gapless.wire.kinds import CLIENTS, TRANSACTIONS
+from gapless.wire.kinds import BROKERS, KINDS, LINK
 from tests.broker.stage import publication
 
 ANSWERS = {
     Receipt, PublisherPosition, Refused, Subscribed, Ended, Deliveries, Lost, CaughtUp, FellBehind,
-    Done, Committed, ProducerPosition,
+    Done, Committed, ProducerPosition, TopicList, TopicNews, TopicQuestion,
 }  # fmt: skip
-"""What a broker sends to a client; a client that sends it is told that this is not for clients."""
+"""What brokers send, to clients and, of topics, to each other; it is not for clients to send."""
 
 FEED = ProducerName("feed")
 NEEDING = [
@@ -65,6 +72,8 @@ NEEDING = [
     (PublisherQuery(7, TopicName("t"), PublisherName("p")), Right.PUBLISH),
     (Subscribe(TopicName("t"), 7, 1), Right.SUBSCRIBE),
     (Stage(TopicName("t"), 7, FEED, 1, "a", 0, publication().events), Right.PUBLISH),
+    (CreateTopic(7, TopicName("t")), Right.CREATE),
+    (DeleteTopic(7, TopicName("t")), Right.CREATE),
     (Commit(TopicName("t"), 7, FEED, 1), Right.PUBLISH),
     (Abort(TopicName("t"), 7, FEED, 1), Right.PUBLISH),
     (ProducerQuery(TopicName("t"), 7, FEED), Right.PUBLISH),
@@ -73,7 +82,7 @@ NEEDING = [
 
 def test_every_message_of_a_client_says_which_right_it_needs() -> None:
     """A new kind of message belongs into `NEEDS`, or here into `ANSWERS`."""
-    assert {*CLIENTS, *TRANSACTIONS} == set(NEEDS) | ANSWERS
+    assert set(KINDS) - {*LINK, *BROKERS} == set(NEEDS) | ANSWERS
     assert not set(NEEDS) & ANSWERS
     for kind, need in NEEDS.items():
         assert need is None or need.field in kind.__struct_fields__, kind

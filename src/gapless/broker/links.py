@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
+from gapless.broker.rights import visible
 from gapless.broker.whereabouts import Whereabouts
 from gapless.core.client_messages import Refused
 from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
 from gapless.core.messages import Hello
+from gapless.core.topic_messages import TopicList
 from gapless.version import __version__
 
 if TYPE_CHECKING:
@@ -159,6 +161,8 @@ class Links:
             return
         if type(message) is Refused and message.elsewhere:
             message = self.whereabouts.addressed(message)
+        elif type(message) is TopicList and link.principal is not None:
+            message = visible(link.principal.rights, message)
         link.send(message)
         self._unsent_links.add(link)
 

@@ -22,6 +22,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from gapless.core.client_messages import (
     Acknowledge,
     Consumed,
@@ -33,6 +35,7 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.errors import ProtocolError, UsageError
+from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicList, TopicsQuery
 from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
 
 if TYPE_CHECKING:
@@ -76,6 +79,9 @@ NEEDS: dict[type[Message], Need | None] = {
     Commit: Need(Right.PUBLISH),
     Abort: Need(Right.PUBLISH),
     ProducerQuery: Need(Right.PUBLISH),
+    CreateTopic: Need(Right.CREATE, "name"),
+    DeleteTopic: Need(Right.CREATE, "name"),
+    TopicsQuery: None,  # whoever asks is shown those it has any right on: `visible`
 }
 """None: whoever is connected may send it."""
 
@@ -88,6 +94,10 @@ class Rights:
 
     def may(self, right: Right, topic: str) -> bool:
         return any(fnmatchcase(topic, pattern) for pattern in self.patterns.get(right, ()))
+
+    def may_know(self, topic: str) -> bool:
+        """Whether there is any right on it."""
+        return any(self.may(right, topic) for right in Right)
 
     @property
     def administers(self) -> bool:
@@ -178,6 +188,11 @@ def forget_refusal(
         f"there is no subscription {message.name!r} of yours at this broker",
         "Check the name, and who you are connected as.",
     )
+
+
+def visible(rights: Rights, message: TopicList) -> TopicList:
+    """The topics on which there is any right; of others it is not told that they exist."""
+    return replace(message, topics=tuple(t for t in message.topics if rights.may_know(t.name)))
 
 
 def _refused(message: Message, problem: str) -> Refused:
