@@ -82,10 +82,6 @@ def test_a_pubend_answers_a_question_for_single_ticks_with_one_message() -> None
     assert ask_pubend(3) == ["3 scattered", "0"]
 
 
-def test_an_event_that_was_asked_for_alone_is_no_scattered_one() -> None:
-    assert ask_pubend(1) == ["0", "1"]
-
-
 def test_scattered_answers_are_bounded_like_any_message() -> None:
     assert ask_pubend(3, batch_events_max=2) == ["2 scattered", "1 scattered", "0"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +46,7 @@ def soak(
 
     summary = asyncio.run(running.run(draw(seed, cycles, among), tell))
     if as_json:
-        typer.echo(json.dumps(asdict(summary), indent=2))
+        typer.echo(json.dumps(vars(summary), indent=2))
     else:
         show(summary)
     if summary.problem:

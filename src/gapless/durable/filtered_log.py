@@ -29,7 +29,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import repeat
 from struct import pack, unpack
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -151,8 +150,9 @@ class FilteredLog:
         heads, ordered = self._heads, sorted(takers)
         flat = ordered * 2
         flat[::2] = ordered
-        flat[1::2] = map(heads.get, ordered, repeat(NOWHERE))
-        heads.update(dict.fromkeys(ordered, tick))
+        flat[1::2] = [heads.get(taker, NOWHERE) for taker in ordered]
+        for taker in ordered:
+            heads[taker] = tick
         return pack(f"<{len(flat)}q", *flat)
 
     def persisted(self) -> None:

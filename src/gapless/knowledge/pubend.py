@@ -27,7 +27,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import Knowledge, Nack
+from gapless.core.broker_messages import Knowledge, Nack, Purpose
 from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.effects import Append, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.events import EventBatch
@@ -38,7 +38,7 @@ from gapless.knowledge.answers import answer
 from gapless.knowledge.overdue import Overdue
 from gapless.knowledge.receipts import STEP, Publisher
 from gapless.knowledge.retention import Policy, Release
-from gapless.knowledge.scattered import gather
+from gapless.knowledge.scattered import look_up
 from gapless.knowledge.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -327,9 +327,12 @@ class Pubend:
 
     def receive_nack(self, nack: Nack, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
         """Answer from the log: what is final, what is an event, and that all else is silent."""
-        answers: list[Knowledge] = []
+        answers, spans = list[Knowledge](), list(nack.spans)
         room = self.timing.answer_bytes_max
-        for span in nack.spans:
+        if nack.purpose == Purpose.CATCH_UP:
+            limits = self.timing.batch_events_max, self.timing.batch_bytes_max
+            answers, spans = look_up(self.store, self.stream, self.name, spans, limits)
+        for span in spans:
             self._wanted_end = max(self._wanted_end, span.end)
             kept = self.released, self.end
             answers += answer(self.store, self.stream, kept, span, nack, room)
@@ -339,8 +342,7 @@ class Pubend:
         self.overdue.heard()
         is_late = self._wanted_end > self.end
         effects, knowledge = self._promise_silence(now) if is_late else ([], [])
-        limits = self.timing.batch_events_max, self.timing.batch_bytes_max
-        return effects, gather(answers, limits) + knowledge
+        return effects, answers + knowledge
 
     def acknowledge(self, delivered: int, now: Instant, released: int | None = None) -> None:
         """Everyone below has all before `delivered`; no durable subscription needs anything before

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gapless.core.broker_messages import Knowledge, Purpose
+from gapless.core.errors import StorageMissingError
 from gapless.core.events import EventBatch
 from gapless.core.ticks import Span
 from gapless.knowledge.batch import cut
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gapless.core.identity import PubendName
+    from gapless.core.store import Store
 
 
 def settled(pubend: PubendName, span: Span, purpose: Purpose) -> Knowledge:
@@ -63,6 +65,25 @@ def scatter(
         )
         for low, high in cut(events, *limits)
     ]
+
+
+def look_up(
+    store: Store, stream: str, pubend: PubendName, spans: Sequence[Span], limits: tuple[int, int]
+) -> tuple[list[Knowledge], list[Span]]:
+    """The events at single ticks of a log, for one who catches up; and the spans that are more, or
+    have none."""
+    ticks, events, rest = list[int](), list[bytes](), list[Span]()
+    for span in spans:
+        tick = span.start
+        try:
+            if span.end == tick + 1:
+                events.append(store.read(stream, tick))
+                ticks.append(tick)
+                continue
+        except StorageMissingError:
+            pass
+        rest.append(span)
+    return scatter(pubend, ticks, events, limits), rest
 
 
 def gather(answers: Sequence[Knowledge], limits: tuple[int, int]) -> list[Knowledge]:

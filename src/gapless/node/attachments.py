@@ -251,7 +251,7 @@ class Attachments:
         return self.durables.subscriptions.acknowledge(name, token, now, then=then)
 
     def _session(self, client: ClientName, number: int) -> Session | None:
-        return self.subscribers.clients[client].sessions.get(number)
+        return self.subscribers.sessions_of.get(client, {}).get(number)
 
     def has_session(self, client: ClientName, number: int) -> bool:
         return self._session(client, number) is not None
@@ -264,8 +264,7 @@ class Attachments:
         return session is not None
 
     def disconnect(self, client: ClientName) -> None:
-        known = self.subscribers.clients.get(client)
-        for session in list(known.sessions.values()) if known is not None else ():
+        for session in list(self.subscribers.sessions_of.get(client, {}).values()):
             self._close(session.subscription.definition.name)
 
     def forget(self, client: ClientName, message: Forget) -> list[Effect]:

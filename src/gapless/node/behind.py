@@ -31,14 +31,13 @@ from gapless.core.token import Token
 from gapless.node.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gapless.core.broker_messages import Knowledge, Nack
     from gapless.core.effects import Effect
     from gapless.core.events import Attributes
     from gapless.core.identity import PubendName, SubscriptionName
     from gapless.durable.catch_up import CatchUp
-    from gapless.node.client import Client
     from gapless.node.config import Config
     from gapless.node.durables import Durables
     from gapless.node.parts import Parts
@@ -90,9 +89,9 @@ class Behind:
         self._some[name] = self.sessions[name]
         self._stirred.update(((name, pubend), None) for pubend in self.sessions[name].behind)
 
-    def consumed(self, client: Client) -> None:
-        """It has room again."""
-        for session in client.sessions.values():
+    def consumed(self, sessions: Iterable[Session]) -> None:
+        """Their client has room again."""
+        for session in sessions:
             self.stir_session(session.subscription.definition.name)
 
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> None:

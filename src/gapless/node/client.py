@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gapless.core.client_messages import Order
     from gapless.core.identity import PubendName, TopicName
-    from gapless.node.session import Session
 
 
 @dataclass(slots=True)
@@ -18,7 +17,6 @@ class Client:
 
     owner: str = ""  # who it has proved to be; empty: nobody asks
     subscriptions: dict[int, tuple[TopicName, Order]] = field(default_factory=dict)
-    sessions: dict[int, Session] = field(default_factory=dict)  # at durable ones, by number
     parcels: deque[list[int]] = field(default_factory=deque)  # count and bytes not yet consumed
     outstanding: int = 0
     outstanding_bytes: int = 0

@@ -207,11 +207,11 @@ class Node:
         """Take a message in. `ProtocolError`: drop the sender's link; nothing has changed."""
         if isinstance(message, Consumed) and sender in self.subscribers.clients:
             # The most frequent message moves no stream, so that no deadline changes.
-            client = self.subscribers.clients[ClientName(sender)]
-            client.consume(message.count)
-            if not any(each.behind for each in client.sessions.values()):
+            self.subscribers.consumed(ClientName(sender), message.count)
+            sessions = self.subscribers.sessions_of.get(ClientName(sender), {}).values()
+            if not any(each.behind for each in sessions):
                 return []
-            self.attachments.behind.consumed(client)
+            self.attachments.behind.consumed(sessions)
             return self.clients.settle(self._time(now))
         instant = self._time(now)
         if sender == self.name:

@@ -71,6 +71,7 @@ class Subscribers:
         self.clients: dict[ClientName, Client] = {}
         self.audiences: dict[tuple[TopicName, Order], Audience] = {}
         self.sessions: dict[int, Session] = {}  # by number: durable ones with a client
+        self.sessions_of: dict[ClientName, dict[int, Session]] = {}  # the same by client
         self.durable_count = 0
         self.young: dict[tuple[TopicName, PubendName | None], dict[Key, int]] = {}
         self.dropped: list[tuple[TopicName, Key]] = []  # removed, and whoever cares to be told
@@ -129,13 +130,16 @@ class Subscribers:
     def attach(self, session: Session) -> None:
         """A client came to a durable subscription."""
         number, topic = session.subscription.number, session.subscription.definition.topic
-        self.sessions[number] = session.client.sessions[session.number] = session
+        self.sessions[number] = session
+        self.sessions_of.setdefault(session.name, {})[session.number] = session
         self.audiences[topic, "publisher"].attach(number)
 
     def detach(self, session: Session) -> None:
         """It left; the subscription goes on, unless it is gone already."""
         number, topic = session.subscription.number, session.subscription.definition.topic
-        del self.sessions[number], session.client.sessions[session.number]
+        del self.sessions[number], self.sessions_of[session.name][session.number]
+        if not self.sessions_of[session.name]:
+            del self.sessions_of[session.name]
         if (audience := self.audiences.get((topic, "publisher"))) is not None:
             audience.detach(number)
 
@@ -194,7 +198,8 @@ class Subscribers:
             client = self.clients[name]
             if self._is_too_slow(client, parcel):
                 numbers = sorted({number for number, _ in wanted})
-                slow += [client.sessions[n] for n in numbers if n in client.sessions]
+                attached = self.sessions_of.get(name, {})
+                slow += [attached[n] for n in numbers if n in attached]
                 effects += self._end_slow(name, numbers)
                 continue
             self.delivered += parcel.count

@@ -113,9 +113,9 @@ class Reader:
         if len(data) < HEADER_BYTES:
             return None
         header = Header(data)
-        end = HEADER_BYTES + header.description_bytes
         if header.frame_bytes != size:
             return None
+        end = HEADER_BYTES + header.description_bytes
         if end > len(data):
             data += self._segments.read(extent.segment, offset + len(data), end - len(data))
         self._ahead = min(WINDOW_BYTES, end)

@@ -48,11 +48,6 @@ def run_broker(options: str) -> None:
     from gapless.node.config import Config
 
     given = json.loads(options)
-    if given["file_bytes_max"]:
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (given["file_bytes_max"], hard))
     run(
         BrokerName(given["name"]),
         with_detours(read_network(Path(given["file"])), given["detours"]),
@@ -119,10 +114,10 @@ class Processes:
 
     # --- starting --------------------------------------------------------------------------------
 
-    async def start(self, *names: str, file_bytes_max: int | None = None) -> None:
-        """Start these, and wait until all are ready. No file of theirs grows beyond the limit."""
+    async def start(self, *names: str) -> None:
+        """Start these, and wait until all are ready."""
         for name in names:
-            self._spawn(name, file_bytes_max)
+            self._spawn(name)
         try:
             async with asyncio.timeout(READY_S):
                 for name in names:
@@ -134,7 +129,7 @@ class Processes:
                 "Try again on a machine that has less to do.",
             ) from None
 
-    def _spawn(self, name: str, file_bytes_max: int | None) -> None:
+    def _spawn(self, name: str) -> None:
         (self.folder / name).mkdir(exist_ok=True)
         detours = self.detours.get(name, {})
         options = {
@@ -145,7 +140,6 @@ class Processes:
             # Its own port is any free one, whatever the others are told.
             "settings": {**self._settings, "listen": "127.0.0.1:0"} if detours else self._settings,
             "detours": detours,
-            "file_bytes_max": file_bytes_max,
         }
         with (self.folder / name / "log").open("ab") as log:
             self.running[name] = subprocess.Popen(
