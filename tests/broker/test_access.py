@@ -25,6 +25,7 @@ from gapless.core.identity import (
 )
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.core.ticks import Span
+from gapless.wire.kinds import codec
 from tests.broker.castle import TABLE, Castle
 from tests.broker.stage import publication, run, wait_until
 
@@ -69,6 +70,20 @@ def test_a_second_guess_in_the_same_breath_is_not_looked_at(tmp_path: Path) -> N
             peer.send(Hello(token="admin.wrong"), Hello(token=castle.tokens["admin"]))
             (said,) = await peer.read_all()
             assert isinstance(said, Goodbye)
+
+    run(main())
+
+
+def test_nothing_is_taken_from_who_waits_for_its_refusal(tmp_path: Path) -> None:
+    async def main() -> None:
+        castle = Castle(tmp_path, table=TABLE.replace("0.01", "600"))
+        async with castle.broker() as broker:
+            peer = await castle.by_hand(broker, hello=Hello(token="admin.wrong"))
+            await wait_until(lambda: broker.statistics()["links"]["refused_logins"] == 1)  # type: ignore[index]
+            (link,) = broker._links.all
+            link.data_received(bytes(codec().frames([Hello(token=castle.tokens["admin"])])))
+            assert link.peer is None
+            await peer.close()
 
     run(main())
 
@@ -235,6 +250,29 @@ def test_a_refusal_does_not_tell_whether_a_topic_exists(tmp_path: Path, make: ty
                 said.append(f"{refused.problem} {refused.remedy}".replace(topic, "…"))
                 await peer.close()
             assert said[0] == said[1]
+
+    run(main())
+
+
+def test_topics_are_made_with_the_right_and_listed_for_who_has_any(tmp_path: Path) -> None:
+    async def main() -> None:
+        castle = Castle(tmp_path)
+        async with (
+            castle.broker() as broker,
+            castle.client(broker, "idle") as idle,
+            castle.client(broker, "feed") as feed,
+            castle.client(broker, "admin") as admin,
+        ):
+            await idle.create_topic("x")
+            for client, topics in ((idle, ["x"]), (feed, ["t"]), (admin, ["t", "two", "x"])):
+                assert [each.name for each in await client.topics()] == topics
+            for name in ("t", "none"):
+                with pytest.raises(RefusedError, match=f"not allowed to create on topic '{name}'"):
+                    await idle.create_topic(name)
+                with pytest.raises(RefusedError, match=f"not allowed to create on topic '{name}'"):
+                    await idle.delete_topic(name)
+            await idle.delete_topic("x")
+            assert await idle.topics() == []
 
     run(main())
 

@@ -36,6 +36,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.errors import ProtocolError, UsageError
 from gapless.core.identity import (
+    BrokerName,
     ProducerName,
     PubendName,
     PublisherName,
@@ -60,37 +61,36 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
-from gapless.wire.kinds import CLIENTS, RANGES, TOPICS, TRANSACTIONS
+from gapless.wire.kinds import BROKERS, KINDS, LINK
 from tests.broker.stage import publication
 
 ANSWERS = {
     Receipt, PublisherPosition, Refused, Subscribed, Ended, Deliveries, Lost, CaughtUp, FellBehind,
-    Done, Committed, ProducerPosition, RangeRead, Positions, TopicList,
+    Done, Committed, ProducerPosition, RangeRead, Positions,
+    TopicList, TopicNews, TopicQuestion,
 }  # fmt: skip
-"""What a broker sends to a client; a client that sends it is told that this is not for clients."""
+"""What brokers send, to clients and, of topics, to each other; it is not for clients to send."""
 
-BETWEEN_BROKERS = {TopicNews, TopicQuestion}
 FEED = ProducerName("feed")
 NEEDING = [
     (publication(), Right.PUBLISH),
     (PublisherQuery(7, TopicName("t"), PublisherName("p")), Right.PUBLISH),
     (Subscribe(TopicName("t"), 7, 1), Right.SUBSCRIBE),
     (Stage(TopicName("t"), 7, FEED, 1, "a", 0, publication().events), Right.PUBLISH),
+    (CreateTopic(7, TopicName("t")), Right.CREATE),
+    (DeleteTopic(7, TopicName("t")), Right.CREATE),
     (Commit(TopicName("t"), 7, FEED, 1), Right.PUBLISH),
     (Abort(TopicName("t"), 7, FEED, 1), Right.PUBLISH),
     (ProducerQuery(TopicName("t"), 7, FEED), Right.PUBLISH),
     (ReadRange(TopicName("t"), 7, PubendName("t/0"), Span(1, 2)), Right.SUBSCRIBE),
     (PositionsQuery(TopicName("t"), 7), Right.SUBSCRIBE),
-    (CreateTopic(7, TopicName("t")), Right.CREATE),
-    (DeleteTopic(7, TopicName("t")), Right.CREATE),
 ]
 
 
 def test_every_message_of_a_client_says_which_right_it_needs() -> None:
     """A new kind of message belongs into `NEEDS`, or here into `ANSWERS`."""
-    kinds = {*CLIENTS, *TOPICS, *TRANSACTIONS, *RANGES}
-    assert kinds - BETWEEN_BROKERS == set(NEEDS) | ANSWERS
-    assert not set(NEEDS) & (ANSWERS | BETWEEN_BROKERS)
+    assert set(KINDS) - {*LINK, *BROKERS} == set(NEEDS) | ANSWERS
+    assert not set(NEEDS) & ANSWERS
     for kind, need in NEEDS.items():
         assert need is None or need.field in kind.__struct_fields__, kind
 
@@ -187,7 +187,9 @@ def test_a_table_that_gives_no_rights_is_refused(table: object) -> None:
 
 
 def test_topics_are_shown_only_to_those_who_may_do_something_with_them() -> None:
-    told = TopicList(1, tuple(TopicEntry(TopicName(name), 1, ()) for name in ("a", "b", "c")))
+    told = TopicList(
+        1, tuple(TopicEntry(TopicName(name), 1, (BrokerName("b"),)) for name in ("a", "b", "c"))
+    )
     rights = Rights({Right.PUBLISH: ("a",), Right.CREATE: ("c*",)})
     assert [each.name for each in visible(rights, told).topics] == ["a", "c"]
     assert visible(Rights(), told).topics == ()

@@ -61,7 +61,7 @@ def test_a_first_user_makes_a_secure_broker_and_talks_to_it(tmp_path: Path) -> N
     listed = json.loads(security("list", "--json", *at).stdout)
     assert listed["feed"] == {"rights": {"publish": ["ev*"]}, "tokens": 1}
     assert listed["desk"] == {"rights": {"subscribe": ["events"]}, "tokens": 0}
-    options = ("--security", str(folder / "security.toml"))
+    options = ("--topic", "events", "--security", str(folder / "security.toml"))
     with serving(tmp_path / "data", *options) as (url, _):
         ca = ("--ca", str(folder / "authority.crt"))
         shown = ("--access-token", str(out))

@@ -84,7 +84,7 @@ NEEDS: dict[type[Message], Need | None] = {
     PositionsQuery: Need(Right.SUBSCRIBE),
     CreateTopic: Need(Right.CREATE, "name"),
     DeleteTopic: Need(Right.CREATE, "name"),
-    TopicsQuery: None,  # shows what one has a right to
+    TopicsQuery: None,  # whoever asks is shown those it has any right on: `visible`
 }
 """None: whoever is connected may send it."""
 
@@ -97,6 +97,10 @@ class Rights:
 
     def may(self, right: Right, topic: str) -> bool:
         return any(fnmatchcase(topic, pattern) for pattern in self.patterns.get(right, ()))
+
+    def may_know(self, topic: str) -> bool:
+        """Whether there is any right on it."""
+        return any(self.may(right, topic) for right in Right)
 
     @property
     def administers(self) -> bool:
@@ -156,12 +160,6 @@ def _names() -> str:
     return ", ".join(Right)
 
 
-def visible(rights: Rights, topics: TopicList) -> TopicList:
-    """Of a list of topics, those on which one may do something."""
-    some = [each for each in topics.topics if any(rights.may(right, each.name) for right in Right)]
-    return replace(topics, topics=tuple(some))
-
-
 def refusal(rights: Rights, message: Message) -> Refused | None:
     """Why the message may not be carried out; None if it may. `ProtocolError`: not of a client."""
     kind = type(message)
@@ -193,6 +191,11 @@ def forget_refusal(
         f"there is no subscription {message.name!r} of yours at this broker",
         "Check the name, and who you are connected as.",
     )
+
+
+def visible(rights: Rights, message: TopicList) -> TopicList:
+    """The topics on which there is any right; of others it is not told that they exist."""
+    return replace(message, topics=tuple(t for t in message.topics if rights.may_know(t.name)))
 
 
 def _refused(message: Message, problem: str) -> Refused:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from gapless.cli.connection import URL, Url, connected
+from gapless.cli.connection import URL, Url, connected, with_credentials
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 
 @topic.command()
+@with_credentials
 def create(
     name: Name,
     service: Annotated[
@@ -78,6 +79,7 @@ def create(
 
 
 @topic.command(name="list")
+@with_credentials
 def list_topics(as_json: AsJson = False, url: Url = URL) -> None:
     """List all topics of the network."""
     found = run(url, lambda client: client.topics())
@@ -99,6 +101,7 @@ def list_topics(as_json: AsJson = False, url: Url = URL) -> None:
 
 
 @topic.command()
+@with_credentials
 def show(name: Name, as_json: AsJson = False, url: Url = URL) -> None:
     """Show one topic."""
     found = [each for each in run(url, lambda client: client.topics()) if each.name == name]
@@ -109,6 +112,7 @@ def show(name: Name, as_json: AsJson = False, url: Url = URL) -> None:
 
 
 @topic.command()
+@with_credentials
 def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
