@@ -36,8 +36,9 @@ simulate: setup  ## play one simulated run with its trace; SEED=42 picks it
 swarm: setup  ## play many simulated runs on all cores; SEEDS=10000 FROM=0
 	@$(BIN)/gapless swarm --seeds $(or $(SEEDS),1000) --from $(or $(FROM),0)
 
-bench: setup  ## measure; BENCH="matcher --quick" picks one, --keep writes benchmarks/results
-	@$(JAVA) $(BIN)/python -m benchmarks $(BENCH)
+bench: setup  ## measure against other brokers; BENCH="peers --quick", BENCH="matcher --keep"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[peers]'
+	@$(JAVA) $(BIN)/python -m benchmarks $(or $(BENCH),peers)
 
 fuzz: setup  ## fuzz the filter language and the wire format, a minute each
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[fuzz]'

@@ -31,7 +31,7 @@ from gapless.core.events import EventBatch
 from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from gapless.client.carrier import Carrier
     from gapless.core.events import Value
@@ -89,7 +89,7 @@ class Publisher:
     async def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
         """Hand one event over; returns its number, not waiting for the receipt."""
         if self._unconfirmed >= self._window_events_max:
-            await self._wait_below(self._window_events_max)
+            await self._wait_until(lambda: self._unconfirmed < self._window_events_max)
         elif (error := self._error or self._carrier.problem) is not None:
             raise error
         event = encode_event(attributes, body, self.name, self.sequence)
@@ -114,7 +114,17 @@ class Publisher:
     async def flush(self) -> None:
         """Until everything sent so far is on stable storage."""
         self._pack()
-        await self._wait_below(1)
+        await self._wait_until(lambda: not self._unconfirmed)
+
+    @property
+    def confirmed(self) -> int:
+        """Every event below this number is on stable storage."""
+        return self.sequence - self._unconfirmed
+
+    async def wait_confirmed(self, beyond: int) -> int:
+        """Until `confirmed` is above `beyond`; what it is then."""
+        await self._wait_until(lambda: self.confirmed > beyond)
+        return self.confirmed
 
     async def __aenter__(self) -> Self:
         self.sequence = await self._ask_sequence()
@@ -214,13 +224,13 @@ class Publisher:
 
     # --- waiting ---------------------------------------------------------------------------------
 
-    async def _wait_below(self, count: int) -> None:
-        """Until fewer than `count` events have no receipt."""
-        while self._unconfirmed >= count:
+    async def _wait_until(self, is_reached: Callable[[], bool]) -> None:
+        """What it waits for comes with a receipt."""
+        while not is_reached():
             if (error := self._error or self._carrier.problem) is not None:
                 raise error
             await self._carrier.wait_up()
-            if self._unconfirmed >= count:
+            if not is_reached():
                 waiter = self._loop.create_future()
                 self._waiters.append(waiter)
                 await waiter
