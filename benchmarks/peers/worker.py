@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from benchmarks.peers.adapter import Client, Setting
 
 CLOSE_S = 3.0
-UNREACHABLE = (OSError, TimeoutError, RuntimeError, EOFError)
-"""What a client raises when the broker is not there."""
 
 
 class Worker:

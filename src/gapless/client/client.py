@@ -68,7 +68,11 @@ PUBLISH_EVENTS_MAX = 10_000
 
 PUBLISH_BYTES_MAX = 8 << 20
 CONSUMED_MAX = 1_000
-"""Events consumed before the broker is told so; also told whenever a subscription has to wait."""
+"""Events consumed before the broker is told so."""
+
+CONSUMED_S = 0.01
+"""When a subscription has to wait, the broker is told within this time: once for all of them, not
+for each message that came. It lets 10,000 events wait before it minds."""
 
 
 class Client:
@@ -92,6 +96,7 @@ class Client:
         self._listeners: list[Callable[[], None]] = []
         self._inbox = Inbox(self)
         self._consumed = 0
+        self._telling: asyncio.TimerHandle | None = None
 
     # --- for applications ------------------------------------------------------------------------
 
@@ -202,6 +207,7 @@ class Client:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
         self._inbox.end()
+        self._send_consumed()
         if self._connection is not None:
             self._connection.close()
         if self._lost is not None:
@@ -350,9 +356,16 @@ class Client:
         """Events of the present connection are consumed."""
         self._consumed += count
         if self._consumed >= CONSUMED_MAX:
-            self.tell_consumed()
+            self._send_consumed()
 
     def tell_consumed(self) -> None:
+        if self._consumed and self._telling is None:
+            self._telling = self._loop.call_later(CONSUMED_S, self._send_consumed)
+
+    def _send_consumed(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
         if self._consumed:
             self.send(Consumed(self._consumed))
             self._consumed = 0
