@@ -74,6 +74,11 @@ class Broker(ABC):
         assert self.process is not None
         return self.process.pid
 
+    def pids(self) -> list[int]:
+        """The server, and what was started, if that is another."""
+        assert self.process is not None
+        return [self.process.pid, self.pid()]
+
     def is_ready(self) -> bool:
         return self.answers(b"", b"")
 
@@ -91,6 +96,9 @@ class Broker(ABC):
 
     def start(self, *, afresh: bool = False) -> float:
         """Start it and wait until it is ready; the seconds that took."""
+        if self.answers(b"", b""):
+            where = f"{HOST}:{self.setting.port}"
+            raise RuntimeError(f"something else answers at {where}: end it, then run this again")
         if afresh:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -156,7 +156,7 @@ class Session:
             total(EXPECTED, PUBLISHERS_MAX),
             total(DELIVERED, CONNECTIONS_MAX),
             usage(
-                [self.broker.pid()],
+                self.broker.pids(),
                 [process.pid for process in self.publishers],
                 [process.pid for process in self.subscribers],
             ),

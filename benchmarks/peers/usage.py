@@ -23,7 +23,7 @@ class Usage(NamedTuple):
 
 
 def usage(broker: Iterable[int], publishers: Iterable[int], subscribers: Iterable[int]) -> Usage:
-    family = [member for pid in broker for member in _family(pid)]
+    family = {member for pid in broker for member in _family(pid)}
     return Usage(
         sum(map(cpu_seconds, family)),
         sum(map(cpu_seconds, publishers)),
