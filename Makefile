@@ -37,8 +37,9 @@ swarm: setup  ## play many simulated runs on all cores; SEEDS=10000 FROM=0
 soak: setup  ## kill, hang and cut real brokers for a long time; CYCLES=300 SEED=1
 	@$(BIN)/gapless soak --cycles $(or $(CYCLES),300) --seed $(or $(SEED),1)
 
-bench: setup  ## measure; BENCH="matcher --quick" picks one, --keep writes benchmarks/results
-	@$(JAVA) $(BIN)/python -m benchmarks $(BENCH)
+bench: setup  ## measure against other brokers; BENCH="peers --quick", BENCH="matcher --keep"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[peers]'
+	@$(JAVA) $(BIN)/python -m benchmarks $(or $(BENCH),peers)
 
 fuzz: setup  ## fuzz the filter language and the wire format, a minute each
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[fuzz]'

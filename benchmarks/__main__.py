@@ -1,6 +1,7 @@
 """Run benchmarks: `python -m benchmarks [--quick] [--keep] [NAME …]`.
 
-A benchmark is a module of this package with `def run(quick: bool) -> list[Report]`.
+A benchmark is a module of this package with `def run(quick: bool) -> list[Report]`. The one against
+other brokers has options of its own: `python -m benchmarks peers --help`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
+import sys
 from typing import TYPE_CHECKING
 
 import benchmarks
@@ -15,7 +17,7 @@ import benchmarks
 if TYPE_CHECKING:
     from benchmarks.report import Report
 
-NOT_BENCHMARKS = {"report", "workloads", "__main__"}
+NOT_BENCHMARKS = {"peers", "report", "workloads", "__main__"}
 
 
 def names() -> list[str]:
@@ -29,6 +31,11 @@ def summary(name: str) -> str:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["peers"]:
+        from benchmarks.peers.command import main as run_peers
+
+        run_peers(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure gapless against what it competes with, side by side in one run.",

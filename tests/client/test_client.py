@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gapless
-from gapless.client.client import connect
+from gapless.client.client import Client, connect
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
+from gapless.core.client_messages import Consumed
 from gapless.core.errors import UsageError, WireError
 from gapless.core.events import Event
 from gapless.node.config import Config
@@ -17,6 +18,8 @@ from tests.broker.stage import connected, make_broker, run, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gapless.core.messages import Message
 
 
 def test_what_matches_is_delivered_once_and_in_order(tmp_path: Path) -> None:
@@ -253,5 +256,29 @@ def test_a_closed_client_ends_its_subscriptions_and_refuses_to_publish(tmp_path:
             assert [item async for item in subscription] == []
             with pytest.raises(gapless.LinkError, match="closed"):
                 await client.publish("t", {})
+
+    run(main())
+
+
+def test_what_many_subscriptions_consumed_is_told_in_one_message() -> None:
+    class Listening(Client):
+        sent: list[Message]
+
+        def send(self, message: Message) -> None:
+            self.sent.append(message)
+
+    async def main() -> None:
+        client = Listening("gapless://127.0.0.1:1")
+        client.sent = []
+        for count in (1, 2, 3):
+            client.consume(count)
+            client.tell_consumed()
+        assert client.sent == []
+        await wait_until(lambda: bool(client.sent))
+        client.tell_consumed()
+        client.consume(999)
+        assert client.sent == [Consumed(6)]
+        client.consume(1)
+        assert client.sent == [Consumed(6), Consumed(1_000)], "so many are told at once"
 
     run(main())

@@ -110,6 +110,34 @@ def test_positions_told_to_others_do_not_count_before_it_is_attached_again() -> 
     run(main())
 
 
+def test_it_goes_on_after_the_silence_it_was_told_of() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with named(desk):
+            deliver(desk, through=50)
+            asked = reconnect(desk)
+            assert asked.token == {"t/0": 50}
+            resubscribed(desk, asked)
+            deliver(desk, through=20)  # of the new connection, and a repeat
+            assert reconnect(desk).token == {"t/0": 50}
+
+    run(main())
+
+
+def test_silence_told_to_others_before_it_caught_up_does_not_count_for_it() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.behind = ("t/0",)
+        async with named(desk) as subscription:
+            deliver(desk, through=90)
+            deliver(desk, through=30, only=1)
+            desk.inbox.switch(CaughtUp(1, PUBEND))
+            assert reconnect(desk).token == {"t/0": 30}
+            assert subscription.is_behind(PUBEND) is False
+
+    run(main())
+
+
 def test_while_it_is_behind_only_its_own_deliveries_count() -> None:
     async def main() -> None:
         desk = Desk()
@@ -249,7 +277,7 @@ def test_silence_of_many_pubends_takes_no_room() -> None:
             for through in range(20, 1_000):
                 deliver(desk, through=through)
                 deliver(desk, through=through, pubend=OTHER)
-            assert len(subscription._backlog._parts) == 2
+            assert len(subscription._backlog._parts) <= 2
             assert await take(subscription, 1) == [11]
 
     run(main())

@@ -210,3 +210,41 @@ def test_without_a_connection_for_too_long_flush_fails_and_may_be_tried_again() 
             await publisher.flush()
 
     run(main())
+
+
+def test_who_waits_for_receipts_learns_up_to_which_number_all_is_durable() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.next_number = 5
+        async with desk.publisher() as publisher:
+            for _ in range(3):
+                await publisher.send({})
+                await asyncio.sleep(0)
+            assert publisher.confirmed == 5
+            waiting = asyncio.create_task(publisher.wait_confirmed(5))
+            await asyncio.sleep(0)
+            desk.answer(receipt(desk.published[1]))  # of the second batch: so the first is too
+            assert await waiting == publisher.confirmed == 7
+            assert await publisher.wait_confirmed(6) == 7
+            desk.answer(receipt(desk.published[2]))
+
+    run(main())
+
+
+def test_who_waits_for_receipts_learns_why_there_will_be_none() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.publisher() as publisher:
+            await publisher.send({})
+            await asyncio.sleep(0)
+            waiting = asyncio.create_task(publisher.wait_confirmed(0))
+            await asyncio.sleep(0)
+            desk.answer(Refused(desk.published[0].request, "no such topic", "Make it."))
+            with pytest.raises(RefusedError, match="no such topic"):
+                await waiting
+            with pytest.raises(RefusedError):
+                await publisher.flush()
+            raise asyncio.CancelledError  # leave without a flush
+
+    with pytest.raises(asyncio.CancelledError):
+        run(main())

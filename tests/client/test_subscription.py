@@ -19,7 +19,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.events import Event, EventBatch
 from gapless.core.identity import PubendName, TopicName
-from gapless.core.ticks import Span
+from gapless.core.ticks import Span, Tick
 from gapless.core.token import Token
 from gapless.wire.events import encode_event
 from tests.broker.stage import run
@@ -238,10 +238,76 @@ def test_a_cancelled_wait_loses_nothing() -> None:
 def test_silence_takes_no_room() -> None:
     async def main() -> None:
         desk = Desk()
-        async with desk.subscription() as subscription:
+        async with desk.subscription() as subscription, desk.subscription(silence=True) as told:
             for through in range(20, 1_000):
                 desk.inbox.deliver(deliveries((), through))
-            assert len(subscription._backlog._parts) == 1
+            assert len(subscription._backlog._parts) == 0
+            assert len(told._backlog._parts) == 1
+            assert await anext(told) == Silence(TOPIC, PUBEND, Tick(999))
+
+    run(main())
+
+
+def test_silence_counts_for_those_who_got_no_event_when_they_ask_for_more() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.subscription() as one, desk.subscription():
+            desk.inbox.deliver(deliveries((11,), 15))
+            desk.inbox.deliver(deliveries((20,), 30, ((2,),)))
+            assert await take(one, 1) == [11]
+            assert one.token == Token({"t/0": 12})
+            desk.inbox.deliver(deliveries((41,), 42))
+            assert await take(one, 1) == [41]
+            desk.inbox.deliver(deliveries((50,), 60, ((2,),)))
+            waiting = asyncio.create_task(take(one, 1))
+            await asyncio.sleep(0)
+            assert one.token == Token({"t/0": 60})
+            desk.inbox.ended(Ended(1))
+            with pytest.raises(StopAsyncIteration):
+                await anext(one)
+            waiting.cancel()
+
+    run(main())
+
+
+def test_what_was_silent_before_it_started_is_nothing_to_a_new_one() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.subscription():
+            desk.inbox.deliver(deliveries((11,), 50))
+            async with desk.subscription() as late:  # it starts at tick 10
+                waiting = asyncio.create_task(take(late, 1))
+                await asyncio.sleep(0)
+                desk.inbox.deliver(deliveries((20,), 51, ((2,),)))
+                assert await waiting == [20]
+
+    run(main())
+
+
+def test_positions_of_one_connection_mean_nothing_on_the_next() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.subscription():
+            desk.inbox.deliver(deliveries((), 50))
+            desk.lose(LinkError("gone"))
+            desk.come_back("b2")  # which is not as far
+            async with desk.subscription() as later:
+                desk.inbox.deliver(deliveries((), 40))
+                waiting = asyncio.create_task(take(later, 1))
+                await asyncio.sleep(0)
+                assert later.token == Token({"t/0": 40})
+                waiting.cancel()
+
+    run(main())
+
+
+def test_what_is_known_to_be_silent_is_not_told_as_lost() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.subscription() as subscription:
+            desk.inbox.deliver(deliveries((), 30))
+            desk.inbox.lose(Lost((1,), PUBEND, Span(20, 40)))
+            assert await take(subscription, 1) == [Span(30, 40)]
 
     run(main())
 

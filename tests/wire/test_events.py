@@ -25,6 +25,7 @@ from gapless.wire.events import (
     decode_attributes,
     decode_body,
     decode_event,
+    decode_events,
     encode_event,
 )
 from tests.wire.samples import EVENTS, PLAIN, attributes, names
@@ -269,3 +270,24 @@ def test_an_empty_batch_is_fine() -> None:
 def test_a_caller_can_catch_a_refused_event_as_a_value_error() -> None:
     assert issubclass(EventError, ValueError)
     assert issubclass(EventError, GaplessError)
+
+
+def test_a_batch_decodes_like_its_events_one_by_one() -> None:
+    encoded = [
+        encode_event({"a": 1, "b": "x"}, b"one"),
+        encode_event({}, b"", PublisherName("feed"), 7),
+    ]
+    pubends = [PubendName("t/0"), PubendName("t/1")]
+    places = list(zip(encoded, pubends, [Tick(5), Tick(9)], strict=True))
+    singly = [decode_event(each, TopicName("t"), pubend, tick) for each, pubend, tick in places]
+    batch = EventBatch(tuple(encoded))
+    together = decode_events(batch, TopicName("t"), pubends, [Tick(5), Tick(9)])
+    assert together == singly
+    assert [type(each) for each in together] == [Event, Event]
+
+
+def test_the_first_bad_event_of_a_batch_is_named() -> None:
+    batch = EventBatch((encode_event({}), b"\xc1"))
+    pubends = [PubendName("t/0")] * 2
+    with pytest.raises(WireError, match="event 1 of a batch of 2"):
+        decode_events(batch, TopicName("t"), pubends, [Tick(1), Tick(2)])

@@ -28,7 +28,7 @@ from gapless.core.ticks import Span, Tick
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from gapless.client.delivery import Delivery, Ticket
     from gapless.core.events import Event
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class Part:
     """What came together: its items, and the position once they are taken."""
 
-    items: list[Event | Gap]
+    items: Sequence[Event | Gap]
     pubend: PubendName | None
     through: int
     ticket: Ticket | None
@@ -124,8 +124,9 @@ class Backlog:
         if events and events[0].tick < received.get(events[0].pubend, 0):
             events = [event for event in events if event.tick >= received[event.pubend]]
         for name in list(received) if pubend is None else (pubend,):
-            received[name] = max(received.get(name, 0), through)
-        return self._queue(Part([*events], pubend, through, ticket))
+            if through > received.get(name, 0):
+                received[name] = through
+        return self._queue(Part(events, pubend, through, ticket))
 
     def add_gap(self, pubend: PubendName, span: Span) -> bool:
         start = max(span.start, self._received.get(pubend, 0))
@@ -158,22 +159,26 @@ class Backlog:
 
     def pop_all(self) -> list[Delivery]:
         """All that is left of the current part."""
+        if not self._items:
+            return []
         items = list(self._items)
         self._items.clear()
-        if items:
-            self._finished, self._last = self._last, items[-1]
+        self._finished, self._last = self._last, items[-1]
         return items
 
     def load(self) -> bool:
         """All that was taken is finished: turn to the next part that came, if there is one."""
-        taken = self._after(self._last)
-        self._last = self._finished = None
         part, self._current = self._current, None
+        if part is not None and part.pubend is not None:  # no item of it is beyond its end
+            if part.through > self._taken.get(part.pubend, 0):
+                self._taken = {**self._taken, part.pubend: part.through}
+        else:
+            self._taken = taken = self._after(self._last)
+            if part is not None:
+                self._taken = {name: max(tick, part.through) for name, tick in taken.items()}
+        self._last = self._finished = None
         if part is not None:
-            for name in list(taken) if part.pubend is None else (part.pubend,):
-                taken[name] = max(taken.get(name, 0), part.through)
             self._done(part)
-        self._taken = taken
         if not self._parts:
             return False
         self._take_up(self._parts.popleft())

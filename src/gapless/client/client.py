@@ -25,6 +25,7 @@ from gapless.client.credentials import find_credentials
 from gapless.client.elsewhere import Others
 from gapless.client.errors import LinkError, RefusedError
 from gapless.client.inbox import Inbox
+from gapless.client.insistence import insist
 from gapless.client.publication import publish_once
 from gapless.client.publisher import Publisher
 from gapless.client.range import Reading
@@ -36,7 +37,6 @@ from gapless.core.client_messages import (
     CaughtUp,
     Consumed,
     Deliveries,
-    Done,
     Ended,
     FellBehind,
     Forget,
@@ -44,7 +44,7 @@ from gapless.core.client_messages import (
     Refused,
     Subscribed,
 )
-from gapless.core.errors import GaplessError, UsageError, WireError
+from gapless.core.errors import GaplessError, UsageError
 from gapless.core.identity import PublisherName, SubscriptionName, TopicName
 
 if TYPE_CHECKING:
@@ -65,7 +65,11 @@ HELLO_S = 5.0
 
 RECONNECT_S, RECONNECT_LONGEST_S = 0.05, 2.0
 CONSUMED_MAX = 1_000
-"""Events consumed before the broker is told so; also told whenever a subscription has to wait."""
+"""Events consumed before the broker is told so."""
+
+CONSUMED_S = 0.01
+"""When a subscription has to wait, the broker is told within this time: once for all of them, not
+for each message that came. It lets 10,000 events wait before it minds."""
 
 
 class Client(TopicRequests, Transacting, Reading):
@@ -100,6 +104,7 @@ class Client(TopicRequests, Transacting, Reading):
         self._listeners: list[Callable[[], None]] = []
         self._inbox = Inbox(self)
         self._consumed = 0
+        self._telling: asyncio.TimerHandle | None = None
 
     # --- for applications ------------------------------------------------------------------------
 
@@ -166,21 +171,10 @@ class Client(TopicRequests, Transacting, Reading):
 
     async def unsubscribe(self, name: str) -> None:
         """End a named subscription for good, whoever is connected to it."""
-        was_asked = False
-        while True:
-            match await self.ask(lambda request: Forget(request, SubscriptionName(name))):
-                case Done():
-                    return
-                case Refused() if was_asked:
-                    return  # it is gone: the answer was lost, not the question
-                case Refused(problem=problem, remedy=remedy):
-                    raise RefusedError(problem, remedy)
-                case LinkError():
-                    was_asked = True
-                case GaplessError() as error:
-                    raise error
-                case other:
-                    raise WireError(f"the broker answered {type(other).__name__} to a Forget")
+        forgotten = await insist(self, lambda request: Forget(request, SubscriptionName(name)))
+        match forgotten.message:
+            case Refused(problem=problem, remedy=remedy) if not forgotten.was_asked:
+                raise RefusedError(problem, remedy)  # else it is gone, and the answer was lost
 
     async def close(self) -> None:
         """Close the connection. What was not flushed is lost; subscriptions end."""
@@ -192,6 +186,7 @@ class Client(TopicRequests, Transacting, Reading):
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
         self._inbox.end()
+        self._send_consumed()
         if self._connection is not None:
             self._connection.close()
         if self._lost is not None:
@@ -374,9 +369,16 @@ class Client(TopicRequests, Transacting, Reading):
         """Events of the present connection are consumed."""
         self._consumed += count
         if self._consumed >= CONSUMED_MAX:
-            self.tell_consumed()
+            self._send_consumed()
 
     def tell_consumed(self) -> None:
+        if self._consumed and self._telling is None:
+            self._telling = self._loop.call_later(CONSUMED_S, self._send_consumed)
+
+    def _send_consumed(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
         if self._consumed:
             self.send(Consumed(self._consumed))
             self._consumed = 0

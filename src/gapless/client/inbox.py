@@ -5,22 +5,28 @@ Theory of operation
     how far everything is settled. Each event is decoded once and queued at every subscription it is
     for, together with the position. A ticket ties the queues together: when all of them have
     taken their part, the events count as consumed.
+    A position holds for all subscriptions of a topic and order, so it is noted here once, and a
+    subscription looks when it needs to know: a message costs the subscriptions that take part in
+    it, and nothing for the others. Only those that hand out silences are told of each.
     A durable subscription that is behind at a pubend gets messages of its own about it; what is
     said to all others does not count for it until it has caught up.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from itertools import repeat
+from typing import TYPE_CHECKING, Protocol, cast
 
 from gapless.client.delivery import Ticket
 from gapless.client.errors import SubscriptionInterruptedError
 from gapless.core.client_messages import FellBehind
 from gapless.core.identity import PubendName
 from gapless.core.ticks import Tick, pubend_number_of
-from gapless.wire.events import decode_event
+from gapless.wire.events import decode_events
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gapless.client.carrier import Carrier
     from gapless.core.client_messages import CaughtUp, Deliveries, Ended, Lost, Order, Subscribed
     from gapless.core.errors import GaplessError
@@ -34,13 +40,14 @@ class Subscriber(Protocol):
 
     topic: TopicName
     order: Order
+    tells_silence: bool
 
     def start(self, message: Subscribed) -> None: ...
-    def is_behind(self, pubend: PubendName | None) -> bool: ...
     def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None: ...
     def add(
         self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
     ) -> None: ...
+    def settle(self) -> None: ...
     def lose(self, pubend: PubendName, span: Span) -> None: ...
     def end(self, error: GaplessError | None) -> None: ...
     def interrupt(self, error: GaplessError) -> None: ...
@@ -54,40 +61,54 @@ class Inbox:
         self._carrier = carrier
         self._number = 0
         self._subscribers: dict[int, Subscriber] = {}
+        self._listeners: dict[int, Subscriber] = {}  # those that hand out silences
+        self._positions: dict[tuple[TopicName, Order], dict[PubendName | None, int]] = {}
+
+    def positions(self, topic: TopicName, order: Order) -> Mapping[PubendName | None, int]:
+        """Up to where all is settled for who is not behind, as told on this connection."""
+        return self._positions.setdefault((topic, order), {})
 
     def add(self, subscriber: Subscriber) -> int:
         self._number += 1
         self._subscribers[self._number] = subscriber
+        if subscriber.tells_silence:
+            self._listeners[self._number] = subscriber
         return self._number
 
     def remove(self, number: int) -> None:
         self._subscribers.pop(number, None)
+        self._listeners.pop(number, None)
 
     def start(self, message: Subscribed) -> None:
         if message.subscription in self._subscribers:
             self._subscribers[message.subscription].start(message)
 
     def deliver(self, message: Deliveries) -> None:
-        order: Order = "total" if message.pubend is None else "publisher"
         wanted = _by_subscription(message.takers)
         events = _decode(message)
         takers = [number for number in wanted if number in self._subscribers]
         ticket = Ticket(self._carrier.session, len(events), len(takers))
         if events and not takers:
             self._carrier.consume(len(events))
-        for number, subscriber in self._subscribers.items():
-            if number in wanted:
-                indices = wanted[number]
-                part = events if indices is None else [events[index] for index in indices]
-                subscriber.add(message.pubend, part, message.through, ticket)
-            elif (
-                number == message.only
-                if message.only is not None
-                else subscriber.topic == message.topic
-                and subscriber.order == order
-                and not subscriber.is_behind(message.pubend)
-            ):
-                subscriber.add(message.pubend, [], message.through, None)
+        for number in takers:
+            indices = wanted[number]
+            part = events if indices is None else [events[index] for index in indices]
+            self._subscribers[number].add(message.pubend, part, message.through, ticket)
+        if message.only is None:
+            self._settle(message, wanted)
+        elif message.only not in wanted and message.only in self._subscribers:
+            subscriber = self._subscribers[message.only]
+            subscriber.add(message.pubend, [], message.through, None)
+
+    def _settle(self, message: Deliveries, wanted: dict[int, list[int] | None]) -> None:
+        """For all who are not behind, what they did not get is silence."""
+        order: Order = "total" if message.pubend is None else "publisher"
+        positions = self._positions.setdefault((message.topic, order), {})
+        if message.through > positions.get(message.pubend, 0):
+            positions[message.pubend] = message.through
+        for number, subscriber in self._listeners.items():
+            if number not in wanted:
+                subscriber.settle()
 
     def switch(self, message: CaughtUp | FellBehind) -> None:
         if message.subscription in self._subscribers:
@@ -101,7 +122,8 @@ class Inbox:
                 self._subscribers[number].lose(message.pubend, message.span)
 
     def ended(self, message: Ended) -> None:
-        if (subscriber := self._subscribers.pop(message.subscription, None)) is not None:
+        if (subscriber := self._subscribers.get(message.subscription)) is not None:
+            self.remove(message.subscription)
             problem = message.problem
             error = SubscriptionInterruptedError(problem, message.remedy) if problem else None
             subscriber.end(error)
@@ -109,6 +131,7 @@ class Inbox:
     def interrupt(self, error: GaplessError) -> None:
         for subscriber in list(self._subscribers.values()):
             subscriber.interrupt(error)
+        self._positions.clear()
 
     def resume(self) -> None:
         for subscriber in list(self._subscribers.values()):
@@ -122,17 +145,11 @@ class Inbox:
 
 def _decode(message: Deliveries) -> list[Event]:
     topic, pubend = message.topic, message.pubend
+    ticks = cast("tuple[Tick, ...]", message.ticks)
     if pubend is not None:
-        return [
-            decode_event(event, topic, pubend, Tick(tick))
-            for event, tick in zip(message.events, message.ticks, strict=True)
-        ]
-    return [
-        decode_event(
-            event, topic, PubendName(f"{topic}/{pubend_number_of(Tick(tick))}"), Tick(tick)
-        )
-        for event, tick in zip(message.events, message.ticks, strict=True)
-    ]
+        return decode_events(message.events, topic, repeat(pubend), ticks)
+    pubends = (PubendName(f"{topic}/{pubend_number_of(tick)}") for tick in ticks)
+    return decode_events(message.events, topic, pubends, ticks)
 
 
 def _by_subscription(takers: tuple[tuple[int, ...], ...]) -> dict[int, list[int] | None]:

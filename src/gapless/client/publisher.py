@@ -33,7 +33,7 @@ from gapless.core.events import EventBatch
 from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from gapless.client.carrier import Carrier
     from gapless.core.events import Value
@@ -91,36 +91,37 @@ class Publisher:
 
     async def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
         """Hand one event over; returns its number, not waiting for the receipt."""
-        if self._unconfirmed >= self._window_events_max:
-            await self._wait_below(self._window_events_max)
-        elif (error := self._error or self._carrier.problem) is not None:
-            raise error
-        event = self._encode(attributes, body)
-        self._fresh.append(event)
-        self._fresh_bytes += len(event)
-        number = self.sequence
-        self.sequence += 1
-        self._unconfirmed += 1
-        if len(self._fresh) >= BATCH_EVENTS_MAX or self._fresh_bytes >= BATCH_BYTES_MAX:
-            self._pack()
-            await self._carrier.wait_writable()
-            await asyncio.sleep(0)  # let it leave, and receipts in, while we go on
-        elif not self._is_packing:
-            self._is_packing = True
-            self._loop.call_soon(self._pack)
-        return number
+        if self._has_to_wait():
+            await self._wait_for_room()
+        if self._add(attributes, body):
+            await self._let_go()
+        return self.sequence - 1
 
     def _encode(self, attributes: Mapping[str, Value], body: Bytes) -> bytes:
         return encode_event(attributes, body, self.name, self.sequence)
 
     async def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
+        """The same for each of these, in less time than one by one."""
         for attributes, body in events:
-            await self.send(attributes, body)
+            if self._has_to_wait():
+                await self._wait_for_room()
+            if self._add(attributes, body):
+                await self._let_go()
 
     async def flush(self) -> None:
         """Until everything sent so far is on stable storage."""
         self._pack()
-        await self._wait_below(1)
+        await self._wait_until(lambda: not self._unconfirmed)
+
+    @property
+    def confirmed(self) -> int:
+        """Every event below this number is on stable storage."""
+        return self.sequence - self._unconfirmed
+
+    async def wait_confirmed(self, beyond: int) -> int:
+        """Until `confirmed` is above `beyond`; what it is then."""
+        await self._wait_until(lambda: self.confirmed > beyond)
+        return self.confirmed
 
     async def __aenter__(self) -> Self:
         self.sequence = await self._ask_sequence()
@@ -156,6 +157,38 @@ class Publisher:
                     raise WireError(f"the broker answered {type(answer).__name__} to a question")
 
     # --- sending, and sending again --------------------------------------------------------------
+
+    def _has_to_wait(self) -> bool:
+        return (
+            self._unconfirmed >= self._window_events_max
+            or self._error is not None
+            or self._carrier.problem is not None
+        )
+
+    async def _wait_for_room(self) -> None:
+        await self._wait_until(lambda: self._unconfirmed < self._window_events_max)
+        if (error := self._error or self._carrier.problem) is not None:
+            raise error
+
+    def _add(self, attributes: Mapping[str, Value], body: Bytes) -> bool:
+        """Number and keep an event; whether a batch is full."""
+        event = self._encode(attributes, body)
+        self._fresh.append(event)
+        self._fresh_bytes += len(event)
+        self.sequence += 1
+        self._unconfirmed += 1
+        if len(self._fresh) >= BATCH_EVENTS_MAX or self._fresh_bytes >= BATCH_BYTES_MAX:
+            return True
+        if not self._is_packing:
+            self._is_packing = True
+            self._loop.call_soon(self._pack)
+        return False
+
+    async def _let_go(self) -> None:
+        """Send a full batch; let it leave, and receipts in, while we go on."""
+        self._pack()
+        await self._carrier.wait_writable()
+        await asyncio.sleep(0)
 
     def _pack(self) -> None:
         """Make a batch of what is fresh, and send it unless earlier ones must go first."""
@@ -239,13 +272,13 @@ class Publisher:
 
     # --- waiting ---------------------------------------------------------------------------------
 
-    async def _wait_below(self, count: int) -> None:
-        """Until fewer than `count` events have no receipt."""
-        while self._unconfirmed >= count:
+    async def _wait_until(self, is_reached: Callable[[], bool]) -> None:
+        """What it waits for comes with a receipt."""
+        while not is_reached():
             if (error := self._error or self._carrier.problem) is not None:
                 raise error
             await self._carrier.wait_up()
-            if self._unconfirmed >= count:
+            if not is_reached():
                 waiter = self._loop.create_future()
                 self._waiters.append(waiter)
                 await waiter

@@ -8,9 +8,8 @@ Theory of operation
     had and the one it starts from is a `Gap`.
     A named one is durable: on the next connection it goes on from what has come, and nobody
     notices; if the process ends, all that was not taken comes again to who shows its token.
-    If that is at another broker it says where it was, and goes on from what is acknowledged, for
-    the new broker takes that as its word that no more is needed; what was taken beyond it comes
-    again and is dropped. A move that was not answered may have happened or not: the next one
+    If that is at another broker it says where it was, and goes on from what is acknowledged: the
+    new broker takes that as its word; what was taken beyond it comes again and is dropped. A move that was not answered may have happened or not: the next one
     treats it as if it had.
     Where the broker keeps the token, what the application has finished is acknowledged by itself,
     every `ACKNOWLEDGE_S` and at the end.
@@ -67,6 +66,7 @@ class Subscription:
         self.wish = wish
         self.topic: TopicName = wish.topic
         self.order: Order = wish.order
+        self.tells_silence = wish.silence
         self._carrier = carrier
         self._inbox = inbox
         self._number = 0
@@ -75,6 +75,7 @@ class Subscription:
         )
         self._is_live = False
         self._behind: set[str] = set()  # pubends of which it gets deliveries of its own
+        self._settled: dict[PubendName | None, int] = {}  # of what the inbox notes for all: known
         self._home: BrokerName | None = None  # the broker that has it
         self._attempt: BrokerName | None = None  # one that was asked to take it over
         self._moves = 0
@@ -113,6 +114,7 @@ class Subscription:
     async def wait_ready(self) -> bool:
         """All that was taken is finished: wait for more. False: the subscription is over."""
         while True:
+            self._take_silence()
             if not self._backlog.load():
                 if self._error is not None:
                     raise self._error
@@ -262,6 +264,7 @@ class Subscription:
             self._first = self._acknowledged = Token(message.start)
         self._is_live = True
         self._behind = set(message.behind)
+        self._settled = dict(self._inbox.positions(self.topic, self.order))
         self._home, self._attempt = self._carrier.broker, None
         self._moves = message.moves
         for name, span in self._backlog.start(message.start):
@@ -272,7 +275,13 @@ class Subscription:
         return pubend in self._behind
 
     def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None:
-        (self._behind.add if is_behind else self._behind.discard)(pubend)
+        """What was said to all others counts for it up to here, or from here on."""
+        self._take_silence()
+        if is_behind:
+            self._behind.add(pubend)
+        else:
+            self._behind.discard(pubend)
+            self._settled = dict(self._inbox.positions(self.topic, self.order))
 
     def add(
         self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
@@ -280,10 +289,29 @@ class Subscription:
         if not self._is_live:  # what comes is for others
             if ticket is not None:
                 self._finish(ticket)
-        elif self._backlog.add(pubend, events, through, ticket):
+            return
+        if through > self._settled.get(pubend, 0):
+            self._settled[pubend] = through
+        if self._backlog.add(pubend, events, through, ticket):
             self._wake()
 
+    def settle(self) -> None:
+        """What came told of silence, and the application wants to hear of it."""
+        if self._take_silence():
+            self._wake()
+
+    def _take_silence(self) -> bool:
+        """Move on to where all who are not behind are; whether there is something new to take."""
+        is_new = False
+        if self._is_live:
+            for pubend, through in self._inbox.positions(self.topic, self.order).items():
+                if through > self._settled.get(pubend, 0) and pubend not in self._behind:
+                    self._settled[pubend] = through
+                    is_new |= self._backlog.add(pubend, [], through, None)
+        return is_new
+
     def lose(self, pubend: PubendName, span: Span) -> None:
+        self._take_silence()  # what is known to be silent is not lost
         if self.wish.earliest and span.start <= self._first.get(pubend):  # it begins after that
             self.add(pubend, [], span.end, None)
         elif self._backlog.add_gap(pubend, span):
@@ -298,6 +326,7 @@ class Subscription:
         self._wake()
 
     def interrupt(self, error: GaplessError) -> None:
+        self._take_silence()
         self._is_live = False
         self._told = Token()
         if self.wish.name is None and not self.wish.goes_on and self._backlog.has_started:

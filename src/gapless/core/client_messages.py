@@ -16,6 +16,7 @@ from gapless.core.identity import (
     PublisherName,
     SubscriptionName,
     TopicName,
+    check_name,
 )
 from gapless.core.messages import Message
 from gapless.core.ticks import Span
@@ -38,6 +39,8 @@ class Publish(Message, frozen=True):
             raise ValueError("a publication needs at least one event")
         if self.sequence < 0:
             raise ValueError("sequence numbers start at 0")
+        if self.publisher is not None:
+            check_name(self.publisher, "publisher")
 
 
 class Receipt(Message, frozen=True):
@@ -103,6 +106,8 @@ class Subscribe(Message, frozen=True):
             raise ValueError("a subscription starts at one place: token, earliest or instant")
         if self.name is None and given:
             raise ValueError("only a named subscription starts elsewhere than now")
+        if self.name is not None:
+            check_name(self.name, "subscription")
 
 
 class Subscribed(Message, frozen=True):

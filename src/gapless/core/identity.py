@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NewType
 
+NAME_BYTES_MAX = 255
+"""The longest name that a client may choose, in UTF-8: it is kept on disk as a key."""
+
 BrokerName = NewType("BrokerName", str)
 """One broker process; unique in its network."""
 
@@ -31,3 +34,9 @@ SubscriptionName = NewType("SubscriptionName", str)
 
 Instant = NewType("Instant", int)
 """A point on a broker's own clock, in whole microseconds since the Unix epoch."""
+
+
+def check_name(name: str, what: str) -> None:
+    """`ValueError` if a client may not call something so."""
+    if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+        raise ValueError(f"the name of a {what} has 1 to {NAME_BYTES_MAX} bytes")

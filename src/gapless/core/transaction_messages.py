@@ -10,20 +10,12 @@ Theory of operation
 from __future__ import annotations
 
 from gapless.core.events import EventBatch
-from gapless.core.identity import ProducerName, PubendName, TopicName
+from gapless.core.identity import ProducerName, PubendName, TopicName, check_name
 from gapless.core.messages import Message
 from gapless.core.ticks import TICK_MAX
 
-NAME_BYTES_MAX = 255
-"""The longest name of a producer or a part, in UTF-8."""
-
 FORGOTTEN = -1
 """The tick and the count of a repeat that is older than the last committed transaction."""
-
-
-def check_name(name: str, what: str) -> None:
-    if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
-        raise ValueError(f"the name of a {what} has 1 to {NAME_BYTES_MAX} bytes")
 
 
 def check_number(transaction: int) -> None:

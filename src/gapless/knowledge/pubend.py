@@ -380,14 +380,12 @@ class Pubend:
     def check(self) -> None:
         self.release.check()
         assert self.release.delivered <= self.end, "I1"
-        counts = [len(request.events) for request in (*self.waiting, *self.writing)]
-        assert self.pending_count == sum(counts)
-        longest = max(counts, default=0)
+        pending = [request.events for request in (*self.waiting, *self.writing)]
+        assert self.pending_count == sum(map(len, pending))
+        assert self.pending_size == sum(map(size_of, pending))
+        longest = max(map(len, pending), default=0)
         assert self.pending_count <= max(self.timing.publish_pending_max, longest), "I3"
         assert len(self.waiting) <= self.timing.publish_pending_max, "I3"
-        assert self.pending_size == sum(
-            size_of(request.events) for request in (*self.waiting, *self.writing)
-        )
         self.transactions.check()
         is_held_up = self.writing or self.transactions.copy
         assert not self.waiting or is_held_up, "what waits, waits for a write"

@@ -143,6 +143,35 @@ def decode_event(encoded: Bytes, topic: TopicName, pubend: PubendName, tick: Tic
     )
 
 
+def decode_events(
+    batch: EventBatch, topic: TopicName, pubends: Iterable[PubendName], ticks: Iterable[Tick]
+) -> list[Event]:
+    """All events of a batch, whole, with their places: a pubend and a tick for each."""
+    try:
+        return [
+            _new(
+                Event,
+                (
+                    content.attributes,
+                    content.body,
+                    topic,
+                    pubend,
+                    tick,
+                    content.publisher,
+                    content.sequence,
+                ),
+            )
+            for content, pubend, tick in zip(
+                map(_contents.decode, batch), pubends, ticks, strict=False
+            )
+        ]
+    except MALFORMED:
+        raise _first_refusal(_contents, batch) from None
+
+
+_new = tuple.__new__  # what a NamedTuple does in Python, done without a call of Python
+
+
 def decode_contents(batch: EventBatch) -> list[Content]:
     """Every event of a batch that was let in, read."""
     try:

@@ -1,0 +1,50 @@
+"""A broker process that forwards and forgets: `python -m benchmarks.peers.best_effort LISTEN DATA`.
+
+The same process, links and matcher as `gapless serve` around the best-effort node of the
+experiments, so that the difference is what exactly once costs.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapless.broker import broker, process
+from gapless.broker.settings import Settings
+from gapless.broker.single import NAME, single_network
+from gapless.core.client_messages import Unsubscribe
+from gapless.node.config import Config
+from gapless.sim.experiments.best_effort import BestEffort
+from gapless.wire.events import decode_attributes
+
+if TYPE_CHECKING:
+    from gapless.core.effects import Effect
+    from gapless.core.identity import BrokerName, Instant, PeerName
+    from gapless.core.messages import Message
+    from gapless.node.network import Network
+
+
+class Forgetful(BestEffort):
+    """Made with the arguments of a `Node`, most of which it has no use for."""
+
+    def __init__(
+        self, name: BrokerName, network: Network, volume: object, now: Instant, **_: Any
+    ) -> None:
+        super().__init__(name, network, now, attributes_of=decode_attributes, config=Config())
+        self.name = name
+
+    def receive(self, sender: PeerName, message: Message, now: Instant) -> list[Effect]:
+        if isinstance(message, Unsubscribe):  # the connection ends next
+            return []
+        return super().receive(sender, message, now)
+
+
+def main(listen: str, data: str) -> None:
+    vars(broker)["Node"] = Forgetful
+    settings = Settings(data=Path(data), listen=listen, admin=None)
+    process.run(NAME, single_network(["events"]), settings, log_level="warning")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

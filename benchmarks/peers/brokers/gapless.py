@@ -1,0 +1,158 @@
+"""gapless: `gapless serve` as a process, through the public client.
+
+Conditions are evaluated by the broker. Named publishers, named subscriptions where they are
+durable (the broker keeps the token). There is one client, the one that people use.
+"best effort" is the same broker process around the node of `gapless.sim.experiments.best_effort`:
+no log, no receipts, no silence; what a broker costs beyond that is the price of exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections import deque
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import gapless
+from benchmarks.peers.adapter import HOST, Broker, Client, Peer
+from gapless.core.client_messages import Publish
+from gapless.core.events import EventBatch
+from gapless.core.identity import TopicName
+from gapless.wire.events import encode_event
+
+if TYPE_CHECKING:
+    from benchmarks.peers.adapter import Setting
+    from benchmarks.peers.model import Event, Interest
+    from gapless.client.publisher import Publisher
+    from gapless.client.subscription import Subscription
+
+BEST_EFFORT = "best effort"
+TOPIC = "events"
+
+
+class Serve(Broker):
+    """`gapless serve`, or its best-effort twin."""
+
+    def command(self) -> list[str]:
+        listen, data = f"{HOST}:{self.setting.port}", str(self.folder / "data")
+        if self.setting.client == BEST_EFFORT:
+            return [sys.executable, "-m", "benchmarks.peers.best_effort", listen, data]
+        run = "from gapless.cli import main; main()"
+        options = ["--listen", listen, "--admin", "none", "--data", data]
+        return [sys.executable, "-c", run, "serve", *options]
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+
+
+class Library(Client):
+    """`gapless.connect`."""
+
+    async def open(self) -> None:
+        self._stack = AsyncExitStack()
+        url = f"gapless://{HOST}:{self.setting.port}"
+        self._client = await self._stack.enter_async_context(gapless.connect(url))
+        self._tasks: list[asyncio.Task[None]] = []
+        self._fresh: list[tuple[dict[str, Any], bytes]] = []
+        self._tags: deque[int] = deque()
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- publishing ------------------------------------------------------------------------------
+
+    async def start_publisher(self, *, confirmed: bool) -> None:
+        publisher = self._client.publisher(TOPIC, name=self.name)
+        self._publisher: Publisher = await self._stack.enter_async_context(publisher)
+        if confirmed:
+            self._tasks.append(asyncio.create_task(self._confirm()))
+
+    async def _confirm(self) -> None:
+        told = self._publisher.confirmed
+        while True:
+            confirmed = await self._publisher.wait_confirmed(told)
+            self.on_confirm([self._tags.popleft() for _ in range(confirmed - told)])
+            told = confirmed
+
+    def publish(self, event: Event, payload: bytes, tag: int | None) -> None:
+        self._fresh.append((_attributes(event), payload))
+        if tag is not None:
+            self._tags.append(tag)
+
+    async def flush(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        await self._publisher.send_many(fresh)
+
+    # --- subscribing -----------------------------------------------------------------------------
+
+    async def subscribe(self, interests: list[Interest]) -> None:
+        for interest in interests:
+            condition = interest.condition()
+            if interest.durable:
+                wanted = self._client.subscribe(
+                    TOPIC, condition, name=interest.name, tokens="broker"
+                )
+            else:
+                wanted = self._client.subscribe(TOPIC, condition)
+            subscription = await self._stack.enter_async_context(wanted)
+            self._tasks.append(asyncio.create_task(_read(subscription, interest)))
+
+
+async def _read(subscription: Subscription, interest: Interest) -> None:
+    sink = interest.sink
+    async for batch in subscription.batches():
+        for delivery in batch:
+            assert isinstance(delivery, gapless.Event)
+            sink(delivery.body)
+
+
+def _attributes(event: Event) -> dict[str, Any]:
+    if event.cache is None:
+        event.cache = {
+            "symbol": event.symbol,
+            "price": event.price,
+            "volume": event.volume,
+            "exchange": event.exchange,
+        }
+    attributes: dict[str, Any] = event.cache
+    return attributes
+
+
+class BestEffort(Library):
+    """The same client, publishing without names, numbers and receipts."""
+
+    async def start_publisher(self, *, confirmed: bool) -> None:
+        assert not confirmed
+
+    async def flush(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        events = tuple(encode_event(attributes, body) for attributes, body in fresh)
+        self._client.send(Publish(TopicName(TOPIC), 0, EventBatch(events)))
+        await self._client.wait_writable()
+
+
+class Gapless(Peer):
+    """This project."""
+
+    name, port = "gapless", 17117
+    clients = ("lib",)
+    fsyncs = True
+    filters = "SQL condition, in the broker"
+    warm_s = 2.0  # the matcher's kernels are compiled, or loaded
+
+    def is_installed(self) -> bool:
+        return True
+
+    def broker(self, setting: Setting) -> Broker:
+        return Serve(setting)
+
+    def client(self, setting: Setting, name: str) -> Client:
+        return (BestEffort if setting.client == BEST_EFFORT else Library)(setting, name)
+
+
+PEER = Gapless()
