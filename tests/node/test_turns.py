@@ -38,13 +38,14 @@ def test_all_share_what_may_be_open() -> None:
 
 
 def test_one_that_stands_in_line_goes_before_one_that_has_just_had_its_turn() -> None:
-    turns = Turns(4)
-    assert [go_on(turns, key(name), 9) for name in "ab"] == [4, 0]
+    turns = Turns(8)
+    assert [go_on(turns, key(name), 9) for name in "abc"] == [4, 4, 0]
+    turns.update(key("a"), 0, waits=False)  # it was sent all
     assert go_on(turns, key("a"), 5) == 0
-    assert turns.next() == key("b")
-    assert go_on(turns, key("b"), 9) == 4
+    assert turns.next() == key("c")
+    assert go_on(turns, key("c"), 9) == 4
     assert turns.next() is None
-    turns.update(key("b"), 0, waits=False)
+    turns.leave(key("b"))
     assert turns.next() == key("a")
 
 
@@ -57,11 +58,14 @@ def test_one_that_leaves_makes_room_for_the_next() -> None:
 
 
 def test_a_pubend_out_of_reach_holds_up_nobody_elsewhere() -> None:
-    turns = Turns(8)
-    assert [go_on(turns, key(name), 9) for name in "abc"] == [4, 4, 0]
-    assert go_on(turns, key("d", "q"), 9) == 4  # half of all, though the other has more
-    assert [turns.is_busy(key(name)) for name in "acd"] == [True, True, False]
+    turns = Turns(6)
+    assert [go_on(turns, key(name), 9) for name in "abc"] == [4, 2, 0]
+    assert go_on(turns, key("d", "q"), 9) == 3  # half of all, though the other has more
+    assert [turns.is_busy(key(name)) for name in "abc"] == [True, True, True]
+    assert not turns.is_busy(key("a", "q"))
     assert set(turns.in_the_way()) == {key("a"), key("b")}
+    turns.leave(key("b"))
+    assert turns.next() is None, "there are two now, and half is in use"
 
 
 @given(

@@ -21,6 +21,7 @@ from gapless.storage.frame import (
     decode,
     decode_blocks,
     encode,
+    place_in,
 )
 
 SALT = 12345
@@ -117,13 +118,17 @@ def test_a_record_is_located_with_the_page_that_it_is_checked_by(
     records = tuple(bytes([number]) * size for number, size in enumerate(sizes, 1))
     frame, blocks = blocks_of(Append("b", (5,), (b"x",)), Append("a", tuple(indices), records))
     assert blocks[1:] == decode_blocks(frame[HEADER.size : blocks[0].start], "a")
+    description = frame[HEADER.size : blocks[0].start]
     for index, record in zip(indices, records, strict=True):
         place = blocks[1].locate(index)
         assert place
+        assert place == place_in(description, "a", index)
         start, end, checksum, low, high = place
         assert frame[start:end][low:high] == record
         assert crc32(frame[start:end], SALT) == checksum
     assert blocks[1].locate(indices[-1] + 1) is None
+    assert place_in(description, "a", indices[-1] + 1) is None
+    assert place_in(description, "c", indices[0]) is None
     assert (indices[0] == 0) or blocks[1].locate(indices[0] - 1) is None
 
 

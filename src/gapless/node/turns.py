@@ -34,7 +34,7 @@ class Turns:
         self._line: dict[PubendName, dict[SubscriptionName, None]] = {}
 
     def _room(self, pubend: PubendName) -> int:
-        share = max(1, self.total_max // max(1, len(self.open.keys() | self._line.keys())))
+        share = max(1, self.total_max // len({pubend} | self.open.keys() | self._line.keys()))
         return max(0, share - self._count.get(pubend, 0))
 
     def room_of(self, key: Key) -> int:

@@ -113,22 +113,11 @@ class Block(NamedTuple):
 
     def locate(self, index: int) -> Place | None:
         """Where the record at this index stands, all in one step; None if there is none."""
-        indices, words = self.indices, self.words
-        count = len(indices)
+        indices, count = self.indices, len(self.indices)
         number = bisect_left(indices, index)
         if number == count or indices[number] != index:
             return None
-        page = bisect_right(words, number, count, count + self.page_count)
-        first = words[page - 1] if page > count else 0
-        base = words[first - 1] if first else 0
-        start = self.start + base
-        return (
-            start,
-            self.start + words[words[page] - 1],
-            words[page + self.page_count],
-            (words[number - 1] if number else 0) - base,
-            words[number] - base,
-        )
+        return _place(self.words, count, number, self.start)
 
     def damaged_page(self, data: bytes | memoryview, low: int, high: int, salt: int) -> int | None:
         """The first of the pages `low` to `high` that is not as written; `data` is all of them."""
@@ -279,6 +268,54 @@ def decode_blocks(description: bytes, stream: str) -> list[Block]:
             words_start = value_start + (16 if kind in REGULAR else 8 * count)
             record_offset += LENGTH.unpack_from(description, words_start + 4 * count - 4)[0]
     return blocks
+
+
+def place_in(description: bytes, stream: str, index: int) -> Place | None:
+    """Where the record at an index stands in the frame of a description; None if it has none. As
+    `decode_blocks` and `locate` find it, but without what only pays for more than one record."""
+    offset, end, wanted = 0, len(description), stream.encode()
+    start = HEADER.size + end
+    while offset < end:
+        kind, name_bytes, key_bytes, count, value_bytes = SECTION.unpack_from(description, offset)
+        name_start = offset + SECTION_BYTES
+        value_start = name_start + name_bytes + key_bytes
+        offset = value_start + value_bytes
+        if kind not in BLOCKS:
+            continue
+        words_start = value_start + (16 if kind in REGULAR else 8 * count)
+        if name_bytes == len(wanted) and description.startswith(wanted, name_start):
+            number = _number_in(description, value_start, count, kind, index)
+            if number >= 0:
+                words = memoryview(description)[words_start:offset].cast("I")
+                return _place(words, count, number, start)
+        start += LENGTH.unpack_from(description, words_start + 4 * count - 4)[0]
+    return None
+
+
+def _number_in(description: bytes, start: int, count: int, kind: bytes, index: int) -> int:
+    """Which of the records of a block has this index; -1: none."""
+    if kind in REGULAR:
+        first, step = NUMBERS.unpack_from(description, start)
+        number, rest = divmod(index - first, step)
+        return number if not rest and 0 <= number < count else -1
+    indices = memoryview(description)[start : start + 8 * count].cast("q")
+    number = bisect_left(indices, index)
+    return number if number < count and indices[number] == index else -1
+
+
+def _place(words: memoryview, count: int, number: int, start: int) -> Place:
+    """Where record `number` of a block stands, whose first record begins at `start`."""
+    page_count = (len(words) - count) // 2
+    page = bisect_right(words, number, count, count + page_count)
+    first = words[page - 1] if page > count else 0
+    base = words[first - 1] if first else 0
+    return (
+        start + base,
+        start + words[words[page] - 1],
+        words[page + page_count],
+        (words[number - 1] if number else 0) - base,
+        words[number] - base,
+    )
 
 
 def _block(name: str, value: memoryview, count: int, start: int, kind: bytes) -> Block:

@@ -7,8 +7,10 @@ Theory of operation
     Everything is checked each time it is used, also what was kept from an earlier read.
 
 Cost: a point read walks its extent, unless a recent one did, and checks one page: two `pread`s at
-most for a frame whose description fits `WINDOW_BYTES`. A scan takes one `pread` per large frame or
-run of small ones, one CRC-32 per page and one slice per record.
+most for a frame whose description fits `WINDOW_BYTES`. The first in a large frame looks for its
+record alone, as those who catch up take one here and one there; the second remembers all places.
+A scan takes one `pread` per large frame or run of small ones, one CRC-32 per page and one slice
+per record.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from gapless.core.errors import StorageCorruptError
-from gapless.storage.frame import HEADER, TERMINATOR, Block, Header, decode_blocks
+from gapless.storage.frame import HEADER, TERMINATOR, Block, Header, decode_blocks, place_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -64,18 +66,24 @@ class Window:
 class Reader:
     """Reads records of extents, and remembers where the records of recent ones stand."""
 
-    __slots__ = ("_ahead", "_recent", "_salt", "_segments")
+    __slots__ = ("_ahead", "_last", "_recent", "_salt", "_segments")
 
     def __init__(self, segments: Segments, salt: int) -> None:
         self._segments = segments
         self._salt = salt
         self._ahead = WINDOW_BYTES  # header and description of the last frame that was alone
         self._recent: dict[Extent, Located] = {}
+        self._last: Extent | None = None  # of which one record was read, and no places are known
 
     def read(self, extent: Extent, index: int) -> bytes | None:
         """The record at this index; None if the extent has none there."""
         known = self._recent.get(extent)
         if known is None or known[0] != extent.end:
+            if self._last is not extent:  # a second look is worth remembering all places for
+                self._last = extent
+                record = self._peek(extent, index)
+                if record is not None:
+                    return record
             known = self._locate(extent)
         _, blocks = known
         found = bisect_left(blocks, index, key=_last_index) if len(blocks) > 1 else 0
@@ -105,9 +113,15 @@ class Reader:
         return located
 
     def _only_frame(self, extent: Extent) -> list[tuple[int, Block]] | None:
-        """The same for an extent that is one frame, as large batches make them, in one read if
-        its description is no longer than the last one; None if it is more, or anything is wrong
-        with it."""
+        """The same for an extent that is one frame; None if it is not."""
+        description = self._only_description(extent)
+        if description is None:
+            return None
+        return [(extent.start, block) for block in self._own(description, extent)]
+
+    def _only_description(self, extent: Extent) -> bytes | None:
+        """The description of an extent that is one frame, as large batches make them, in one read
+        if it is no longer than the last one; None if it is more, or anything is wrong with it."""
         offset, size = extent.start, extent.end - extent.start
         data = self._segments.read(extent.segment, offset, min(self._ahead, size))
         if len(data) < HEADER_BYTES:
@@ -120,9 +134,17 @@ class Reader:
             data += self._segments.read(extent.segment, offset + len(data), end - len(data))
         self._ahead = min(WINDOW_BYTES, end)
         description = data[HEADER_BYTES:end]
-        if not header.is_whole(description, self._salt):
+        return description if header.is_whole(description, self._salt) else None
+
+    def _peek(self, extent: Extent, index: int) -> bytes | None:
+        """The record, if the extent is one frame and all is well; nothing is remembered of it."""
+        description = self._only_description(extent)
+        place = None if description is None else place_in(description, extent.stream, index)
+        if place is None:
             return None
-        return [(offset, block) for block in self._own(description, extent)]
+        start, end, checksum, low, high = place
+        page = self._segments.read(extent.segment, extent.start + start, end - start)
+        return page[low:high] if crc32(page, self._salt) == checksum else None
 
     def scan(
         self, extent: Extent, start: int, end: int, bytes_max: int, found: Records
