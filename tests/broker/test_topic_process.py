@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tests.broker.processes import Town
+
 import gapless
 from gapless.core.events import Event
-from tests.broker.processes import Town
 from tests.broker.stage import LINE, PATIENCE_S, run
 
 if TYPE_CHECKING:

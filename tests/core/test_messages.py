@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gapless.core.client_messages import Publish
 from gapless.core.effects import Append, Persist, Put, Send
-from gapless.core.identity import BrokerName
+from gapless.core.events import EventBatch
+from gapless.core.identity import BrokerName, PublisherName, TopicName
 from gapless.core.messages import Hello, Ping
 
 
@@ -24,3 +26,11 @@ def test_a_write_carries_its_replies() -> None:
     reply = Send(BrokerName("b"), Ping(1))
     persist = Persist((Append("log", (7,), (b"x",)), Put("facts", "k", b"v")), then=(reply,))
     assert persist.then == (reply,)
+
+
+def test_a_publisher_cannot_choose_a_name_that_no_disk_keeps() -> None:
+    events = EventBatch((b"x",))
+    Publish(TopicName("t"), 1, events, PublisherName("n" * 255))
+    for name in ("", "n" * 256, "é" * 128):
+        with pytest.raises(ValueError, match="1 to 255 bytes"):
+            Publish(TopicName("t"), 1, events, PublisherName(name))

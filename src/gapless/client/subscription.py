@@ -9,8 +9,8 @@ Theory of operation
     A named one is durable: on the next connection it goes on from what has come, and nobody
     notices; if the process ends, all that was not taken comes again to who shows its token.
     If that is at another broker it says where it was, and goes on from what is acknowledged: the
-    new broker takes that as its word; what was taken beyond it comes again and is dropped. A move that was not answered may have happened or not: the next one
-    treats it as if it had.
+    new broker takes that as its word. What was taken beyond it comes again and is dropped. A move
+    that was not answered may have happened or not: the next one treats it as if it had.
     Where the broker keeps the token, what the application has finished is acknowledged by itself,
     every `ACKNOWLEDGE_S` and at the end.
 

@@ -106,8 +106,6 @@ class Subscribe(Message, frozen=True):
             raise ValueError("a subscription starts at one place: token, earliest or instant")
         if self.name is None and given:
             raise ValueError("only a named subscription starts elsewhere than now")
-        if self.name is not None:
-            check_name(self.name, "subscription")
 
 
 class Subscribed(Message, frozen=True):
