@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tests.broker.processes import Town
-
 import gapless
+from gapless.cli.real.processes import Town
 from gapless.core.events import Event
 from tests.broker.stage import LINE, PATIENCE_S, run
 
