@@ -13,10 +13,12 @@ from pyspark.sql.datasource import DataSource
 from gapless.spark.options import parse_shape
 from gapless.spark.reader import BatchReader
 from gapless.spark.schema import default_schema
+from gapless.spark.stream_reader import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
+        DataSourceStreamReader,
         DataSourceStreamWriter,
         DataSourceWriter,
     )
@@ -35,6 +37,9 @@ class GaplessSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        return StreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from gapless.spark.writer import BatchWriter
