@@ -35,6 +35,7 @@ CONFIGURATION = {
         "FileSystemBasedCheckpointFileManager"
     ),
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
