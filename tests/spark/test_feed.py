@@ -1,0 +1,56 @@
+"""An executor reads its slice whole, also when the broker dies in the middle of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gapless.cli.real.processes import cell, topic
+from gapless.spark.columns import Columns
+from gapless.spark.feed import BATCH_EVENTS, read_slice
+from gapless.spark.options import parse_options
+from gapless.spark.plan import Slice
+from gapless.spark.schema import default_schema
+from tests.spark.conftest import brokers
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Desk
+
+COUNT = BATCH_EVENTS * 5 // 2
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_in_the_middle_of_a_slice_makes_no_difference() -> None:
+    with brokers(
+        cell("edge", ["b"], subscribers=True),
+        topic("t", "b"),
+        start=("b",),
+        config={"range_bytes_max": 50_000},
+    ) as desk:
+        part = fill(desk)
+        options = parse_options(
+            {"url": desk.url, "topic": "t", "filter": "i >= 0"}, is_stream=False
+        )
+        columns = Columns(default_schema(("tick", "sequence"), "fail"), options)
+        batches = read_slice(part, columns, options)
+        found = numbers(next(batches))
+        desk.kill("b")
+        desk.start("b")
+        for batch in batches:
+            found += numbers(batch)
+        assert found == list(range(COUNT))
+
+
+def fill(desk: Desk) -> Slice:
+    with desk.client() as client:
+        with client.subscribe("t", name="keeper", start="earliest") as keeper:
+            start = keeper.token.get("t/0")
+        with client.publisher("t", name="feed") as publisher:
+            publisher.send_many(({"i": i}, b"") for i in range(COUNT))
+        return Slice("t/0", start, client.positions("t")["t/0"][1])
+
+
+def numbers(batch: Any) -> list[int]:
+    found: list[int] = batch.column("sequence").to_pylist()
+    return found
