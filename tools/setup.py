@@ -51,6 +51,7 @@ def main() -> None:
         step(f"Java for Spark: {java}")
     step("compiling the matcher's kernels (half a minute the first time)")
     run([str(python), "-m", "gapless.filters.matching.warm"])
+    run([str(python), "-c", "from gapless.client.flat import prepare; prepare()"])
     STAMP.write_text(digest(), encoding="utf-8")
     step(f"done in {time.monotonic() - begin:.0f} s")
 

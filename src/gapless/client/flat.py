@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from gapless.core.identity import PublisherName
 from gapless.wire.parse_kinds import BOOL, FLOAT, INT, MISSING, TEXT
 
 if TYPE_CHECKING:
@@ -50,6 +51,15 @@ def flatten(encoded: Sequence[bytes]) -> Flat | None:
     if not parse.parse(data, bounds, firsts, names, kinds, values, rest):
         return None
     return Flat(data, firsts, names, kinds, values, rest)
+
+
+def prepare() -> None:
+    """Compile what is not compiled yet, once a machine."""
+    from gapless.wire.events import encode_event
+
+    flat = flatten([encode_event({"a": "b", "n": 1}, b"c", PublisherName("d"), 0)] * EVENTS_MIN)
+    assert flat is not None
+    flat.find("a").texts()
 
 
 class Flat:
