@@ -11,6 +11,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,12 @@ import gapless.spark
 from gapless.cli.real.processes import Processes, cell, topic
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from gapless.client.sync import Client
+
+WAIT_S = 120
+"""Much longer than anything takes."""
 
 CONFIGURATION = {
     "spark.driver.memory": "1g",
@@ -118,6 +122,15 @@ def brokers(*text: str, start: tuple[str, ...], **options: Any) -> Iterator[Desk
         yield desk
     finally:
         desk.close()
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    """For what comes about in another process; fails when it never does."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not is_so():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"not so after {WAIT_S} s")
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import pytest
 
 import gapless
 import gapless.spark
+from tests.spark.conftest import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,8 +138,7 @@ def test_what_was_released_is_told_exactly(spark: SparkSession, broker: Desk) ->
             keeper.acknowledge()
         client.publish("released", {"i": 5})
         low = start.get("released/0")
-        while client.positions("released")["released/0"][0] <= last.tick:  # type: ignore[union-attr]
-            pass
+        wait_until(lambda: client.positions("released")["released/0"][0] > last.tick)  # type: ignore[union-attr]
 
     def read(**options: Any) -> list[Any]:
         token = start.to_json()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gapless.cli.real.processes import cell, topic
-from tests.spark.conftest import brokers
+from tests.spark.conftest import brokers, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,9 +50,8 @@ def written(spark: SparkSession, folder: Path) -> list[int]:
 
 
 def wait_until_released(client: Client, topic: str, tick: int) -> None:
-    """Everything up to this tick; a test that waits in vain is stopped by its runner."""
-    while client.positions(topic)[f"{topic}/0"][0] <= tick:
-        pass
+    """Everything up to this tick."""
+    wait_until(lambda: client.positions(topic)[f"{topic}/0"][0] > tick)
 
 
 def test_a_query_goes_on_from_its_checkpoint_and_acknowledges_also_the_last_batch(
@@ -66,12 +65,10 @@ def test_a_query_goes_on_from_its_checkpoint_and_acknowledges_also_the_last_batc
         publish(client, "restart", 0, 10)
         run_to_the_end(table, tmp_path)
         assert written(spark, tmp_path) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-        last = client.read_arrow("restart").column("tick").to_pylist()
-        publish(client, "restart", 10, 12)
+        last = client.publish_many("restart", [({"i": i}, b"") for i in (10, 11)])[-1]
         run_to_the_end(table, tmp_path)
         assert written(spark, tmp_path) == [0, 1, 2, *range(4, 12)]
-        if last:  # else they are released already
-            wait_until_released(client, "restart", last[-1])
+        wait_until_released(client, "restart", last.tick)
 
 
 def test_a_batch_that_failed_is_read_again_alike_in_other_partitions(
@@ -139,8 +136,7 @@ def test_a_broker_that_is_killed_while_a_query_runs_makes_no_difference(
         query = begin_parquet(table, tmp_path, processingTime="0 seconds")
         try:
             with desk.client() as client:
-                while query.isActive and not query.recentProgress:
-                    pass  # it has to be there first
+                wait_until(lambda: query.recentProgress)  # it has to be there first
                 publish(client, "t", 0, 300)
                 desk.kill("b")
                 desk.start("b")

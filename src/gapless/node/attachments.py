@@ -244,8 +244,7 @@ class Attachments:
         broker back to what is durable, but not what its clients have got."""
         if message.name is not None:
             subscription = self.durables.subscriptions.get(message.name)
-            owner = self.subscribers.clients[client].owner
-            if subscription is None or subscription.definition.owner not in ("", owner):
+            if subscription is None:
                 problem = f"there is no subscription {message.name!r} at this broker"
                 return [Send(client, Refused(message.request, problem, "Check the name."))]
         else:
