@@ -260,6 +260,7 @@ class Broker:
         self._disk.write(effect)
 
     def flush(self) -> None:
+        self._disk.flush()
         self._links.flush()
 
     # --- figures ---------------------------------------------------------------------------------
