@@ -42,7 +42,7 @@ class Serve(Broker):
         if self.setting.client == BEST_EFFORT:
             return [sys.executable, "-m", "benchmarks.peers.best_effort", listen, data]
         run = "from gapless.cli import main; main()"
-        options = ["--listen", listen, "--admin", "none", "--data", data]
+        options = ["--topic", TOPIC, "--listen", listen, "--admin", "none", "--data", data]
         return [sys.executable, "-c", run, "serve", *options]
 
     def environment(self) -> dict[str, str]:
