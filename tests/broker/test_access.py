@@ -25,6 +25,7 @@ from gapless.core.identity import (
 )
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.core.ticks import Span
+from gapless.core.token import Token
 from gapless.wire.kinds import codec
 from tests.broker.castle import TABLE, Castle
 from tests.broker.stage import publication, run, wait_until
@@ -307,6 +308,9 @@ def test_a_named_subscription_is_its_owners(tmp_path: Path) -> None:
                     await rival.unsubscribe("desk-7")
                 with pytest.raises(RefusedError, match="no subscription 'none' of yours"):
                     await rival.unsubscribe("none")
+                with pytest.raises(RefusedError, match="no subscription 'desk-7' of yours"):
+                    await rival.acknowledge("desk-7", Token({"t/0": 1 << 60}))
+                await desk.acknowledge("desk-7", subscription.token)
                 await admin.publish("t", {"i": 1})
                 assert (await anext(subscription)).attributes == {"i": 1}  # type: ignore[union-attr]
             async with castle.client(broker, "admin") as admin:

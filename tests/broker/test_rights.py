@@ -9,7 +9,7 @@ from gapless.broker.rights import (
     NEEDS,
     Right,
     Rights,
-    forget_refusal,
+    name_refusal,
     parse_rights,
     read_rights,
     refusal,
@@ -157,10 +157,10 @@ SUBSCRIBES, ADMINISTERS = parse_rights(["subscribe=t"]), parse_rights(["administ
 def test_a_subscription_is_ended_by_its_owner_or_who_administers_its_topic(
     rights: Rights, found: tuple[str, str] | None, allowed: bool
 ) -> None:
-    refused = forget_refusal(rights, "desk", FORGET, found)
+    refused = name_refusal(rights, "desk", FORGET, found)
     assert (refused is None) is allowed
     if refused is not None:
-        assert refused == forget_refusal(rights, "desk", FORGET, None), "as if there were none"
+        assert refused == name_refusal(rights, "desk", FORGET, None), "as if there were none"
 
 
 def test_rights_are_written_as_they_are_read() -> None:

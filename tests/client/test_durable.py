@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from gapless.client.delivery import Gap
 from gapless.client.errors import RefusedError, SubscriptionInterruptedError
 from gapless.core.events import Event
 from gapless.core.identity import PubendName
+from gapless.core.token import Token
 from gapless.node.config import Config
 from tests.broker.stage import ONE, connected, make_broker, run, wait_until
 
@@ -243,5 +245,27 @@ def test_the_next_number_of_a_publisher_is_asked_for(tmp_path: Path) -> None:
                     await publisher.send_many([({}, b"")] * 2)
             async with client.publisher("t", name="other") as publisher:
                 assert publisher.sequence == 0
+
+    run(main())
+
+
+def test_who_reads_ranges_acknowledges_by_name_and_gets_no_deliveries(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, config=QUICK) as broker, connected(broker) as client:
+            async with client.subscribe("t", "i > 0", name="job"):
+                pass
+            await publish(client, 1, 2, 3)
+            batches = [batch async for batch in client.read("t", "i > 0")]
+            ticks = [tick for batch in batches for tick in batch.ticks]  # type: ignore[union-attr]
+            token = Token({"t/0": ticks[1] + 1})
+            await client.acknowledge("job", token)
+            await client.acknowledge("job", Token({"t/0": ticks[0]}))  # late: changes nothing
+            while (released := (await client.positions("t"))["t/0"][0]) <= ticks[1]:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            assert released <= ticks[2]
+            async with client.subscribe("t", "i > 0", name="job") as subscription:
+                assert await numbers(subscription, 1) == [3]
+            with pytest.raises(RefusedError, match="there is no subscription 'nobody'"):
+                await client.acknowledge("nobody", token)
 
     run(main())

@@ -191,6 +191,7 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "caught up": CaughtUp(1, PUBEND),
     "fell behind": FellBehind(1, PUBEND),
     "acknowledge": Acknowledge(1, {"trades/0": 20}, 3),
+    "acknowledge by name": Acknowledge(0, {"trades/0": 20}, 3, DESK),
     "done": Done(3),
     "forget": Forget(4, DESK),
     "consumed": Consumed(2),

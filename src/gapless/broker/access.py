@@ -22,10 +22,10 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.broker.logs import logger
-from gapless.broker.rights import forget_refusal, refusal
+from gapless.broker.rights import name_refusal, refusal
 from gapless.broker.subscriptions import count_of
 from gapless.broker.tls import Tls, brokers_in, common_name
-from gapless.core.client_messages import Forget, Refused, Subscribe
+from gapless.core.client_messages import Acknowledge, Forget, Refused, Subscribe
 from gapless.core.errors import AccessError, GaplessError, ProtocolError
 
 if TYPE_CHECKING:
@@ -120,10 +120,10 @@ class Access:
         assert link.principal is not None, "I1"
         name, rights = link.principal.name, link.principal.rights
         refused = refusal(rights, message)
-        if refused is None and isinstance(message, Forget):
+        if refused is None and isinstance(message, Forget | Acknowledge) and message.name:
             known = node.durables.subscriptions.get(message.name)
             found = (known.definition.topic, known.definition.owner) if known else None
-            refused = forget_refusal(rights, name, message, found)
+            refused = name_refusal(rights, name, message, found)
         if refused is None and isinstance(message, Subscribe):
             refused = self._count(name, message, node)
         if refused is not None:

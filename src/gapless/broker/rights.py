@@ -72,8 +72,8 @@ NEEDS: dict[type[Message], Need | None] = {
     Publish: Need(Right.PUBLISH),
     PublisherQuery: Need(Right.PUBLISH),
     Subscribe: Need(Right.SUBSCRIBE),
-    Forget: None,  # names no topic: `forget_refusal`
-    Acknowledge: None,  # of subscriptions of the same connection, which were allowed
+    Forget: None,  # names no topic: `name_refusal`
+    Acknowledge: None,  # of subscriptions of the same connection, which were allowed; or by name
     Unsubscribe: None,
     Consumed: None,
     Stage: Need(Right.PUBLISH),
@@ -174,10 +174,11 @@ def refusal(rights: Rights, message: Message) -> Refused | None:
     return _refused(message, f"not allowed to {need.right} on topic {topic!r}")
 
 
-def forget_refusal(
-    rights: Rights, principal: str, message: Forget, found: tuple[str, str] | None
+def name_refusal(
+    rights: Rights, principal: str, message: Forget | Acknowledge, found: tuple[str, str] | None
 ) -> Refused | None:
-    """The same for the end of a durable subscription; `found`: its topic and owner, if it exists.
+    """The same for the end of a durable subscription, and for what is acknowledged under its name;
+    `found`: its topic and owner, if it exists.
 
     Whose it is not, and who may not administer it, cannot tell it from one that does not exist.
     """

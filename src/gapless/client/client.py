@@ -19,6 +19,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Self
 
+from gapless.client.acknowledgement import Acknowledging
 from gapless.client.address import is_tls, parse_addresses
 from gapless.client.connection import OPEN, Connection, Pass
 from gapless.client.credentials import find_credentials
@@ -72,7 +73,7 @@ CONSUMED_S = 0.01
 for each message that came. It lets 10,000 events wait before it minds."""
 
 
-class Client(TopicRequests, Transacting, Reading):
+class Client(TopicRequests, Transacting, Reading, Acknowledging):
     """A connection to a network of brokers; make it with `connect`."""
 
     def __init__(

@@ -323,6 +323,9 @@ class Client:
             )
         )
 
+    def acknowledge(self, name: str, token: Token) -> None:
+        self._thread.run(self._client.acknowledge(name, token))
+
     def unsubscribe(self, name: str) -> None:
         self._thread.run(self._client.unsubscribe(name))
 

@@ -180,11 +180,18 @@ class FellBehind(Message, frozen=True):
 
 class Acknowledge(Message, frozen=True):
     """Of a named subscription everything below `token` is consumed: it need not be kept. With a
-    `request`, the answer comes when that is on stable storage."""
+    `request`, the answer comes when that is on stable storage. With a `name`, which needs a
+    request, it is about that subscription, whoever is attached to it, and the number counts for
+    nothing: for who consumes by range reads."""
 
     subscription: int
     token: dict[str, int]
     request: int = 0
+    name: SubscriptionName | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None and not self.request:
+            raise ValueError("an acknowledgement by name needs a request")
 
 
 class Done(Message, frozen=True):

@@ -242,12 +242,20 @@ class Attachments:
     def acknowledge(self, client: ClientName, message: Acknowledge, now: Instant) -> list[Effect]:
         """Everything below a token is consumed. The client may be ahead of us: a crash sets this
         broker back to what is durable, but not what its clients have got."""
-        session = self._session(client, message.subscription)
-        if session is None:
-            return []
-        token = self.known(session.subscription, message.token)
+        if message.name is not None:
+            subscription = self.durables.subscriptions.get(message.name)
+            owner = self.subscribers.clients[client].owner
+            if subscription is None or subscription.definition.owner not in ("", owner):
+                problem = f"there is no subscription {message.name!r} at this broker"
+                return [Send(client, Refused(message.request, problem, "Check the name."))]
+        else:
+            session = self._session(client, message.subscription)
+            if session is None:
+                return []
+            subscription = session.subscription
+        token = self.known(subscription, message.token)
         then = (Send(client, Done(message.request)),) if message.request else ()
-        name = session.subscription.definition.name
+        name = subscription.definition.name
         return self.durables.subscriptions.acknowledge(name, token, now, then=then)
 
     def _session(self, client: ClientName, number: int) -> Session | None:

@@ -139,7 +139,9 @@ _SHOWN: dict[type[Message], Callable[[Any], str]] = {
     client.Deliveries: _deliveries,
     client.Subscribed: _subscribed,
     client.Subscribe: _subscribe,
-    client.Acknowledge: lambda m: f"#{m.subscription} {_token(m.token)} request {m.request}",
+    client.Acknowledge: lambda m: (
+        f"#{m.name or m.subscription} {_token(m.token)} request {m.request}"
+    ),
     client.Lost: lambda m: f"{m.pubend} {show_span(m.span)} {m.subscriptions}",
     client.Consumed: lambda m: str(m.count),
     Ping: lambda m: str(m.number),

@@ -1,0 +1,246 @@
+"""Spark: reading a topic, beside ready-made Arrow batches and Spark's own rate source.
+
+All in one session with two cores, in turns; each figure is the best of several runs. *Ready-made*
+is a data source that yields the same rows as Arrow batches which are in memory already: what
+Spark's own part costs. Events have 4 attributes and a body of 250 bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+
+import gapless.spark
+from benchmarks.report import Report, rate
+from gapless.cli.real.processes import Processes, cell, topic
+from gapless.spark.columns import Columns
+from gapless.spark.options import parse_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame
+
+ROOT = Path(__file__).parent.parent
+TYPED = "symbol string, price double, volume bigint, halted boolean, tick bigint, body binary"
+SLICES = 4
+RUNS = 2
+RARE = 1_000
+"""One event in so many is wanted."""
+
+
+class ReadyReader(DataSourceReader, DataSourceStreamReader):
+    """Yields what is in a file of Arrow batches, which the system holds in memory."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.path = options["file"]
+        self.count = int(options["count"])
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+        return {"rows": 0}
+
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override] # noqa: N802 - Spark's
+        return {"rows": self.count}
+
+    def partitions(self, *_: Any) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(SLICES)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        with pa.memory_map(self.path) as file, pa.ipc.open_file(file) as batches:
+            for number in range(partition.value, batches.num_record_batches, SLICES):
+                yield batches.get_batch(number)
+
+
+class Ready(DataSource):
+    """`format("ready")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ready"
+
+    def reader(self, schema: Any) -> ReadyReader:
+        return ReadyReader(dict(self.options))
+
+    def streamReader(self, schema: Any) -> ReadyReader:  # noqa: N802 - Spark's
+        return ReadyReader(dict(self.options))
+
+
+def event(number: int) -> tuple[dict[str, Any], bytes]:
+    attributes = {
+        "symbol": f"S{number % 100}",
+        "price": number % 97 + 0.5,
+        "volume": number % RARE,
+        "halted": number % 5 == 0,
+    }
+    return attributes, b"x" * 250
+
+
+def publish(url: str, count: int) -> None:
+    with gapless.sync.connect(url) as client:
+        with client.subscribe("t", name="keeper"):
+            pass
+        with client.publisher("t", name="feed") as publisher:
+            for low in range(0, count, 1_000):
+                publisher.send_many(map(event, range(low, min(low + 1_000, count))))
+
+
+def make_ready(url: str, spark: SparkSession, schema: str | None, path: Path) -> str:
+    """The rows of the topic as a file of Arrow batches."""
+    table = gapless.spark.read_log(spark, url, "t", schema=schema)
+    columns = Columns(table.schema, parse_options({"url": url, "topic": "t"}, is_stream=False))
+    arrow = to_arrow_schema(table.schema, timezone="UTC")
+    with gapless.sync.connect(url) as client, pa.OSFile(str(path), "wb") as file:
+        ticks: list[int] = []
+        encoded: list[bytes] = []
+        with pa.ipc.new_file(file, arrow) as out:
+            for batch in client.read("t"):
+                ticks += batch.ticks  # type: ignore[union-attr]
+                encoded += batch.encoded  # type: ignore[union-attr]
+                if len(ticks) >= 10_000:
+                    out.write_batch(columns.batch("t/0", ticks, encoded))
+                    ticks, encoded = [], []
+            if ticks:
+                out.write_batch(columns.batch("t/0", ticks, encoded))
+    return str(path)
+
+
+def stream_s(table: DataFrame, scratch: Path) -> float:
+    """How long the one batch of a stream takes, as Spark says."""
+    with TemporaryDirectory(dir=scratch) as folder:
+        writer = table.writeStream.format("noop").option("checkpointLocation", folder)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        largest = max(query.recentProgress, key=lambda each: each["numInputRows"])
+        return float(largest["durationMs"]["addBatch"]) / 1e3
+
+
+def batch_s(table: DataFrame) -> float:
+    begin = time.perf_counter()
+    table.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - begin
+
+
+def best(works: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """Of each the best time, all in turns, after one round to warm up."""
+    rounds = [{name: work() for name, work in works.items()} for _ in range(RUNS + 1)]
+    return {name: min(each[name] for each in rounds[1:]) for name in works}
+
+
+def make_session(scratch: Path) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Workers import this module to make `Ready`.
+    os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "2g")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.warehouse.dir": str(scratch),
+        "spark.log.level": "OFF",
+    }.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    gapless.spark.register(session)
+    session.dataSource.register(Ready)
+    return session
+
+
+async def measure(quick: bool, scratch: Path) -> list[Report]:
+    count = 20_000 if quick else 500_000
+    async with Processes(cell("edge", ["b"], subscribers=True), topic("t", "b")) as processes:
+        await processes.start("b")
+        url = processes.url("b")
+        await asyncio.to_thread(publish, url, count)
+        spark = make_session(scratch)
+        try:
+            return [
+                await asyncio.to_thread(streams, spark, url, count, scratch),
+                await asyncio.to_thread(batches, spark, url, count),
+            ]
+        finally:
+            spark.stop()
+
+
+def streams(spark: SparkSession, url: str, count: int, scratch: Path) -> Report:
+    works: dict[str, Callable[[], float]] = {}
+    number = iter(range(1_000))
+    for name, schema in (("typed columns", TYPED), ("attributes as a map", None)):
+        shape = gapless.spark.read_log(spark, url, "t", schema=schema).schema
+        path = make_ready(url, spark, schema, scratch / f"{len(works)}.arrow")
+        ready = spark.readStream.format("ready").schema(shape)
+        ready = ready.option("file", path).option("count", count)
+
+        def read(shape: Any = shape) -> float:
+            reader = spark.readStream.format("gapless").schema(shape).option("url", url)
+            reader = reader.option("topic", "t").option("startingOffsets", "earliest")
+            reader = reader.option("subscription", f"job {next(number)}")
+            return stream_s(reader.option("minPartitions", SLICES).load(), scratch)
+
+        works[f"{name}: ready-made"] = lambda ready=ready: stream_s(ready.load(), scratch)  # type: ignore[misc]
+        works[f"{name}: gapless"] = read
+    own = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", count)
+    works["Spark's rate source (two numbers a row)"] = lambda: rate_s(own.load(), scratch)
+    seconds = best(works)
+    report = Report(
+        "spark-streaming", "Spark: streaming read", ("source", "rows/s", "to ready-made")
+    )
+    for name, took in seconds.items():
+        base = seconds.get(f"{name.partition(':')[0]}: ready-made")
+        report.add(name, rate(count / took), f"{base / took:.2f}" if base else "")
+    report.notes.append(f"{count} rows in one micro-batch of {SLICES} slices, to nowhere")
+    return report
+
+
+def rate_s(table: DataFrame, scratch: Path) -> float:
+    """The same for a source that has no end."""
+    with TemporaryDirectory(dir=scratch) as folder:
+        writer = table.writeStream.format("noop").option("checkpointLocation", folder)
+        query = writer.trigger(processingTime="0 seconds").start()
+        while not query.recentProgress:
+            time.sleep(0.01)
+        query.stop()
+        return float(query.recentProgress[0]["durationMs"]["addBatch"]) / 1e3
+
+
+def batches(spark: SparkSession, url: str, count: int) -> Report:
+    def read(**options: Any) -> DataFrame:
+        return gapless.spark.read_log(spark, url, "t", **options)
+
+    works: dict[str, Callable[[], float]] = {
+        "all": lambda: batch_s(read(minPartitions=SLICES)),
+        "all, filtered by Spark": lambda: batch_s(
+            read(minPartitions=SLICES).where("attributes.volume.int = 7")
+        ),
+        "all as typed columns, filtered by Spark": lambda: batch_s(
+            read(minPartitions=SLICES, schema=TYPED).where("volume = 7")
+        ),
+        "filtered by the broker": lambda: batch_s(read(where="volume = 7")),
+    }
+    seconds = best(works)
+    report = Report("spark-batch", "Spark: batch read", ("read", "seconds", "to the broker's"))
+    least = seconds["filtered by the broker"]
+    for name, took in seconds.items():
+        report.add(name, f"{took:.2f}", f"{took / least:.1f}×")
+    report.notes.append(f"{count} rows in the log; one in {RARE} is wanted")
+    return report
+
+
+def run(quick: bool) -> list[Report]:
+    with TemporaryDirectory(prefix="gapless-") as scratch:
+        return asyncio.run(measure(quick, Path(scratch)))

@@ -1,0 +1,182 @@
+"""The stream reader: a named subscription as a stream of micro-batches.
+
+Theory of operation
+    The subscription holds storage back; the events are read by range reads, in parallel, straight
+    from the brokers that have them. So nothing is ever delivered to the subscription: it is made,
+    or found, when a query begins, left at once, and acknowledged by name. An offset is a token, and
+    a batch is what lies between two of them: reading it again gives the same events.
+    Spark calls `latestOffset` with the end of the last batch that it has committed, also after the
+    last batch of all (its `commit` lags by one and never comes for the last): what is before that
+    is acknowledged there. Then it waits a little for something that matches; when it has waited for
+    `idleSeconds` in all, the offset moves all the same, over nothing, so that storage is released.
+
+Invariants
+    I1  what is acknowledged is in Spark's commit log
+    I2  an offset never passes what is settled: what a batch holds never changes
+    I3  a subscription that was ended meanwhile is made again where the query stands; what was
+        released in between is told by the read itself
+
+Deviation: with `asyncProgressTrackingEnabled` I1 does not hold, so do not use it.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from gapless.client.errors import RefusedError
+from gapless.core.token import Token
+from gapless.spark.columns import Columns
+from gapless.spark.feed import open_client, read_slice
+from gapless.spark.options import parse_options
+from gapless.spark.plan import Slice, plan, resolve_start
+from gapless.spark.progress import Progress
+from gapless.spark.schema import check_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from gapless.client.sync import Client
+    from gapless.client.wish import Start
+
+POLL_S = 0.05
+"""How often brokers are asked whether there is something new, while `latestOffset` waits."""
+
+Offset = dict[str, int]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One in the process of a query, which decides; copies of it on executors, which read."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self.options = parse_options(options, is_stream=True)
+        check_schema(schema, self.options)
+        self.columns = Columns(schema, self.options)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._open: Client | None = None
+        self._initial: Offset | None = None
+        self._acknowledged: Token | None = None
+        self._progress = Progress(self.options)
+        self._target: Token | None = None  # with a trigger that ends: where
+        self._latest = Token()
+        self._moved_s = time.monotonic()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options, "columns": self.columns}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+    # --- where ----------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
+        """Where a query without a checkpoint begins; it asks twice."""
+        if self._initial is None:
+            place = self.options.start
+            if isinstance(place, int):
+                start: Start = datetime.fromtimestamp(place / 1e6, UTC)
+            else:
+                start = place or "latest"
+            token = self._hold(start)
+            if place is not None:  # it counts also if the subscription was there before
+                token = resolve_start(place, self._client.positions(self.options.topic))
+                token = Token({name: max(tick, 1) for name, tick in token})
+            self._initial = dict(token)
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
+        limit = self.options.events_max
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
+        self._target = self._settled()
+
+    def latestOffset(  # noqa: N802 - Spark's
+        self, start: Offset, limit: ReadLimit
+    ) -> Offset:
+        """Acknowledge `start`, then wait a little for what is new."""
+        token = Token(start)
+        self._acknowledge(token)
+        events_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        deadline_s = time.monotonic() + self.options.long_poll_ms / 1e3
+        while True:
+            settled = self._target or self._settled()
+            end = self._progress.advance(self._client, token, settled, events_max)
+            now_s = time.monotonic()
+            if end == token and (self._target or now_s >= self._moved_s + self.options.idle_s):
+                end = token.join(settled)
+            if end != token or now_s >= deadline_s:
+                break
+            time.sleep(POLL_S)
+        if end != token:
+            self._moved_s = now_s
+        return dict(end)
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's
+        """For Spark's progress reports: what is settled, as far as we know."""
+        return dict(self._latest) or None
+
+    def _settled(self) -> Token:
+        positions = self._client.positions(self.options.topic)
+        self._latest = Token({name: high for name, (_, high) in positions.items()})
+        return self._latest
+
+    # --- what -----------------------------------------------------------------------------------
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        begin = self._progress.without_silence(Token(start))
+        return plan(begin, Token(end), self.options.partitions_min)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if isinstance(partition, Slice):
+            yield from read_slice(partition, self.columns, self.options)
+
+    # --- the subscription -----------------------------------------------------------------------
+
+    @property
+    def _client(self) -> Client:
+        if self._open is None:
+            self._open = open_client(self.options).__enter__()
+        return self._open
+
+    def _hold(self, start: Start) -> Token:
+        """See to it that the subscription exists; where it stands."""
+        name, topic, condition = (
+            self.options.subscription,
+            self.options.topic,
+            self.options.condition,
+        )
+        with self._client.subscribe(topic, condition, name=name, start=start) as subscription:
+            return subscription.token
+
+    def _acknowledge(self, token: Token) -> None:
+        if self._acknowledged is None:
+            self._hold(token)
+        if token != self._acknowledged:
+            try:
+                self._client.acknowledge(self.options.subscription, token)
+            except RefusedError:  # somebody has ended it
+                self._hold(token)
+            self._acknowledged = token
+
+    def commit(self, end: Offset) -> None:
+        """Nothing: `latestOffset` has said so already, and says so also after the last batch."""
+
+    def stop(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
