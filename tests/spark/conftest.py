@@ -1,0 +1,125 @@
+"""For tests with Spark: one session for all of them, tuned to start quickly, and a broker.
+
+The session is that of a process: all tests that use it bear the marks of `WITH_SPARK`, so that
+pytest-xdist runs them in one process. Spark's workers find pyspark in a folder of links instead of
+a zip file, so that it is not compiled anew for each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+import gapless
+from gapless.cli.real.processes import Processes, cell, topic
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+    from gapless.client.sync import Client
+
+CONFIGURATION = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.log.level": "OFF",
+}
+
+
+def make_home(folder: Path) -> Path:
+    """A SPARK_HOME of links to the installed pyspark."""
+    installed = Path(pyspark.__file__).parent
+    lib = folder / "python" / "lib"
+    lib.mkdir(parents=True)
+    for each in installed.iterdir():
+        if each.name != "python":
+            (folder / each.name).symlink_to(each)
+    for each in (installed / "python" / "lib").iterdir():
+        if each.name != "pyspark.zip":
+            (lib / each.name).symlink_to(each)
+    (lib / "pyspark.zip").mkdir()
+    (lib / "pyspark.zip" / "pyspark").symlink_to(installed)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    scratch = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_HOME"] = str(make_home(scratch / "home"))
+    builder = SparkSession.builder.master("local[2,3]")  # a task may fail twice
+    for name, value in {**CONFIGURATION, "spark.sql.warehouse.dir": str(scratch)}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+class Desk:
+    """A network of brokers as processes, and a loop that drives them from plain functions."""
+
+    def __init__(self, processes: Processes) -> None:
+        self.processes = processes
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
+
+    def close(self) -> None:
+        self.run(self.processes.__aexit__())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def start(self, *names: str) -> None:
+        self.run(self.processes.start(*names))
+
+    def kill(self, *names: str) -> None:
+        self.processes.kill(*names)
+
+    @property
+    def url(self) -> str:
+        return self.processes.url(*self.processes.running)
+
+    def client(self) -> Client:
+        return gapless.sync.connect(self.url)
+
+
+@contextmanager
+def brokers(*text: str, start: tuple[str, ...], **options: Any) -> Iterator[Desk]:
+    """A network as a file has it, with these brokers running."""
+    desk = Desk(Processes(*text, **options))
+    try:
+        desk.run(desk.processes.__aenter__())
+        desk.start(*start)
+        yield desk
+    finally:
+        desk.close()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Desk]:
+    """One broker for all tests that do not harm it; each makes topics of its own."""
+    with brokers(cell("edge", ["b"], subscribers=True), topic("t", "b"), start=("b",)) as desk:
+        yield desk
