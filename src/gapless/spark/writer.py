@@ -14,6 +14,7 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter
 
+from gapless.core.transaction_messages import ONCE
 from gapless.spark.rows import lay_out
 from gapless.spark.sink_options import parse_sink_options
 from gapless.spark.staging import Staged, abort, commit, stage
@@ -33,7 +34,7 @@ class BatchWriter(DataSourceArrowWriter):
     ) -> None:
         self.options = parse_sink_options(options, is_stream=False, overwrite=overwrite)
         self.layout = lay_out(schema, self.options)
-        self.producer = self.options.producer or f"spark-{uuid4().hex}"
+        self.producer = self.options.producer or f"{ONCE}{uuid4().hex}"
         self.transaction = self.options.transaction or 0
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
