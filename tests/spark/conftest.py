@@ -19,7 +19,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-import gapless
+import gapless.spark
 from gapless.cli.real.processes import Processes, cell, topic
 
 if TYPE_CHECKING:
@@ -64,12 +64,13 @@ def make_home(folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_HOME"] = str(make_home(scratch / "home"))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2,3]")  # a task may fail twice
     for name, value in {**CONFIGURATION, "spark.sql.warehouse.dir": str(scratch)}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
+    gapless.spark.register(session)
     yield session
     session.stop()
 

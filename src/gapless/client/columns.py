@@ -12,7 +12,7 @@ Cost: `python -m benchmarks ranges` has rows per second, beside decoding alone.
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,9 +22,7 @@ from gapless.core.ticks import PUBEND_BITS
 from gapless.wire.events import decode_contents
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gapless.wire.events import Content
+    from collections.abc import Mapping, Sequence
 
 VALUE = pa.struct(
     [("bool", pa.bool_()), ("int", pa.int64()), ("float", pa.float64()), ("text", pa.string())]
@@ -57,27 +55,27 @@ def to_arrow(topic: str, pubend: str, ticks: Sequence[int], encoded: tuple[bytes
             pa.array([tick >> PUBEND_BITS for tick in ticks], pa.timestamp("us", "UTC")),
             pa.array([content.publisher for content in contents], pa.string()),
             pa.array([content.sequence for content in contents], pa.int64()),
-            _attributes(contents),
+            attributes_column([content.attributes for content in contents]),
             pa.array([content.body for content in contents], pa.binary()),
         ],
         schema=SCHEMA,
     )
 
 
-def _attributes(contents: Sequence[Content]) -> Any:
-    maps = [content.attributes for content in contents]
-    offsets, at = [0], 0
-    for each in maps:
-        at += len(each)
-        offsets.append(at)
+def attributes_column(maps: Sequence[Mapping[str, Any]]) -> Any:
+    """The attributes of many events as one array."""
+    offsets = [0, *accumulate(map(len, maps))]
     names = pa.array(list(chain.from_iterable(maps)), pa.string())
     values = list(chain.from_iterable(each.values() for each in maps))
     kinds = list(map(type, values))
+    present = set(kinds)
     fields = [
         pa.array(
             [value if kind is wanted else None for value, kind in zip(values, kinds, strict=True)],
             field.type,
         )
+        if wanted in present
+        else pa.nulls(len(values), field.type)
         for wanted, field in zip(KINDS, VALUE, strict=True)
     ]
     structs = pa.StructArray.from_arrays(fields, fields=list(VALUE))

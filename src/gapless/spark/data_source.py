@@ -1,0 +1,51 @@
+"""The data source `gapless` of Spark: names its parts, and nothing else.
+
+Spark makes one of these from the options of a query, in several processes; the parameters' names
+are Spark's and must not change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from gapless.spark.options import parse_shape
+from gapless.spark.reader import BatchReader
+from gapless.spark.schema import default_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class GaplessSource(DataSource):
+    """`format("gapless")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "gapless"
+
+    def schema(self) -> StructType:
+        return default_schema(*parse_shape(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from gapless.spark.writer import BatchWriter
+
+        made: DataSourceWriter = BatchWriter(self.options, schema)
+        return made
+
+    def streamWriter(  # noqa: N802 - Spark's
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        from gapless.spark.stream_writer import StreamWriter
+
+        made: DataSourceStreamWriter = StreamWriter(self.options, schema)
+        return made

@@ -1,0 +1,97 @@
+"""Feed: one slice of the log, read by an executor straight from the broker that has it.
+
+Theory of operation
+    A task opens a connection of its own, reads its slice step by step, and gathers what matches
+    until it makes a batch of a good size: Spark pays for each batch, and a step in which little
+    matches is small. While a batch is turned into columns, a thread already waits for the next
+    step. What was released is, as the options say, an error that names it, a warning, or a row.
+
+Invariants
+    I1  what a slice yields is everything that matches in it, in order, once, or the read fails;
+        unless the user wants to go on, and then what is lost is told in its place
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from gapless.client.delivery import Gap
+from gapless.client.errors import LostError
+from gapless.client.sync import connect
+from gapless.core.token import Token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gapless.client.range import RangeBatch
+    from gapless.client.sync import Client
+    from gapless.spark.columns import Columns
+    from gapless.spark.options import ReadOptions
+    from gapless.spark.plan import Slice
+
+BATCH_EVENTS = 10_000
+"""Events from which on a batch is handed over: about where Spark's cost for each is small."""
+
+BATCH_BYTES = 8 << 20
+
+log = logging.getLogger(__name__)
+
+
+def open_client(options: ReadOptions) -> Client:
+    """A connection as the options say, for a `with`."""
+    credentials: Any = options.credentials
+    return connect(options.url, patience_s=options.patience_s, **credentials)
+
+
+def read_slice(
+    part: Slice, columns: Columns, options: ReadOptions, *, from_oldest: bool = False
+) -> Iterator[Any]:
+    """Arrow batches of everything that matches in the slice. `from_oldest`: it begins with what is
+    kept when it is read, and what is before that is not lost."""
+    ticks: list[int] = []
+    encoded: list[bytes] = []
+    size = 0
+    for item in _steps(part, options):
+        if not isinstance(item, Gap):
+            ticks += item.ticks
+            encoded += item.encoded
+            size += sum(map(len, item.encoded))
+        if ticks and (isinstance(item, Gap) or len(ticks) >= BATCH_EVENTS or size >= BATCH_BYTES):
+            yield columns.batch(part.pubend, ticks, encoded)
+            ticks, encoded, size = [], [], 0
+        if isinstance(item, Gap) and not (from_oldest and item.span.start == part.low):
+            yield from _lost(item, columns, options)
+    if ticks:
+        yield columns.batch(part.pubend, ticks, encoded)
+
+
+def _steps(part: Slice, options: ReadOptions) -> Iterator[RangeBatch | Gap]:
+    """What the broker answers, the next asked for before this one is taken."""
+    with open_client(options) as client, ThreadPoolExecutor(1) as ahead:
+        steps = client.read(
+            options.topic,
+            options.condition,
+            start=Token({part.pubend: part.low}),
+            end=Token({part.pubend: part.high}),
+            pubends=[part.pubend],
+            gaps="yield",
+        )
+        following = ahead.submit(next, steps, None)
+        while (item := following.result()) is not None:
+            following = ahead.submit(next, steps, None)
+            yield item
+
+
+def _lost(gap: Gap, columns: Columns, options: ReadOptions) -> Iterator[Any]:
+    what = f"{gap.pubend} [{gap.span.start}, {gap.span.end})"
+    if options.gaps == "fail":
+        raise LostError(
+            what,
+            "To go on behind it: failOnDataLoss=false, or gaps=rows to have it told as a row. To "
+            "begin with what is kept: startingOffsets=earliest and a new checkpoint.",
+        )
+    log.warning("%s was released before it was read, and is lost", what)
+    if options.gaps == "rows":
+        yield columns.gap(gap)

@@ -1,0 +1,230 @@
+"""Options: what a user of the source may say, checked before any broker is asked.
+
+Theory of operation
+    Spark hands options over as texts under lower-case names. Each has one line in `KNOWN`, with the
+    name as the documentation spells it and where it makes sense. Whatever is unknown, out of place
+    or in contradiction with another is refused by name: an option that is misspelt and ignored is
+    how data gets lost in silence. Names are those of Spark's Kafka source where meanings agree.
+
+Invariants
+    I1  every option that was given is used, or refused
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal
+
+from gapless.core.errors import UsageError
+from gapless.core.token import Token
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Place = Token | int | Literal["earliest", "latest"]
+"""Where to begin or end: a token, a time in microseconds, or by name."""
+
+Gaps = Literal["fail", "skip", "rows"]
+Mode = Literal["PERMISSIVE", "FAILFAST"]
+
+BOTH, STREAM, BATCH = "both", "streaming", "batch"
+KNOWN: dict[str, tuple[str, str]] = {
+    name.lower(): (name, where)
+    for where, names in {
+        BOTH: "url topic filter startingOffsets startingTimestamp failOnDataLoss gaps "
+        "minPartitions mode columns columnNameOfCorruptRecord patienceSeconds "
+        "token ca certificate key",
+        STREAM: "subscription maxEventsPerTrigger maxOffsetsPerTrigger longPollMs idleSeconds",
+        BATCH: "endingOffsets endingTimestamp pubends",
+    }.items()
+    for name in names.split()
+}
+CREDENTIALS = ("token", "ca", "certificate", "key")
+
+ONE_OF = (
+    ("startingOffsets", "startingTimestamp"),
+    ("endingOffsets", "endingTimestamp"),
+    ("maxEventsPerTrigger", "maxOffsetsPerTrigger"),
+)
+
+LONG_POLL_MS, LONG_POLL_MS_MAX = 200, 10_000
+IDLE_S = 60
+"""A stream in which nothing matches moves its offset this often, so that brokers can let go of what
+lies behind it."""
+
+PATIENCE_S = 60.0
+"""How long a broker may be away before a read fails."""
+
+PARTITIONS_MAX = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """What is to be read, and how. `start` of None: where the subscription stands, or latest."""
+
+    url: str
+    topic: str
+    condition: str = ""
+    subscription: str = ""
+    pubends: tuple[str, ...] | None = None
+    start: Place | None = None
+    end: Place = "latest"
+    gaps: Gaps = "fail"
+    mode: Mode = "PERMISSIVE"
+    corrupt_column: str = "_corrupt_record"
+    columns: tuple[str, ...] | None = None
+    events_max: int | None = None
+    partitions_min: int = 1
+    long_poll_ms: int = LONG_POLL_MS
+    idle_s: int = IDLE_S
+    patience_s: float = PATIENCE_S
+    credentials: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def parse_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
+    """`UsageError` names what is unknown, missing, out of place, or of no sense."""
+    options = {key.lower(): value for key, value in given.items()}
+    _check_names(options, STREAM if is_stream else BATCH)
+    for name in ("url", "topic", *(["subscription"] if is_stream else [])):
+        if not options.get(name.lower()):
+            raise UsageError(_missing(name), f'Add .option("{name}", …).')
+    events_max = options.get("maxeventspertrigger", options.get("maxoffsetspertrigger"))
+    columns, pubends = options.get("columns"), options.get("pubends")
+    return ReadOptions(
+        url=options["url"],
+        topic=options["topic"],
+        condition=options.get("filter", ""),
+        subscription=options.get("subscription", ""),
+        pubends=None if pubends is None else _listed("pubends", pubends),
+        start=_place(options, "starting"),
+        end=_place(options, "ending") or "latest",
+        gaps=_gaps(options),
+        mode=_mode(options.get("mode", "PERMISSIVE")),
+        corrupt_column=options.get("columnnameofcorruptrecord", "_corrupt_record"),
+        columns=None if columns is None else _listed("columns", columns),
+        events_max=None if events_max is None else _whole("maxEventsPerTrigger", events_max, 1),
+        partitions_min=_whole(
+            "minPartitions", options.get("minpartitions", "1"), 1, PARTITIONS_MAX
+        ),
+        long_poll_ms=_whole(
+            "longPollMs", options.get("longpollms", str(LONG_POLL_MS)), 0, LONG_POLL_MS_MAX
+        ),
+        idle_s=_whole("idleSeconds", options.get("idleseconds", str(IDLE_S)), 0),
+        patience_s=float(
+            _whole("patienceSeconds", options.get("patienceseconds", str(int(PATIENCE_S))), 1)
+        ),
+        credentials={name: options[name] for name in CREDENTIALS if options.get(name)},
+    )
+
+
+def parse_shape(given: Mapping[str, str]) -> tuple[tuple[str, ...] | None, Gaps]:
+    """What decides which columns there are: Spark asks before it says what kind of read it is."""
+    options = {key.lower(): value for key, value in given.items()}
+    columns = options.get("columns")
+    return None if columns is None else _listed("columns", columns), _gaps(options)
+
+
+def _check_names(options: Mapping[str, str], here: str) -> None:
+    for key in options:
+        if key not in KNOWN:
+            close = get_close_matches(key, KNOWN, 1)
+            hint = (
+                f"Did you mean {KNOWN[close[0]][0]}?" if close else "See docs/reference/spark.md."
+            )
+            raise UsageError(f"there is no option {key!r}", hint)
+        name, where = KNOWN[key]
+        if where not in (BOTH, here):
+            raise UsageError(
+                f"option {name} is for {where} reads, and this is a {here} read", "Leave it out."
+            )
+    for names in ONE_OF:
+        both = [name for name in names if name.lower() in options]
+        if len(both) > 1:
+            raise UsageError(f"{both[0]} and {both[1]} say the same thing", "Give one of them.")
+
+
+def _missing(name: str) -> str:
+    if name == "subscription":
+        return (
+            "a streaming read needs the name of a durable subscription, which keeps what the "
+            "query has not read yet"
+        )
+    return f"the option {name} is missing"
+
+
+def _place(options: Mapping[str, str], side: str) -> Place | None:
+    """A token, earliest, latest, or a time."""
+    offsets, time = options.get(f"{side}offsets"), options.get(f"{side}timestamp")
+    if time is not None:
+        return _instant(f"{side}Timestamp", time)
+    if offsets is None:
+        return None
+    text = offsets.strip()
+    if text == "latest":
+        return "latest"
+    if text == "earliest":
+        return "earliest"
+    if not text.startswith("{"):
+        raise UsageError(
+            f"{side}Offsets={offsets!r} is no place in a log",
+            'Give earliest, latest, or a token such as {"trades/0":1234}.',
+        )
+    return Token.from_json(text)
+
+
+def _instant(name: str, text: str) -> int:
+    """Microseconds, of milliseconds as Kafka's source has them, or of a time with its zone."""
+    try:
+        if text.strip().isdigit():
+            return int(text) * 1_000
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise UsageError(
+            f"{name}={text!r} is no time",
+            "Give milliseconds since 1970, or a time with its zone: 2026-01-31T12:00:00+00:00.",
+        )
+    return int(time.timestamp() * 1_000_000)
+
+
+def _gaps(options: Mapping[str, str]) -> Gaps:
+    fails = options.get("failondataloss", "").lower()
+    if fails not in ("", "true", "false"):
+        raise UsageError(f"failOnDataLoss={fails!r} is neither true nor false", "Give one of them.")
+    given = options.get("gaps")
+    if given is None:
+        return "skip" if fails == "false" else "fail"
+    if given != "rows":
+        raise UsageError(f"gaps={given!r} is no choice", 'Give "rows", or leave it out.')
+    if fails == "true":
+        raise UsageError(
+            "failOnDataLoss=true and gaps=rows contradict each other", "Leave one of them out."
+        )
+    return "rows"
+
+
+def _mode(text: str) -> Mode:
+    if text.upper() == "PERMISSIVE":
+        return "PERMISSIVE"
+    if text.upper() == "FAILFAST":
+        return "FAILFAST"
+    raise UsageError(f"mode={text!r} is no choice", "Give PERMISSIVE or FAILFAST.")
+
+
+def _listed(name: str, text: str) -> tuple[str, ...]:
+    found = tuple(filter(None, (part.strip() for part in text.split(","))))
+    if not found or len(set(found)) < len(found):
+        raise UsageError(f"{name}={text!r} names nothing, or a thing twice", "Give a,b,c.")
+    return found
+
+
+def _whole(name: str, text: str, least: int, most: int = 1 << 62) -> int:
+    if not text.strip().isdigit() or not least <= int(text) <= most:
+        raise UsageError(
+            f"{name}={text!r} is no whole number from {least} on",
+            f"Give one up to {most}." if most < 1 << 62 else "Correct it.",
+        )
+    return int(text)
