@@ -1,4 +1,4 @@
-"""The sink as a data source that can be stopped at a chosen place, and a query that writes to it.
+"""The streaming sink, to be stopped at a chosen place, and a query that writes to it.
 
 Also a program: `python -m tests.spark.hooked_sink OPTIONS` is a driver of its own, to be killed.
 Options beginning with `hook` are for us; the rest is for the sink.
@@ -17,7 +17,6 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql.datasource import DataSource
 
 from gapless.spark.stream_writer import StreamWriter
-from gapless.spark.writer import BatchWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -83,9 +82,6 @@ class HookedSink(DataSource):
     @classmethod
     def name(cls) -> str:
         return "hooked"
-
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         return HookedWriter(self.options, schema, overwrite)

@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
-from tests.spark.hooked_sink import HookedSink
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tests.spark.conftest import Desk
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
-
-
-@pytest.fixture
-def spark(spark: SparkSession) -> SparkSession:
-    spark.dataSource.register(HookedSink)
-    return spark
 
 
 def make_topic(broker: Desk, name: str) -> str:
@@ -38,7 +30,7 @@ def published(broker: Desk, topic: str) -> list[tuple[dict[str, Any], bytes]]:
 
 
 def write(rows: DataFrame, broker: Desk, **options: str) -> None:
-    rows.write.format("hooked").option("url", broker.url).options(**options).mode("append").save()
+    rows.write.format("gapless").option("url", broker.url).options(**options).mode("append").save()
 
 
 def test_rows_of_all_partitions_are_published_in_their_order_with_nulls_left_out(
@@ -99,5 +91,5 @@ def test_what_cannot_be_is_refused_by_name_before_anything_is_written(
     with pytest.raises(AnalysisException, match="no option 'topci'"):
         write(spark.range(3).toDF("i"), broker, topci=topic)
     with pytest.raises(AnalysisException, match="cannot be overwritten"):
-        spark.range(3).write.format("hooked").option("url", broker.url).mode("overwrite").save()
+        spark.range(3).write.format("gapless").option("url", broker.url).mode("overwrite").save()
     assert published(broker, topic) == []
