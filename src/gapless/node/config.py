@@ -125,6 +125,10 @@ class Config:
     producers_max: int = 10_000
     """Producers of transactions a pubend remembers; beyond it a new name is refused."""
 
+    producers_once_max: int = 1_000
+    """Producers of a single transaction (named `once/…`) that a pubend remembers besides; beyond it
+    the oldest is forgotten. A commit that is repeated then is refused: its parts are gone."""
+
     transaction_expiry: int = 3_600 * SECOND
     """A transaction that was not heard of for this long is dropped. A restart begins anew."""
 
