@@ -22,9 +22,9 @@ from gapless.core.ticks import PUBEND_BITS
 from gapless.wire.events import decode_contents
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from gapless.wire.events import Content
+    from gapless.core.events import Value
 
 VALUE = pa.struct(
     [("bool", pa.bool_()), ("int", pa.int64()), ("float", pa.float64()), ("text", pa.string())]
@@ -57,15 +57,15 @@ def to_arrow(topic: str, pubend: str, ticks: Sequence[int], encoded: tuple[bytes
             pa.array([tick >> PUBEND_BITS for tick in ticks], pa.timestamp("us", "UTC")),
             pa.array([content.publisher for content in contents], pa.string()),
             pa.array([content.sequence for content in contents], pa.int64()),
-            _attributes(contents),
+            attribute_maps([content.attributes for content in contents]),
             pa.array([content.body for content in contents], pa.binary()),
         ],
         schema=SCHEMA,
     )
 
 
-def _attributes(contents: Sequence[Content]) -> Any:
-    maps = [content.attributes for content in contents]
+def attribute_maps(maps: Sequence[Mapping[str, Value]]) -> Any:
+    """Attributes as the array of maps that `SCHEMA` has."""
     offsets, at = [0], 0
     for each in maps:
         at += len(each)
