@@ -106,7 +106,7 @@ def archive(
         while not is_last:
             plan = make_plan(client, source, lake.manifest(), ends, limits)
             task = Task(source, lake.folder, writer.unfinished, limits.file_bytes_max)
-            written = run(partial(write_unit, task), plan.units)
+            written = run(partial(write_unit, task), plan.units) if plan.units else []
             manifest, moves = settle(lake, plan, written)
             events = sum(rows for each in written for _, _, _, rows, _ in each.files)
             events -= sum(unit.grows.rows for unit in plan.units if unit.grows is not None)

@@ -65,10 +65,18 @@ class Audited:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """By subscription what was found, and every violation as a row (…, tick, problem)."""
+    """By subscription what was found, and every violation as a row (…, tick, problem).
+
+    What they are made of is kept by Spark until `close`.
+    """
 
     verdicts: list[Verdict]
     details: DataFrame
+    _kept: tuple[DataFrame, ...]
+
+    def close(self) -> None:
+        for each in self._kept:
+            each.unpersist()
 
     @property
     def is_clean(self) -> bool:
@@ -98,11 +106,8 @@ def audit(
     ]
     if not journals:
         raise UsageError("there is no journal to audit", "Give each subscription its journals.")
-    lines = read_journals(spark, journals).cache()
-    try:
-        return _judge(spark, match(published, str(work)), lines, subscriptions, known)
-    finally:
-        lines.unpersist()
+    lines = read_journals(spark, journals)
+    return _judge(spark, match(published, str(work)), lines, subscriptions, known)
 
 
 def _judge(
@@ -112,9 +117,11 @@ def _judge(
     subscriptions: Sequence[Audited],
     known: Mapping[str, tuple[int, int]] | None,
 ) -> Findings:
+    lines = lines.persist()
     came = lines.where("tick IS NOT NULL")
+    both = _both(wanted, came).persist()  # it is looked at twice, and matching costs most
     scope = _scope(spark, came, subscriptions, known)
-    pairs = _classified(_both(wanted, came), scope, lines.where("gap IS NOT NULL"))
+    pairs = _classified(both, scope, lines.where("gap IS NOT NULL"))
     ordered = _reordered(came, spark.createDataFrame(_bounds(subscriptions), BOUNDS))
     details = pairs.select(*KEY, sql.explode("problems").alias("problem")).unionByName(
         ordered.select(*KEY, sql.lit("reordered").alias("problem"))
@@ -138,7 +145,7 @@ def _judge(
     rows = figures.join(disorder, "subscription", "full").join(others, "subscription", "full")
     found = {row["subscription"]: row.asDict() for row in rows.collect()}
     verdicts = [Verdict.of(each.name, found.get(each.name, {})) for each in subscriptions]
-    return Findings(verdicts, details)
+    return Findings(verdicts, details, (lines, both))
 
 
 def _bounds(subscriptions: Sequence[Audited]) -> list[tuple[object, ...]]:
