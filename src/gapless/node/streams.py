@@ -320,7 +320,9 @@ class Streams:
             effects += self._deliver(self.network.pubends[pubend].topic, pubend, now=now)
         for _ in range(CARRIED_MAX):
             effects += behind.settle(now) + self.hand_overs.settle(now)
-            holds, self.hand_overs.holds = self.hand_overs.holds, []
+            holds: list[ReleaseHold] = []
+            if not self._is_mute:  # they count among reports, which go up under a durable epoch
+                holds, self.hand_overs.holds = self.hand_overs.holds, []
             for hold in holds:
                 self._reports += 1
                 tick = self.durables.position(hold.pubend, hold.tick)[1]  # it counts here already
