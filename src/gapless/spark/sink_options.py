@@ -43,7 +43,7 @@ def parse_sink_options(
     if overwrite:
         raise UsageError(
             "published events cannot be overwritten",
-            'Use outputMode("append") or outputMode("update").' if is_stream else 'mode("append").',
+            'Use outputMode("append"), or foreachBatch.' if is_stream else 'Use mode("append").',
         )
     options = {key.lower(): value for key, value in given.items()}
     _check_names(options)
