@@ -19,6 +19,7 @@ from gapless.pipelines.archive import Limits, Progress, archive
 from gapless.pipelines.lake import INTENT, UNFINISHED, Lake, LakeWriter, slice_end
 from gapless.pipelines.source import Source
 from tests.client.test_sync import broker_in_a_thread
+from tests.pipelines.logs import wait_for_release
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,6 +173,5 @@ def test_nothing_is_released_before_it_is_in_the_lake(tmp_path: Path) -> None:
                 assert client.positions("t")["t/0"][0] <= ticks[0]
 
         archive(source, lake, tell=look)
-        while client.positions("t")["t/0"][0] <= ticks[-1]:  # and then it is
-            pass
+        wait_for_release(client, "t", {"t/0": ticks[-1]})  # and then it is
         assert by_manifest(lake) == ticks

@@ -26,6 +26,7 @@ from gapless.pipelines.replay import (
 )
 from gapless.pipelines.source import Source
 from tests.client.test_sync import broker_in_a_thread
+from tests.pipelines.logs import wait_for_release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,9 +63,7 @@ class Stage(NamedTuple):
 
     def wait_for_release(self) -> None:
         """Until the log has nothing below what was archived first."""
-        last = dict(self.places.values())
-        while any(self.client.positions("two")[pubend][0] <= last[pubend] for pubend in last):
-            pass
+        wait_for_release(self.client, "two", dict(self.places.values()))
 
 
 @pytest.fixture
@@ -126,8 +125,7 @@ def test_what_neither_has_is_an_error_or_left_out(tmp_path: Path) -> None:
     with broker_in_a_thread(tmp_path / "data") as url, gapless.sync.connect(url) as client:
         source = Source(url, "t")
         first, second = client.publish_many("t", [({"i": i}, b"") for i in range(2)])
-        while client.positions("t")["t/0"][0] <= second.tick:  # nobody wants them
-            pass
+        wait_for_release(client, "t", {"t/0": second.tick})  # nobody wants them
         archive(source, root)
         client.publish("t", {"i": 2})
         archive(source, root)

@@ -61,8 +61,8 @@ def match(
     the folder's _refused.jsonl has them all. On a cluster the folder must be one that all see.
     """
     from gapless.pipelines.audience import write_audience
-    from gapless.pipelines.match import match as find
-    from gapless.pipelines.replay import plan, replay_rows
+    from gapless.pipelines.match import match_replay
+    from gapless.pipelines.replay import plan
 
     job = replay_of(topic, "", lake, url, no_log=no_log, skip_lost=skip_lost)
     folder, audience = new_folder(out), out.absolute().with_name(f".{out.name}.audience")
@@ -72,7 +72,7 @@ def match(
         for refused in refusals[:SHOWN_MAX]:
             tell(f"refused: {refused.name}: {refused.reason}")
         tell(f"{count:,} subscriptions, {len(refusals):,} were refused")
-        matches = find(replay_rows(spark, job, pieces), str(audience))
+        matches = match_replay(spark, job, pieces, str(audience))
         ordered = matches.sortWithinPartitions("subscription", "pubend", "tick")
         ordered.write.mode("overwrite").parquet(folder)
         found = spark.read.parquet(folder).count()

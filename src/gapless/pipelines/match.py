@@ -4,8 +4,10 @@ Theory of operation
     Events come as any DataFrame with `pubend` and `tick`, batch or streaming: with an `attributes`
     map as the lake and the source have it, or with a column an attribute. Each worker opens the
     audience (`gapless.pipelines.audience`) once and matches whole Arrow batches. Bodies never
-    cross to Python. Where events have many matches, most of the cost is one row a match:
-    `match_numbers` gives one row an event, with the numbers of the subscriptions in the table.
+    cross to Python. What is in a lake or a log is read by the workers themselves: then only matches
+    cross, which is cheaper by far where there are few. Where events have many matches, most of the
+    cost is one row a match: `match_numbers` gives one row an event, with the numbers of the
+    subscriptions in the table.
 
     The history of a new subscription is `match` over the lake; the ticks that a lost filtered log
     listed for a subscription are the same. Writing them back into a broker's volume is not done
@@ -26,11 +28,15 @@ import pyarrow.types as kinds
 
 from gapless.pipelines.attributes import match_maps
 from gapless.pipelines.audience import Audience, open_audience
+from gapless.pipelines.replay import check_lost, read_piece
+from gapless.pipelines.spread import spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from gapless.pipelines.replay import Piece, Pieces, Replay
 
     Finder = Callable[[Audience, Any, Any, Any], Iterator[Any]]
 
@@ -48,6 +54,21 @@ def match(events: DataFrame, audience: str) -> DataFrame:
 def match_numbers(events: DataFrame, audience: str) -> DataFrame:
     """A row (pubend, tick, subscriptions) for each event that any subscription matches."""
     return _events(events).mapInArrow(partial(_find, audience, _by_event), NUMBERS)
+
+
+def match_replay(
+    spark: SparkSession, replay: Replay, pieces: Pieces, audience: str, *, by_number: bool = False
+) -> DataFrame:
+    """As `match` or `match_numbers`, of what a lake and a log have: workers read it themselves."""
+    check_lost(replay, pieces)
+    finder, schema = (_by_event, NUMBERS) if by_number else (_by_name, MATCHES)
+    return spread(spark, partial(_find_in, replay, audience, finder), pieces.pieces, schema)
+
+
+def _find_in(replay: Replay, audience: str, finder: Finder, piece: Piece) -> Iterator[Any]:
+    columns = ["pubend", "tick", "attributes"]
+    batches = (batch.select(columns) for batch in read_piece(replay, piece, columns))
+    return _find(audience, finder, batches)
 
 
 def _events(events: DataFrame) -> DataFrame:

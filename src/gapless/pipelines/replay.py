@@ -39,7 +39,7 @@ from gapless.pipelines.spread import spread
 from gapless.pipelines.writing import read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -144,7 +144,11 @@ def add_pieces(
 def replay_rows(spark: SparkSession, replay: Replay, pieces: Pieces) -> DataFrame:
     """As a DataFrame with the columns of a range read; rows of a pubend come in order of ticks."""
     check_lost(replay, pieces)
-    return spread(spark, partial(read_piece, replay), pieces.pieces, ROWS)
+    return spread(spark, partial(_rows, replay), pieces.pieces, ROWS)
+
+
+def _rows(replay: Replay, piece: Piece) -> Iterator[Any]:
+    return (batch.cast(NULLABLE) for batch in read_piece(replay, piece))
 
 
 def replay_events(replay: Replay, pieces: Pieces) -> Iterator[Event]:
@@ -180,32 +184,33 @@ def check_lost(replay: Replay, pieces: Pieces) -> None:
 REMEDY = "Replay from later on, or ask for what is lost to be left out."
 
 
-def read_piece(replay: Replay, piece: Piece) -> Iterator[Any]:
-    """Record batches with the matching events of a piece."""
+def read_piece(replay: Replay, piece: Piece, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    """Record batches with the matching events of a piece; with these columns at least."""
     if piece.path:
         assert replay.lake is not None
-        batches = read_file(replay.lake.folder / piece.path, piece.start, piece.end)
-        for batch in select(batches, replay.condition):
-            yield batch.cast(NULLABLE)
+        batches = read_file(replay.lake.folder / piece.path, piece.start, piece.end, columns)
+        yield from select(batches, replay.condition)
         return
     assert replay.source is not None
     with replay.source.connect() as client:
         ticks = (piece.start, piece.end)
         for item in read_ticks(client, replay.source, piece.pubend, *ticks, replay.condition):
             if isinstance(item, Gap):
-                yield from _archived_meanwhile(replay, piece.pubend, item)
+                yield from _archived_meanwhile(replay, piece.pubend, item, columns)
             elif len(item):
-                yield item.to_arrow().cast(NULLABLE)
+                yield item.to_arrow()
 
 
-def _archived_meanwhile(replay: Replay, pubend: str, gap: Gap) -> Iterator[Any]:
+def _archived_meanwhile(
+    replay: Replay, pubend: str, gap: Gap, columns: Sequence[str] | None
+) -> Iterator[Any]:
     """What the log no longer has is read from the lake as it is now."""
     manifest, found = _manifest(replay), Pieces([], [])
     covered = manifest.pubends.get(pubend) if manifest is not None else None
     add_pieces(found, pubend, (gap.span.start, gap.span.end), covered, has_log=False)
     check_lost(replay, found)
     for piece in found.pieces:
-        yield from read_piece(replay, piece)
+        yield from read_piece(replay, piece, columns)
 
 
 def select(batches: Iterator[Any], condition: str) -> Iterator[Any]:

@@ -26,7 +26,7 @@ from gapless.client.delivery import Gap
 from gapless.pipelines.source import read_ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from gapless.pipelines.manifest import LakeFile
@@ -88,10 +88,12 @@ def write_unit(task: Task, unit: Unit) -> Written:
     return written
 
 
-def read_file(path: Path, start: int, end: int, condition: Any = None) -> Iterator[Any]:
-    """The batches of a lake's file, with the ticks [start, end) only."""
+def read_file(
+    path: Path, start: int, end: int, columns: Sequence[str] | None = None
+) -> Iterator[Any]:
+    """The batches of a lake's file, with the ticks [start, end) only; `tick` is a column."""
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(COPY_ROWS):
+        for batch in file.iter_batches(COPY_ROWS, columns=columns):
             ticks = batch.column("tick")
             inside = pc.and_(pc.greater_equal(ticks, start), pc.less(ticks, end))
             kept = batch.filter(inside)
