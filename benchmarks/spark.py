@@ -162,7 +162,7 @@ def make_session(scratch: Path) -> SparkSession:
 
 
 async def measure(quick: bool, scratch: Path) -> list[Report]:
-    count = 20_000 if quick else 500_000
+    count = 20_000 if quick else 300_000
     async with Processes(cell("edge", ["b"], subscribers=True), topic("t", "b")) as processes:
         await processes.start("b")
         url = processes.url("b")

@@ -1,10 +1,10 @@
 """Columns: encoded events as an Arrow batch of the query's schema.
 
 Theory of operation
-    Everything is done by column. Events are decoded once; the attribute of a column is gathered
-    from all of them, and if what is there fits the type, which one look at the set of their types
-    tells, Arrow takes it as it is. Only where something does not fit are rows looked at one by one:
-    its value becomes null and the row is marked, or the read fails (`mode`).
+    Everything is done by column, of a few thousand events at a time, by compiled code that finds
+    the attribute of a column in all of them (`client.flat`); a few events are decoded instead. Only
+    where something does not fit its type are rows looked at one by one: its value is null and the
+    row is marked, or the read fails (`mode`).
 
 Invariants
     I1  a batch has exactly the schema that Spark expects: Spark checks the first one only
@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from gapless.client.columns import attributes_column
+from gapless.client.columns import VALUE, attributes_column, places
+from gapless.client.flat import flatten
 from gapless.core.errors import UsageError
 from gapless.core.events import EventBatch
 from gapless.core.ticks import PUBEND_BITS
-from gapless.spark.schema import ATTRIBUTE_TYPES, LOST_UNTIL, PLACES, WHOLE_TYPES
+from gapless.spark.schema import LOST_UNTIL, PLACES
+from gapless.spark.typed import from_flat, from_values
 from gapless.wire.events import decode_contents
 
 if TYPE_CHECKING:
@@ -55,19 +57,16 @@ class Columns:
 
     def batch(self, pubend: str, ticks: Sequence[int], encoded: Sequence[bytes]) -> Any:
         """A `pyarrow.RecordBatch` of these events, in order."""
-        rows = Rows(self.options, pubend, ticks, decode_contents(EventBatch(tuple(encoded))))
+        rows = Rows(self.options, pubend, ticks, encoded)
+        corrupt = self.options.corrupt_column
         arrays = {
-            field.name: self._array(rows, field, kind.type)
-            for field, kind in zip(self.schema, self._arrow, strict=True)
-            if field.name != self.options.corrupt_column
+            field.name: rows.column(field, arrow.type)
+            for field, arrow in zip(self.schema, self._arrow, strict=True)
+            if field.name != corrupt
         }
-        if self.options.corrupt_column in self.schema.names:
-            arrays[self.options.corrupt_column] = rows.corrupt_column()
+        if corrupt in self.schema.names:
+            arrays[corrupt] = rows.corrupt()
         return pa.record_batch([arrays[name] for name in self.schema.names], schema=self._arrow)
-
-    def _array(self, rows: Rows, column: StructField, kind: Any) -> Any:
-        make = MAKERS.get(column.name)
-        return make(rows) if make else rows.attribute(column, kind)
 
     def gap(self, gap: Gap) -> Any:
         """One row that tells of what is lost: from `tick` up to, but without, `lost_until`."""
@@ -86,78 +85,84 @@ class Rows:
     """The events of one batch, on the way to columns."""
 
     def __init__(
-        self,
-        options: ReadOptions,
-        pubend: str,
-        ticks: Sequence[int],
-        contents: list[Content],
+        self, options: ReadOptions, pubend: str, ticks: Sequence[int], encoded: Sequence[bytes]
     ) -> None:
         self.options = options
         self.pubend = pubend
         self.ticks = ticks
-        self.contents = contents
-        self.count = len(contents)
+        self.encoded = encoded
+        self.count = len(encoded)
+        self.flat = flatten(encoded)
         self._corrupt: set[int] = set()
 
     @cached_property
-    def maps(self) -> list[dict[str, Any]]:
-        return [content.attributes for content in self.contents]
+    def contents(self) -> list[Content]:
+        return decode_contents(EventBatch(tuple(self.encoded)))
 
-    def attribute(self, column: StructField, kind: Any) -> Any:
-        """One attribute of all events."""
-        name, fitting = column.name, ATTRIBUTE_TYPES[type(column.dataType)]
-        values = [each.get(name) for each in self.maps]
-        if set(map(type, values)) <= {*fitting, type(None)}:
-            try:
-                return pa.array(values, kind)
-            except pa.ArrowInvalid:  # a whole number that is too large for this column
-                pass
-        bits = WHOLE_TYPES.get(type(column.dataType))
-        for row, value in enumerate(values):
-            if value is None or (
-                type(value) in fitting
-                and (bits is None or -(1 << bits - 1) <= value < 1 << bits - 1)
-            ):
-                continue
-            self._mark(row, column)
-            values[row] = None
-        if bits is None and bool not in fitting and str not in fitting:
-            values = [None if value is None else float(value) for value in values]
-        return pa.array(values, kind)
+    def column(self, field: StructField, arrow: Any) -> Any:
+        """Of an attribute, or of what is known of every event."""
+        if field.name in MAKERS:
+            return MAKERS[field.name](self)
+        if self.flat is not None:
+            array, unfit = from_flat(self.flat.find(field.name), field.dataType, arrow)
+        else:
+            values = [content.attributes.get(field.name) for content in self.contents]
+            array, unfit = from_values(values, field.dataType, arrow)
+        if unfit and self.options.mode == "FAILFAST":
+            raise self._refusal(unfit[0], field)
+        self._corrupt.update(unfit)
+        return array
 
-    def _mark(self, row: int, column: StructField) -> None:
-        """This row does not fit the schema."""
-        if self.options.mode == "FAILFAST":
-            value = self.maps[row][column.name]
-            raise UsageError(
-                f"the event at tick {self.ticks[row]} of {self.pubend} has {column.name}="
-                f"{value!r:.80}, which is no {column.dataType.simpleString()}",
-                "Give the column another type, or mode=PERMISSIVE to read null in its place.",
-            )
-        self._corrupt.add(row)
+    def _refusal(self, row: int, field: StructField) -> UsageError:
+        value = self._attributes(row)[field.name]
+        return UsageError(
+            f"the event at tick {self.ticks[row]} of {self.pubend} has {field.name}="
+            f"{value!r:.80}, which is no {field.dataType.simpleString()}",
+            "Give the column another type, or mode=PERMISSIVE to read null in its place.",
+        )
 
-    def corrupt_column(self) -> Any:
+    def _attributes(self, row: int) -> dict[str, Any]:
+        return decode_contents(EventBatch((self.encoded[row],)))[0].attributes
+
+    def corrupt(self) -> Any:
         """The attributes, as JSON, of the rows of which something did not fit."""
-        texts = [
-            json.dumps(self.maps[row]) if row in self._corrupt else None
-            for row in range(self.count)
-        ]
+        texts: list[str | None] = [None] * self.count
+        for row in self._corrupt:
+            texts[row] = json.dumps(self._attributes(row))
         return pa.array(texts, pa.string())
 
+    # --- what is known of every event -------------------------------------------------------------
 
-def _published(rows: Rows) -> Any:
-    return pa.array([tick >> PUBEND_BITS for tick in rows.ticks], pa.timestamp("us", "UTC"))
+    def publishers(self) -> Any:
+        if self.flat is not None:
+            return self.flat.publishers()
+        return pa.array([each.publisher for each in self.contents], pa.string())
+
+    def sequences(self) -> Any:
+        if self.flat is not None:
+            return self.flat.sequences()
+        return pa.array([each.sequence for each in self.contents], pa.int64())
+
+    def attributes(self) -> Any:
+        if self.flat is not None:
+            return self.flat.attributes(VALUE)
+        return attributes_column([each.attributes for each in self.contents])
+
+    def bodies(self) -> Any:
+        if self.flat is not None:
+            return self.flat.bodies()
+        return pa.array([each.body for each in self.contents], pa.binary())
 
 
 MAKERS: dict[str, Callable[[Rows], Any]] = {
     "topic": lambda rows: pa.repeat(pa.scalar(rows.options.topic), rows.count),
     "pubend": lambda rows: pa.repeat(pa.scalar(rows.pubend), rows.count),
-    "tick": lambda rows: pa.array(rows.ticks, pa.int64()),
-    "published": _published,
-    "publisher": lambda rows: pa.array([each.publisher for each in rows.contents], pa.string()),
-    "sequence": lambda rows: pa.array([each.sequence for each in rows.contents], pa.int64()),
-    "attributes": lambda rows: attributes_column(rows.maps),
-    "body": lambda rows: pa.array([each.body for each in rows.contents], pa.binary()),
+    "tick": lambda rows: places(rows.ticks)[0],
+    "published": lambda rows: places(rows.ticks)[1],
+    "publisher": Rows.publishers,
+    "sequence": Rows.sequences,
+    "attributes": Rows.attributes,
+    "body": Rows.bodies,
     LOST_UNTIL: lambda rows: pa.nulls(rows.count, pa.int64()),
 }
 assert MAKERS.keys() == {*PLACES, LOST_UNTIL}

@@ -1,0 +1,169 @@
+"""Flat: a batch of encoded events as Arrow arrays, without decoding them one by one.
+
+Theory of operation
+    `wire.parse` finds where everything stands; numpy picks what a column wants, and Arrow takes the
+    memory as it is. Texts and bodies are copied once, next to each other, as Arrow has them.
+    For a batch that the walks refuse, and for few events, `flatten` is None: decode them instead.
+
+Cost: `python -m benchmarks ranges`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from gapless.wire.parse_kinds import BOOL, FLOAT, INT, MISSING, TEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+EVENTS_MIN = 500
+"""With fewer, loading the compiled code takes longer than it saves."""
+
+COPIED_BYTES_MAX = 1 << 30
+"""A longer batch is decoded event by event: Arrow's offsets have 32 bits."""
+
+
+def flatten(encoded: Sequence[bytes]) -> Flat | None:
+    """The places of all that is in these events; None: decode them one by one."""
+    if len(encoded) < EVENTS_MIN:
+        return None
+    from gapless.wire import parse
+
+    joined = b"".join(encoded)
+    if len(joined) > COPIED_BYTES_MAX:
+        return None
+    data = np.frombuffer(joined, np.uint8)
+    bounds = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=bounds[1:])
+    firsts = np.empty(len(bounds), np.int64)
+    if not parse.count(data, bounds, firsts):
+        return None
+    places = int(firsts[-1])
+    names, kinds = np.empty((places, 3), np.int64), np.empty(places, np.uint8)
+    values, rest = np.empty(places, np.int64), np.empty((len(encoded), 5), np.int64)
+    if not parse.parse(data, bounds, firsts, names, kinds, values, rest):
+        return None
+    return Flat(data, firsts, names, kinds, values, rest)
+
+
+class Flat:
+    """Where everything stands in one batch."""
+
+    def __init__(
+        self,
+        data: NDArray[np.uint8],
+        firsts: NDArray[np.int64],
+        names: NDArray[np.int64],
+        kinds: NDArray[np.uint8],
+        values: NDArray[np.int64],
+        rest: NDArray[np.int64],
+    ) -> None:
+        self._data = data
+        self._firsts = firsts
+        self._names = names
+        self._kinds = kinds
+        self._values = values
+        self._rest = rest
+        self.count = len(firsts) - 1
+
+    # --- columns of attributes -------------------------------------------------------------------
+
+    def find(self, name: str) -> Found:
+        """The values of one attribute in all events."""
+        from gapless.wire import parse
+
+        places = np.empty(self.count, np.int64)
+        wanted = np.frombuffer(name.encode(), np.uint8)
+        parse.find(self._data, self._firsts, self._names, wanted, places)
+        return self._at(places)
+
+    def _at(self, places: NDArray[np.int64]) -> Found:
+        if not len(self._kinds):
+            empty = np.zeros(len(places), np.int64)
+            return Found(self, empty.astype(np.uint8), empty, empty)
+        kinds = np.where(places < 0, np.uint8(MISSING), self._kinds[places])
+        return Found(self, kinds, self._values[places], self._names[places, 2])
+
+    def attributes(self, value_type: Any) -> Any:
+        """All attributes, as maps from name to a struct in which one of four fields is set."""
+        found = Found(self, self._kinds, self._values, self._names[:, 2])
+        fields = [
+            found.numbers(BOOL, pa.bool_()),
+            found.numbers(INT, pa.int64()),
+            found.numbers(FLOAT, pa.float64()),
+            found.texts(),
+        ]
+        structs = pa.StructArray.from_arrays(fields, fields=list(value_type))
+        names = self.pieces(self._names[:, 0], self._names[:, 1], None, pa.string())
+        return pa.MapArray.from_arrays(pa.array(self._firsts.astype(np.int32)), names, structs)
+
+    # --- what is behind them ---------------------------------------------------------------------
+
+    def bodies(self) -> Any:
+        return self.pieces(self._rest[:, 0], self._rest[:, 1], None, pa.binary())
+
+    def publishers(self) -> Any:
+        is_named = self._rest[:, 2] >= 0
+        return self.pieces(self._rest[:, 2], self._rest[:, 3], is_named, pa.string())
+
+    def sequences(self) -> Any:
+        return pa.array(self._rest[:, 4], pa.int64(), mask=self._rest[:, 4] < 0)
+
+    def pieces(
+        self,
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        valid: NDArray[np.bool_] | None,
+        kind: Any,
+    ) -> Any:
+        """Texts or bytes that stand in the events."""
+        from gapless.wire import parse
+
+        if valid is not None:
+            lengths = np.where(valid, lengths, 0)
+        ends = np.zeros(len(starts) + 1, np.int64)
+        np.cumsum(lengths, out=ends[1:])
+        out = np.empty(int(ends[-1]), np.uint8)
+        parse.gather(self._data, np.ascontiguousarray(starts), ends, out)
+        buffers = [_bitmap(valid), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(out)]
+        return pa.Array.from_buffers(kind, len(starts), buffers)
+
+
+class Found:
+    """Values of any kind, one for each place; kind 0: there is none."""
+
+    def __init__(
+        self,
+        flat: Flat,
+        kinds: NDArray[np.uint8],
+        values: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+    ) -> None:
+        self._flat = flat
+        self.kinds = kinds
+        self.values = values
+        self._lengths = lengths
+
+    def texts(self) -> Any:
+        return self._flat.pieces(self.values, self._lengths, self.kinds == TEXT, pa.string())
+
+    def numbers(self, kind: int, arrow: Any) -> Any:
+        """Those of one kind, all others null."""
+        values: Any = self.values
+        if kind == BOOL:
+            values = values != 0
+        elif kind == FLOAT:
+            values = values.view(np.float64)
+        return pa.array(values, arrow, mask=self.kinds != kind)
+
+
+def _bitmap(valid: NDArray[np.bool_] | None) -> Any:
+    if valid is None:
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
