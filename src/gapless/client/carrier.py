@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gapless.client.inbox import Inbox
     from gapless.core.errors import GaplessError
     from gapless.core.identity import BrokerName
     from gapless.core.messages import Message
@@ -30,9 +31,17 @@ class Carrier(Protocol):
     broker: BrokerName | None
     """Who is at the other end, or was last."""
 
+    inbox: Inbox
+    """The subscriptions that live on its connection."""
+
     @property
     def others(self) -> Places:
         """Connections to other brokers, for what this one cannot serve."""
+        ...
+
+    @property
+    def is_up(self) -> bool:
+        """Is there a connection just now?"""
         ...
 
     @property

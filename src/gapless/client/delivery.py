@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gapless.core.events import Event
 
 if TYPE_CHECKING:
+    from gapless.client.carrier import Carrier
     from gapless.core.identity import PubendName, TopicName
     from gapless.core.ticks import Span, Tick
 
@@ -45,9 +46,11 @@ Delivery = Event | Gap | Silence
 class Ticket:
     """Events that came in one message: consumed when all subscriptions they are for are done.
 
-    `session` tells the connection they came on: credit for an old one means nothing to the next.
+    `carrier` and `session` tell the connection they came on: credit for an old one means nothing to
+    the next.
     """
 
+    carrier: Carrier
     session: int
     count: int
     parts: int

@@ -64,6 +64,9 @@ class Inbox:
         self._listeners: dict[int, Subscriber] = {}  # those that hand out silences
         self._positions: dict[tuple[TopicName, Order], dict[PubendName | None, int]] = {}
 
+    def __len__(self) -> int:
+        return len(self._subscribers)
+
     def positions(self, topic: TopicName, order: Order) -> Mapping[PubendName | None, int]:
         """Up to where all is settled for who is not behind, as told on this connection."""
         return self._positions.setdefault((topic, order), {})
@@ -87,7 +90,7 @@ class Inbox:
         wanted = _by_subscription(message.takers)
         events = _decode(message)
         takers = [number for number in wanted if number in self._subscribers]
-        ticket = Ticket(self._carrier.session, len(events), len(takers))
+        ticket = Ticket(self._carrier, self._carrier.session, len(events), len(takers))
         if events and not takers:
             self._carrier.consume(len(events))
         for number in takers:

@@ -25,6 +25,7 @@ from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
 from gapless.node.behind import Behind
+from gapless.node.registry import registrar_of
 from gapless.node.session import Session
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from gapless.durable.subscriptions import Subscription
     from gapless.node.config import Config
     from gapless.node.durables import Durables
+    from gapless.node.network import Network
     from gapless.node.parts import Parts
     from gapless.node.subscribers import Subscribers
 
@@ -65,15 +67,15 @@ class Attachments:
     def __init__(
         self,
         name: BrokerName,
+        network: Network,
         config: Config,
         subscribers: Subscribers,
         durables: Durables,
         parts: Parts,
         attributes_of: Callable[[EventBatch], list[Attributes]],
-        registrar_of: Callable[[SubscriptionName], BrokerName | None],
     ) -> None:
         self.name = name
-        self.registrar_of = registrar_of
+        self.network = network
         self.config = config
         self.subscribers = subscribers
         self.durables = durables
@@ -201,7 +203,7 @@ class Attachments:
             tokens=message.tokens,
             moves=moves,
             previous=previous,
-            registrar=self.registrar_of(message.name) if previous is None else None,
+            registrar=registrar_of(self.network, message.name) if previous is None else None,
         )
         start = self._start(message, since)
         then = (Tell(Created(message.name)),)

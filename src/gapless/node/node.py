@@ -14,7 +14,6 @@ read the attributes of a batch, and how to check a batch that a client wants to 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import (
@@ -67,7 +66,7 @@ from gapless.node.names import Names
 from gapless.node.parts import Parts
 from gapless.node.producers import Producers
 from gapless.node.ranges import Ranges
-from gapless.node.registry import Noted, registrar_of
+from gapless.node.registry import Noted
 from gapless.node.routing import Routing, key_of
 from gapless.node.statistics import statistics
 from gapless.node.streams import Streams
@@ -120,13 +119,7 @@ class Node:
         self.subscribers = parts.subscribers(self.config, attributes_of)
         self.durables = Durables(name, self.config, store, self.subscribers, parts)
         self.attachments = Attachments(
-            name,
-            self.config,
-            self.subscribers,
-            self.durables,
-            parts,
-            attributes_of,
-            partial(registrar_of, network),
+            name, network, self.config, self.subscribers, self.durables, parts, attributes_of
         )
         self.hand_overs = HandOvers(name, network, self.config, self.routing, self.attachments, now)
         self.epoch = Epoch(store, self.config, now)
