@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gapless.core.events import Event
 
 if TYPE_CHECKING:
-    from gapless.client.carrier import Carrier
     from gapless.core.identity import PubendName, TopicName
     from gapless.core.ticks import Span, Tick
 
@@ -42,6 +41,14 @@ class Silence(NamedTuple):
 Delivery = Event | Gap | Silence
 
 
+class Creditor(Protocol):
+    """The connections of a client, as far as they are owed credit."""
+
+    session: int
+
+    def consume(self, count: int) -> None: ...
+
+
 @dataclass(slots=True)
 class Ticket:
     """Events that came in one message: consumed when all subscriptions they are for are done.
@@ -50,7 +57,7 @@ class Ticket:
     the next.
     """
 
-    carrier: Carrier
+    carrier: Creditor
     session: int
     count: int
     parts: int

@@ -20,8 +20,7 @@ from gapless.client.elsewhere import HOPS_MAX
 from gapless.core.client_messages import Subscribe
 
 if TYPE_CHECKING:
-    from gapless.client.carrier import Carrier
-    from gapless.client.inbox import Subscriber
+    from gapless.client.carrier import Carrier, Subscriber
     from gapless.client.wish import Wish
     from gapless.core.client_messages import Refused, Subscribed
     from gapless.core.identity import BrokerName

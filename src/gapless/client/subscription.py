@@ -3,15 +3,13 @@
 Theory of operation
     What comes goes into a backlog; the application takes it from there, which moves the token.
     An anonymous subscription lives as long as its connection. When that is lost, what has come is
-    still handed out; then iteration fails with `SubscriptionInterruptedError`, or, if the
-    application wants to go on, the subscription is made anew, and the span between the position it
-    had and the one it starts from is a `Gap`.
+    still handed out; then iteration fails with `SubscriptionInterruptedError`, or, if that is
+    wanted, it is made anew, and the span between both positions is a `Gap`.
     A named one is durable: on the next connection it goes on from what has come, and nobody
     notices; if the process ends, all that was not taken comes again to who shows its token.
     If that is at another broker it goes on from what is acknowledged: the new broker takes that as
     its word. What was taken beyond it comes again and is dropped (`residence`).
-    Where the broker keeps the token, what the application has finished is acknowledged by itself,
-    every `ACKNOWLEDGE_S` and at the end.
+    Where the broker keeps the token, what the application has finished is acknowledged by itself.
 
 Invariants
     I1  nothing counts for it before its `Subscribed` on the present connection (`_is_live`)
@@ -39,11 +37,10 @@ from gapless.core.identity import PubendName
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from gapless.client.carrier import Carrier
     from gapless.client.delivery import Delivery, Ticket
-    from gapless.client.inbox import Inbox
     from gapless.client.wish import Wish
     from gapless.core.client_messages import Order, Subscribe
     from gapless.core.events import Event
@@ -68,7 +65,7 @@ class Subscription:
             wish.topic, self._finish, in_total=wish.order == "total", silence=wish.silence
         )
         self._is_live = False
-        self._behind: set[str] = set()  # pubends of which it gets deliveries of its own
+        self.behind: set[str] = set()  # pubends of which it gets deliveries of its own
         self._settled: dict[PubendName | None, int] = {}  # of what the inbox notes for all: known
         self._first = Token()  # where it began
         self._acknowledged = Token()
@@ -77,6 +74,7 @@ class Subscription:
         self._error: GaplessError | None = None
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None  # of who iterates
+        self.on_ready: Callable[[Subscription], None] | None = None  # told instead: `together`
         self._changes: set[asyncio.Future[Message | GaplessError]] = set()  # of who acknowledges
         self._timer: asyncio.TimerHandle | None = None
 
@@ -104,42 +102,47 @@ class Subscription:
 
     async def wait_ready(self) -> bool:
         """All that was taken is finished: wait for more. False: the subscription is over."""
-        while True:
+        while not (is_ready := self._advance()) and not self._is_over:
+            await self._wait()
+        return is_ready
+
+    def _advance(self) -> bool:
+        """All that was taken is finished: whether there is more at hand; its error at the end."""
+        while not self._backlog.has_items:
             self._take_silence()
             if not self._backlog.load():
                 if self._error is not None:
                     raise self._error
-                if self._is_over:
-                    return False
-                await self._wait()
-                continue
+                return False
             if self._backlog.is_empty:
                 self._carrier.tell_consumed()  # we keep up: let the broker know
-            if self._backlog.has_items:
-                return True
+        return True
+
+    def take_at_once(self) -> list[Delivery] | None:
+        """All that is at hand, which may be nothing; None when the subscription is over."""
+        if self._advance():
+            return self._backlog.pop_all()
+        return None if self._is_over else []
 
     async def take(self) -> list[Delivery]:
         """All that has come, at least one; empty when the subscription is over."""
-        while not (batch := self._backlog.pop_all()):
-            if not await self.wait_ready():
-                return []
+        while not (batch := self._backlog.pop_all()) and await self.wait_ready():
+            ...
         return batch
 
     async def batches(self) -> AsyncIterator[list[Delivery]]:
-        """The same in lists, each with all that has come: for who handles many at once."""
+        """The same in lists, each with all that has come."""
         while batch := await self.take():
             yield batch
 
     async def acknowledge(self) -> None:
         """Everything up to the token may be released; durable when this returns."""
         if self.wish.name is None:
-            raise UsageError(
-                "an anonymous subscription has nothing to acknowledge", "Give it a name."
-            )
+            raise UsageError("an anonymous subscription acknowledges nothing", "Give it a name.")
         self._take_silence()
         token = self.token
         while not await self._acknowledge(token):
-            pass
+            ...
 
     async def __aenter__(self) -> Self:
         self._residence.enter()
@@ -182,10 +185,6 @@ class Subscription:
         return self._residence.carrier
 
     @property
-    def _inbox(self) -> Inbox:
-        return self._residence.carrier.inbox
-
-    @property
     def _keeps_no_token(self) -> bool:
         return self.wish.name is not None and self.wish.tokens == "broker"
 
@@ -207,7 +206,9 @@ class Subscription:
             self._waiter = None
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
+        if self.on_ready is not None:
+            self.on_ready(self)
+        elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     # --- acknowledging ---------------------------------------------------------------------------
@@ -263,24 +264,19 @@ class Subscription:
         if not self._backlog.has_started:
             self._first = self._acknowledged = Token(message.start)
         self._is_live = True
-        self._behind = set(message.behind)
-        self._settled = dict(self._inbox.positions(self.topic, self.order))
+        self.behind = set(message.behind)
+        self._settled = dict(self._carrier.inbox.positions(self.topic, self.order))
         self._residence.settle(message)
         for name, span in self._backlog.start(message.start):
             self.lose(PubendName(name), span)
         self._tell_change()
 
-    def is_behind(self, pubend: PubendName | None) -> bool:
-        return pubend in self._behind
-
     def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None:
         """What was said to all others counts for it up to here, or from here on."""
         self._take_silence()
-        if is_behind:
-            self._behind.add(pubend)
-        else:
-            self._behind.discard(pubend)
-            self._settled = dict(self._inbox.positions(self.topic, self.order))
+        self.behind = self.behind | {pubend} if is_behind else self.behind - {pubend}
+        if not is_behind:
+            self._settled = dict(self._carrier.inbox.positions(self.topic, self.order))
 
     def add(
         self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
@@ -289,8 +285,7 @@ class Subscription:
             if ticket is not None:
                 self._finish(ticket)
             return
-        if through > self._settled.get(pubend, 0):
-            self._settled[pubend] = through
+        self._settled[pubend] = max(through, self._settled.get(pubend, 0))
         if self._backlog.add(pubend, events, through, ticket):
             self._wake()
 
@@ -303,8 +298,8 @@ class Subscription:
         """Move on to where all who are not behind are; whether there is something new to take."""
         is_new = False
         if self._is_live:
-            for pubend, through in self._inbox.positions(self.topic, self.order).items():
-                if through > self._settled.get(pubend, 0) and pubend not in self._behind:
+            for pubend, through in self._carrier.inbox.positions(self.topic, self.order).items():
+                if through > self._settled.get(pubend, 0) and pubend not in self.behind:
                     self._settled[pubend] = through
                     is_new |= self._backlog.add(pubend, [], through, None)
         return is_new

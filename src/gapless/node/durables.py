@@ -42,6 +42,10 @@ MOVED = "moved"
 """Table: where subscriptions went that were here, and how often they had moved then."""
 
 
+MOVING_MAX = 1_000
+"""Moves that are remembered until they are surely durable; beyond it the oldest is looked up."""
+
+
 class Moved(NamedTuple):
     """Where a subscription went."""
 
@@ -68,6 +72,7 @@ class Durables:
         self.subscriptions = parts.durable_subscriptions(store, config)
         self.streams: Machines[PubendName, Consolidated] = Machines()
         self.filters: dict[int, Filter] = {}
+        self._moving: dict[SubscriptionName, Moved] = {}  # may not be durable yet
         self.reports: dict[PubendName, None] = {}  # pubends at which positions have moved
         for subscription in self.subscriptions.all():
             self._take_in(subscription)
@@ -191,6 +196,8 @@ class Durables:
 
     def moved(self, name: SubscriptionName) -> Moved | None:
         """Where a subscription went that was here."""
+        if name in self._moving:
+            return self._moving[name]
         fact = self.store.get(MOVED, name)
         if fact is None:
             return None
@@ -198,7 +205,12 @@ class Durables:
         return Moved(BrokerName(broker), int(moves))
 
     def remember_move(self, name: SubscriptionName, moved: Moved) -> list[Effect]:
-        """If there is no room for it, a client that does not know is led nowhere."""
+        """If there is no room for it, a client that does not know is led nowhere. It counts at
+        once: the client may come back before it is durable."""
+        self._moving.pop(name, None)
+        self._moving[name] = moved
+        if len(self._moving) > MOVING_MAX:
+            del self._moving[next(iter(self._moving))]
         return [Persist((Put(MOVED, name, f"{moved.moves} {moved.broker}".encode()),))]
 
     def _let_go(self, subscription: Subscription) -> None:

@@ -102,6 +102,7 @@ class Streams:
         self.pubends: Machines[PubendName, Pubend] = Machines()
         self.subends: Machines[PubendName, Subend] = Machines()
         self.merges: Machines[TopicName, Merge] = Machines()
+        self.published = 0  # events that became durable here
         self.beginnings = Beginnings(network, self.cell, config, routing, now)
         self.tell_due = Instant(now + config.silence_flush)
         self.epoch = epoch.number
@@ -345,6 +346,7 @@ class Streams:
         if message.pubend not in self.pubends:
             return []  # it was deleted while this was being written
         effects, knowledge = self.pubends[message.pubend].persisted(message, now)
+        self.published += sum(len(each.ticks) for each in knowledge)
         return effects + self.carry(self.spread(knowledge, now), now)
 
     def speak(self, topic: TopicName, now: Instant) -> list[Effect]:
