@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from benchmarks import workloads
 from benchmarks.report import Report, rate
-from gapless.client.columns import attribute_maps
+from gapless.client.columns import attributes_column
 from gapless.pipelines.audience import open_audience, write_audience
 from gapless.pipelines.lake import Lake
 from gapless.pipelines.replay import Piece, Pieces, Replay
@@ -46,7 +46,7 @@ def write_events(folder: Path, load: workloads.Workload, count: int) -> None:
     """The same events twice: as maps and as columns; one file a core."""
     cores = os.cpu_count() or 1
     names = list(load.events[0])
-    maps = attribute_maps(load.events)
+    maps = attributes_column(load.events)
     columns = {name: pa.array([event[name] for event in load.events]) for name in names}
     for form, given in (("maps", {"attributes": maps}), ("columns", columns)):
         (folder / form).mkdir()

@@ -13,7 +13,9 @@ from gapless.wire.events import decode_attributes
 
 def durables(volume: MemoryVolume) -> Durables:
     config = Config()
-    return Durables(config, volume, Subscribers(config, decode_attributes), Parts())
+    return Durables(
+        BrokerName("here"), config, volume, Subscribers(config, decode_attributes), Parts()
+    )
 
 
 def test_a_move_is_remembered_before_it_is_durable_and_after() -> None:

@@ -15,7 +15,7 @@ Theory of operation
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from gapless.client.delivery import Ticket
 from gapless.client.errors import SubscriptionInterruptedError
@@ -27,31 +27,11 @@ from gapless.wire.events import decode_events
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gapless.client.carrier import Carrier
+    from gapless.client.carrier import Carrier, Subscriber
     from gapless.core.client_messages import CaughtUp, Deliveries, Ended, Lost, Order, Subscribed
     from gapless.core.errors import GaplessError
     from gapless.core.events import Event
     from gapless.core.identity import TopicName
-    from gapless.core.ticks import Span
-
-
-class Subscriber(Protocol):
-    """A subscription, as the inbox sees it."""
-
-    topic: TopicName
-    order: Order
-    tells_silence: bool
-
-    def start(self, message: Subscribed) -> None: ...
-    def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None: ...
-    def add(
-        self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
-    ) -> None: ...
-    def settle(self) -> None: ...
-    def lose(self, pubend: PubendName, span: Span) -> None: ...
-    def end(self, error: GaplessError | None) -> None: ...
-    def interrupt(self, error: GaplessError) -> None: ...
-    def resume(self) -> None: ...
 
 
 class Inbox:
@@ -64,6 +44,9 @@ class Inbox:
         self._listeners: dict[int, Subscriber] = {}  # those that hand out silences
         self._positions: dict[tuple[TopicName, Order], dict[PubendName | None, int]] = {}
         self._pubends: dict[TopicName, dict[int, PubendName]] = {}  # by number, of total orders
+
+    def __len__(self) -> int:
+        return len(self._subscribers)
 
     def positions(self, topic: TopicName, order: Order) -> Mapping[PubendName | None, int]:
         """Up to where all is settled for who is not behind, as told on this connection."""
@@ -91,7 +74,7 @@ class Inbox:
         wanted = _by_subscription(message.takers)
         events = self._decode(message)
         takers = [number for number in wanted if number in self._subscribers]
-        ticket = Ticket(self._carrier.session, len(events), len(takers))
+        ticket = Ticket(self._carrier, self._carrier.session, len(events), len(takers))
         if events and not takers:
             self._carrier.consume(len(events))
         for number in takers:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.effects import Persist, Put
 from gapless.core.identity import BrokerName, Instant, PubendName
+from gapless.core.name_messages import NameEntry
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
 from gapless.node.audience import DURABLE
@@ -56,8 +57,14 @@ class Durables:
     """All durable subscriptions of one broker. See the module docstring."""
 
     def __init__(
-        self, config: Config, store: Store, subscribers: Subscribers, parts: Parts
+        self,
+        name: BrokerName,
+        config: Config,
+        store: Store,
+        subscribers: Subscribers,
+        parts: Parts,
     ) -> None:
+        self.name = name
         self.config = config
         self.store = store
         self.subscribers = subscribers
@@ -179,6 +186,13 @@ class Durables:
         assert subscription is not None
         self._let_go(subscription)
         return self.subscriptions.end(name, then=then)
+
+    def entry(self, name: SubscriptionName) -> NameEntry | None:
+        """What there is to say to a registrar of a subscription that is here."""
+        known = self.subscriptions.get(name)
+        if known is None:
+            return None
+        return NameEntry(self.name, known.definition.moves, known.definition.owner)
 
     def moved(self, name: SubscriptionName) -> Moved | None:
         """Where a subscription went that was here."""
