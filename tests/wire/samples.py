@@ -194,6 +194,7 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "subscribed, behind": Subscribed(2, 1, {"trades/0": 20}, ("trades/0",), 1),
     "unsubscribe": Unsubscribe(1),
     "ended": Ended(1, "too slow", "Consume faster."),
+    "ended here": Ended(1, "moved", elsewhere=True),
     "deliveries": Deliveries(TOPIC, 20, PUBEND, (12, 19), BATCH, ((1,), (1, 2))),
     "deliveries to one behind": Deliveries(TOPIC, 20, PUBEND, (12, 19), BATCH, ((1,), (1,)), 1),
     "lost": Lost((1, 2), PUBEND, Span(5, 9)),

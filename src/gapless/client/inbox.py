@@ -119,6 +119,9 @@ class Inbox:
 
     def ended(self, message: Ended) -> None:
         if (subscriber := self._subscribers.get(message.subscription)) is not None:
+            if message.elsewhere:
+                subscriber.relocate()
+                return
             self.remove(message.subscription)
             problem = message.problem
             error = SubscriptionInterruptedError(problem, message.remedy) if problem else None

@@ -4,9 +4,10 @@ Theory of operation
     A subscription begins on the connection of its client. A named one that exists at another broker
     may be sent there: then it lives on a further connection, which is shared with all that was sent
     to the same place. When that is lost it asks at the client's own again, which knows best.
-    At a broker other than the one it was at it says so, and is taken over from there with what it
-    has acknowledged, whoever keeps the token: this process knows. A move that was not answered may
-    have happened or not, and the next one treats it as if it had.
+    One that holds its token says where it was before and is taken over from there, wherever it
+    comes; a move that was not answered may have happened or not, and the next one treats it as if
+    it had. Where the broker keeps the token the subscription stays with that broker: a copy that is
+    left behind would know an older one.
 
 Invariants
     I1  it is in the inbox of the connection that it lives on, under its number, until it leaves
@@ -44,6 +45,7 @@ class Residence:
         self._home: BrokerName | None = None  # the broker that has it
         self._attempt: BrokerName | None = None  # one that was asked to take it over
         self._moves = 0
+        self._is_lost = False
 
     def enter(self) -> None:
         self.number = self.carrier.inbox.add(self._subscriber)
@@ -87,6 +89,12 @@ class Residence:
         self._home, self._attempt = self.carrier.broker, None
         self._moves = message.moves
         self._hops = 0
+        self._is_lost = False
+
+    def lose(self) -> None:
+        """It is not at this broker any more, but at one that is to be found out."""
+        self._asked = None
+        self._is_lost = True
 
     def message(self, request: int, received: Token | None, acknowledged: Token) -> Subscribe:
         """Ask for it; `received`: everything below has come, if it has begun at all."""
@@ -97,7 +105,9 @@ class Residence:
         if self._attempt not in (None, here):  # that may have happened or not
             self._home, self._moves, self._attempt = self._attempt, self._moves + 1, None
         token, previous = received if received is not None else wish.token, None
-        if self._home not in (None, here):
+        if self._is_lost:
+            token = acknowledged
+        elif self._home not in (None, here) and wish.tokens == "client":
             token, previous, self._attempt = acknowledged, self._home, here
         return Subscribe(
             wish.topic,

@@ -330,6 +330,14 @@ class Subscription:
             self._residence.come_back()
             self._resume_if_up()
 
+    def relocate(self) -> None:
+        """It goes on at another broker, where someone has taken it before we came: follow."""
+        self._take_silence()
+        self._is_live = False
+        self._told = Token()
+        self._residence.lose()
+        self._loop.call_soon(self._resume_if_up)
+
     def resume(self) -> None:
         """A new connection is up: go on from what has come, or start anew, after a gap."""
         if not self._backlog.has_started or self._is_over or self._is_live:

@@ -173,11 +173,18 @@ class Attachments:
         self.behind.stir_session(name)
         return effects
 
-    def _close(self, name: SubscriptionName, problem: str = "", remedy: str = "") -> list[Effect]:
+    def _close(
+        self,
+        name: SubscriptionName,
+        problem: str = "",
+        remedy: str = "",
+        *,
+        elsewhere: bool = False,
+    ) -> list[Effect]:
         self.behind.leave(name)
         session = self.sessions.pop(name)
         self.subscribers.detach(session)
-        return [Send(session.name, Ended(session.number, problem, remedy))]
+        return [Send(session.name, Ended(session.number, problem, remedy, elsewhere))]
 
     def create(
         self,
@@ -313,7 +320,13 @@ class Attachments:
         return self.end(name, problem, then, remedy)
 
     def end(
-        self, name: SubscriptionName, problem: str, then: tuple[Effect, ...], remedy: str = ""
+        self,
+        name: SubscriptionName,
+        problem: str,
+        then: tuple[Effect, ...],
+        remedy: str = "",
+        *,
+        elsewhere: bool = False,
     ) -> list[Effect]:
         """A subscription is over at this broker; `then` when that is durable."""
         subscription = self.durables.subscriptions.get(name)
@@ -322,7 +335,9 @@ class Attachments:
         self.ended[name] = subscription.definition.moves
         if len(self.ended) > ENDED_MAX:
             del self.ended[next(iter(self.ended))]
-        effects = self._close(name, problem, remedy) if name in self.sessions else []
+        effects: list[Effect] = []
+        if name in self.sessions:
+            effects += self._close(name, problem, remedy, elsewhere=elsewhere)
         return effects + self.durables.end(name, then)
 
     # --- invariants -----------------------------------------------------------------------------

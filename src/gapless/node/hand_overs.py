@@ -191,7 +191,7 @@ class HandOvers:
         problem = f"{name!r} goes on at another broker"
         then = tuple(self.send(replace(answer, done=True), now))
         effects = self.durables.remember_move(name, Moved(message.sender, message.moves))
-        effects += self.attachments.end(name, problem, then)
+        effects += self.attachments.end(name, problem, then, elsewhere=True)
         del self.attachments.ended[name]  # it is not over, it lives there
         return effects
 
