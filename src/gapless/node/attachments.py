@@ -24,7 +24,7 @@ from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
-from gapless.node.behind import Behind
+from gapless.node.behind import Assured, Behind
 from gapless.node.registry import registrar_of
 from gapless.node.session import Session
 
@@ -243,6 +243,12 @@ class Attachments:
             tick = min(max(message.instant, 0) << PUBEND_BITS, TICK_MAX)
             return Token({pubend: min(tick, first) for pubend, first in since.items()})
         return Token(since)
+
+    def persisted(self, message: Created | Assured) -> list[Effect]:
+        """A write of ours has ended."""
+        if isinstance(message, Assured):
+            return self.behind.assured(message)
+        return self.created(message)
 
     def created(self, message: Created) -> list[Effect]:
         """Attach whoever waits for it, if he is still there."""

@@ -54,6 +54,7 @@ from gapless.durable.subscriptions import Kept
 from gapless.knowledge.pubend import Persisted
 from gapless.knowledge.stages import Staged
 from gapless.node.attachments import Attachments, Created, Left
+from gapless.node.behind import Assured
 from gapless.node.catalogue import EntryPersisted
 from gapless.node.clients import Clients
 from gapless.node.config import Config
@@ -252,8 +253,8 @@ class Node:
                 return self.durables.recorded(message, now)
             case Kept():
                 return self.durables.kept(message, now)
-            case Created():
-                return self.attachments.created(message)
+            case Created() | Assured():
+                return self.attachments.persisted(message)
             case Left():
                 return self.names.left(message, now)
             case Noted():
