@@ -48,7 +48,8 @@ def serving() -> Iterator[tuple[str, int]]:
     """A broker process: its URL and process number."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", "from gapless.cli import main; main()", "serve"]
-        command += ["--listen", "127.0.0.1:0", "--admin", "none", "--data", folder]
+        command += ["--topic", "events", "--listen", "127.0.0.1:0", "--admin", "none"]
+        command += ["--data", folder]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         try:

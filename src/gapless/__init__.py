@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         RefusedError,
         SubscriptionInterruptedError,
     )
+    from gapless.client.together import together
     from gapless.core.errors import (
         EventError,
         FilterError,
@@ -49,6 +50,7 @@ _HOME = {
     "Token": "gapless.core.token",
     "connect": "gapless.client.client",
     "sync": "gapless.client",
+    "together": "gapless.client.together",
 }
 _ERRORS = "gapless.core.errors"
 
@@ -75,6 +77,7 @@ __all__ = [
     "__version__",
     "connect",
     "sync",
+    "together",
 ]
 
 

@@ -205,7 +205,7 @@ REQUESTS: dict[str, tuple[Message, str, list[str]]] = {
     ),
     "forget": (
         Forget(1, SubscriptionName("desks")),
-        "there is no subscription 'desks' of yours at this broker",
+        "there is no subscription 'desks' of yours",
         ["desk", "keeper"],
     ),
 }

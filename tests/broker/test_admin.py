@@ -47,6 +47,13 @@ def test_the_admin_port_answers(tmp_path: Path) -> None:
             assert figures["disk"]["syncs"] > 0
             metrics = (await get(broker, "/metrics"))[1].splitlines()
             assert "gapless_delivered_total 1.0" in metrics
+            assert "gapless_published_total 1.0" in metrics
+            assert 'gapless_batch_events_bucket{le="1"} 1.0' in metrics
+            assert "gapless_catch_up_streams 0.0" in metrics
+            [matching] = [each for each in metrics if each.startswith("gapless_matching_s_total")]
+            assert float(matching.split()[1]) > 0
+            lag = 'gapless_pubend_horizon_lag_seconds{pubend="t/0"}'
+            assert any(line.startswith(lag) for line in metrics)
             assert any(line.startswith('gapless_pubend_end{pubend="t/0"}') for line in metrics)
             assert any(line.startswith("gapless_disk_sync_seconds_bucket") for line in metrics)
             assert (await get(broker, "/nothing"))[0] == 404

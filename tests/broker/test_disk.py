@@ -56,9 +56,11 @@ async def outcomes(volume: SlowVolume, count: int) -> tuple[list[int], list[Base
 
     disk = Disk(volume, carry_out, failures.append)
     disk.write(persist(1))
+    disk.flush()
     await asyncio.sleep(0)
     for number in range(2, count + 1):
         disk.write(persist(number))
+    disk.flush()
     assert done == [], "nothing is durable yet"
     volume.gate.set()
     await disk.wait_idle()
@@ -92,3 +94,20 @@ def test_after_a_failed_write_nothing_is_carried_out_any_more() -> None:
     done, failures = run(outcomes(volume, 5))
     assert [str(failure) for failure in failures] == [str(StorageError("broken"))]
     assert done == []
+
+
+def test_the_writes_of_one_turn_share_a_sync_though_none_is_under_way() -> None:
+    async def main() -> list[int]:
+        volume = SlowVolume()
+        volume.gate.set()
+        disk = Disk(volume, lambda _: None, lambda _: None)
+        for number in (1, 2, 3):
+            disk.write(persist(number))
+        assert volume.groups == []
+        disk.flush()
+        disk.flush()
+        await disk.wait_idle()
+        await disk.close()
+        return volume.groups
+
+    assert run(main()) == [3]

@@ -132,7 +132,7 @@ def test_a_named_subscriber_goes_on_at_another_broker_and_the_old_one_forgets_it
             await brokers.start("p", "r1", "r2", "s", "o")
             urls = f"{brokers.url('s')},{brokers.url('o').removeprefix('gapless://')}"
             async with connect(urls) as client, under_load(brokers) as publisher:
-                desk = client.subscribe("t", "i >= 0", name="desk", tokens="broker")
+                desk = client.subscribe("t", "i >= 0", name="desk")
                 async with reading(desk) as reader:
                     assert client.broker == "s"
                     await seen_more(reader, publisher)

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import gapless
-from gapless.cli.real.processes import Town
+from gapless.cli.real.processes import Processes
 from gapless.core.events import Event
 from tests.broker.stage import LINE, PATIENCE_S, run
 
@@ -20,7 +20,7 @@ def test_a_topic_survives_its_owner_and_is_published_to_through_another_broker(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
-        async with Town(tmp_path, NETWORK) as town:
+        async with Processes(NETWORK, folder=tmp_path) as town:
             await town.start("p", "r1", "s")
             async with gapless.connect(town.url("s"), patience_s=PATIENCE_S) as client:
                 await client.create_topic("kept")

@@ -122,7 +122,7 @@ def test_status_is_watched_in_a_pipe_too(tmp_path: Path) -> None:
 def test_on_a_terminal_a_file_shows_how_far_it_is_and_how_fast(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text('{"i": 1}\n' * 2_000)
-    with serving(tmp_path / "data") as (url, _):
+    with serving(tmp_path / "data", "--topic", "events") as (url, _):
         ours, theirs = pty.openpty()
         done = subprocess.run(
             [*PROGRAM, "publish", "events", "--file", str(events), "--url", url],

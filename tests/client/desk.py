@@ -128,7 +128,7 @@ class Desk:
         return Publisher(self, TopicName("t"), PublisherName("feed"), window_events_max)
 
     def subscription(self, **wish: Any) -> Subscription:
-        return Subscription(self, self.inbox, Wish(topic=TopicName("t"), **wish))
+        return Subscription(self, Wish(topic=TopicName("t"), **wish))
 
     @property
     def published(self) -> list[Publish]:

@@ -13,6 +13,7 @@ from gapless.core.events import Event
 from gapless.core.identity import PubendName, TopicName
 from gapless.core.ticks import Span, Tick
 from gapless.core.token import Token
+from tests.client.desk import Desk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +40,7 @@ class Stream:
     def send(self, count: int) -> None:
         through = min(self.sent + count, 40)
         ticks = [tick for tick in EVENTS if self.sent <= tick < through]
-        self.backlog.add(ZERO, events(ticks), through, Ticket(1, len(ticks), 1))
+        self.backlog.add(ZERO, events(ticks), through, Ticket(Desk(), 1, len(ticks), 1))
         self.sent = through
 
     def take(self, count: int) -> None:

@@ -133,7 +133,7 @@ def test_silence_told_to_others_before_it_caught_up_does_not_count_for_it() -> N
             deliver(desk, through=30, only=1)
             desk.inbox.switch(CaughtUp(1, PUBEND))
             assert reconnect(desk).token == {"t/0": 30}
-            assert subscription.is_behind(PUBEND) is False
+            assert subscription.behind == set()
 
     run(main())
 

@@ -10,12 +10,13 @@ import pytest
 
 import gapless
 from gapless.client.errors import LinkError, RefusedError
-from gapless.client.transaction import Stager
+from gapless.client.transaction import STAGE_BYTES_MAX, STAGE_EVENTS_MAX, Stager
 from gapless.core.client_messages import Done, Refused
 from gapless.core.errors import UsageError
 from gapless.core.events import Event
 from gapless.core.identity import ProducerName, TopicName
 from gapless.core.transaction_messages import Stage
+from gapless.wire.events import encode_event
 from tests.broker.stage import connected, make_broker, run
 from tests.client.desk import Desk
 from tests.client.test_sync import broker_in_a_thread
@@ -126,8 +127,9 @@ def test_the_same_without_an_event_loop(tmp_path: Path) -> None:
         assert transaction.receipt.count == 2
         with client.stage("t", producer="job", id=2) as stager:
             stager.send({"i": 3})
+            stager.send_encoded([encode_event({"i": 4})])
         done = client.commit("t", producer="job", id=2, parts={stager.part: stager.count})
-        assert (done.count, done.repeated) == (1, False)
+        assert (done.count, done.repeated) == (2, False)
         client.abort("t", producer="job", id=3)
         assert client.last_committed("t", producer="job") == 2
 
@@ -169,6 +171,35 @@ def test_the_rest_of_a_part_follows_when_its_first_batch_is_durable() -> None:
         for stage in [each for each in desk.sent if isinstance(each, Stage)]:
             desk.answer(Done(stage.request))
         await stager.__aexit__(None)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [
+        ([10] * (2 * STAGE_EVENTS_MAX + 1), [0, 1, 1 + STAGE_EVENTS_MAX, 1 + 2 * STAGE_EVENTS_MAX]),
+        ([STAGE_BYTES_MAX + 1, STAGE_BYTES_MAX, 1, STAGE_BYTES_MAX], [0, 1, 2, 3, 4]),
+        ([], [0]),
+    ],
+)
+def test_encoded_events_go_in_messages_within_limits_behind_what_was_sent(
+    sizes: list[int], wanted: list[int]
+) -> None:
+    async def main() -> None:
+        desk = Desk()
+        stager = Stager(desk, TopicName("t"), ProducerName("job"), 1, "p")
+        await stager.__aenter__()
+        await stager.send({"i": 0})
+        events = [bytes(size) for size in sizes]
+        await stager.send_encoded(events)
+        await asyncio.sleep(0)
+        (first,) = [each for each in desk.sent if isinstance(each, Stage)]
+        desk.answer(Done(first.request))
+        staged = [each for each in desk.sent if isinstance(each, Stage)]
+        assert [each.position for each in staged] == wanted
+        assert [event for each in staged for event in each.events] == [*first.events, *events]
+        assert stager.count == 1 + len(sizes)
 
     run(main())
 

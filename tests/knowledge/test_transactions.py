@@ -229,6 +229,23 @@ def test_only_so_many_producers_are_remembered() -> None:
     assert teller.stage("a", producer="one", number=2) == "done"
 
 
+def test_of_producers_of_one_transaction_only_the_newest_are_remembered() -> None:
+    teller = Teller(producers_max=1, producers_once_max=2)
+    teller.commit(producer="kept")
+    for number, name in enumerate(["once/c", "once/b", "once/a"]):
+        teller.stage("abc"[number], producer=name)
+        assert teller.commit("p", producer=name).startswith("committed")
+    assert teller.commit("p", producer="once/b").startswith("repeated")
+    assert teller.commit("p", producer="once/c") == "no: part 'p' is not staged"
+    teller = teller.restart()
+    teller.stage("d", producer="once/d")
+    assert teller.commit("p", producer="once/d").startswith("committed")
+    assert teller.commit("p", producer="once/a").startswith("repeated")
+    assert teller.commit("p", producer="once/b") == "no: part 'p' is not staged"
+    assert teller.stage("x", producer="other") == "no: too many producers"
+    assert "".join(teller.log()) == "abcd"
+
+
 @settings(max_examples=60)
 @given(st.data())
 def test_any_mix_of_writes_crashes_and_full_disks_ends_in_whole_transactions(

@@ -8,7 +8,9 @@ from gapless.core.broker_messages import Knowledge, Nack, Purpose, StartQuery, S
 from gapless.core.client_messages import Consumed, Deliveries, Subscribe
 from gapless.core.events import EventBatch
 from gapless.core.identity import PubendName, SubscriptionName
+from gapless.core.name_messages import NameEntry, NameQuestion
 from gapless.core.ticks import Span
+from gapless.node.registry import answer_to
 from tests.node.town import ALONE, CHAIN, NEWS, Town, event, publish, subscribe
 
 if TYPE_CHECKING:
@@ -108,7 +110,11 @@ class Remote:
         town.receive("h", StartReply(query.pubend, query.cell, query.number, start))
         for name in NAMES:
             town.connect(name)
-            town.receive(name, Subscribe(NEWS, 1, 1, name=SubscriptionName(name)))
+            sent = town.receive(name, Subscribe(NEWS, 1, 1, name=SubscriptionName(name)))
+            for _, asked in sent:
+                if isinstance(asked, NameQuestion):
+                    entry = NameEntry(asked.sender, 0, "", asked.epoch, asked.number)
+                    town.receive("h", answer_to(asked, entry))
             town.leave(name)
         self.ticks = tuple(start + 1_024 * n for n in range(COUNT))
         events = EventBatch.join([event("red")] * COUNT)

@@ -53,6 +53,7 @@ from gapless.core.identity import (
     TopicName,
 )
 from gapless.core.messages import Goodbye, Hello, Message, Ping, Pong
+from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span, Tick
 from gapless.core.topic_messages import (
@@ -122,6 +123,7 @@ JOB = ProducerName("job-1")
 PUBEND, CELL, TOPIC = PubendName("trades/0"), CellName("east"), TopicName("trades")
 DESK = SubscriptionName("desk-7")
 BATCH = EventBatch.join([PLAIN, TRADE])
+NAME = NameEntry(BrokerName("b3"), 2, "desk", 1_000, 7)
 ENTRY = TopicEntry(TOPIC, 1, (BrokerName("b1"),), "durable", 5_000_000)
 
 PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
@@ -161,6 +163,13 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "topic news": TopicNews((ENTRY, TopicEntry(TOPIC, 2, ENTRY.hosts, is_deleted=True))),
     "topic question": TopicQuestion(TOPIC, BrokerName("b2"), BrokerName("b1")),
     "topic answer": TopicQuestion(TOPIC, BrokerName("b1"), BrokerName("b2"), True, ENTRY),
+    "name question": NameQuestion(
+        DESK, BrokerName("b2"), BrokerName("b1"), "claim", 1_000, 1, NAME, "desk"
+    ),
+    "name answer": NameAnswer(DESK, BrokerName("b1"), BrokerName("b2"), 1, NAME),
+    "name answer without room": NameAnswer(
+        DESK, BrokerName("b1"), BrokerName("b2"), 1, problem="there is no room"
+    ),
     "hand over of an owner": HandOver(DESK, TOPIC, BrokerName("b2"), owner="desk"),
     "publish": Publish(TOPIC, 1, BATCH, PublisherName("feed-1"), 7),
     "receipt": Receipt(1, PUBEND, (12, 19)),
@@ -185,6 +194,7 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "subscribed, behind": Subscribed(2, 1, {"trades/0": 20}, ("trades/0",), 1),
     "unsubscribe": Unsubscribe(1),
     "ended": Ended(1, "too slow", "Consume faster."),
+    "ended here": Ended(1, "moved", elsewhere=True),
     "deliveries": Deliveries(TOPIC, 20, PUBEND, (12, 19), BATCH, ((1,), (1, 2))),
     "deliveries to one behind": Deliveries(TOPIC, 20, PUBEND, (12, 19), BATCH, ((1,), (1,)), 1),
     "lost": Lost((1, 2), PUBEND, Span(5, 9)),

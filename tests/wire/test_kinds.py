@@ -8,6 +8,7 @@ from gapless.core import (
     broker_messages,
     client_messages,
     messages,
+    name_messages,
     range_messages,
     topic_messages,
     transaction_messages,
@@ -23,6 +24,7 @@ MODULES = (
     topic_messages,
     transaction_messages,
     range_messages,
+    name_messages,
 )
 
 

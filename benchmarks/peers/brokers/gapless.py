@@ -23,6 +23,8 @@ from gapless.core.identity import TopicName
 from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from benchmarks.peers.adapter import Setting
     from benchmarks.peers.model import Event, Interest
     from gapless.client.publisher import Publisher
@@ -40,7 +42,7 @@ class Serve(Broker):
         if self.setting.client == BEST_EFFORT:
             return [sys.executable, "-m", "benchmarks.peers.best_effort", listen, data]
         run = "from gapless.cli import main; main()"
-        options = ["--listen", listen, "--admin", "none", "--data", data]
+        options = ["--topic", TOPIC, "--listen", listen, "--admin", "none", "--data", data]
         return [sys.executable, "-c", run, "serve", *options]
 
     def environment(self) -> dict[str, str]:
@@ -91,6 +93,7 @@ class Library(Client):
     # --- subscribing -----------------------------------------------------------------------------
 
     async def subscribe(self, interests: list[Interest]) -> None:
+        sinks: dict[Subscription, Callable[[bytes], None]] = {}
         for interest in interests:
             condition = interest.condition()
             if interest.durable:
@@ -100,12 +103,13 @@ class Library(Client):
             else:
                 wanted = self._client.subscribe(TOPIC, condition)
             subscription = await self._stack.enter_async_context(wanted)
-            self._tasks.append(asyncio.create_task(_read(subscription, interest)))
+            sinks[subscription] = interest.sink
+        self._tasks.append(asyncio.create_task(_read(sinks)))
 
 
-async def _read(subscription: Subscription, interest: Interest) -> None:
-    sink = interest.sink
-    async for batch in subscription.batches():
+async def _read(sinks: dict[Subscription, Callable[[bytes], None]]) -> None:
+    async for subscription, batch in gapless.together(sinks):
+        sink = sinks[subscription]
         for delivery in batch:
             assert isinstance(delivery, gapless.Event)
             sink(delivery.body)

@@ -122,8 +122,9 @@ class Access:
         refused = refusal(rights, message)
         if refused is None and isinstance(message, Forget | Acknowledge) and message.name:
             known = node.durables.subscriptions.get(message.name)
-            found = (known.definition.topic, known.definition.owner) if known else None
-            refused = name_refusal(rights, name, message, found)
+            if known is not None:  # else it may be elsewhere: the node knows whose it is there
+                found = known.definition.topic, known.definition.owner
+                refused = name_refusal(rights, name, message, found)
         if refused is None and isinstance(message, Subscribe):
             refused = self._count(name, message, node)
         if refused is not None:

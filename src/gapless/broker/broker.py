@@ -31,10 +31,12 @@ from gapless.broker.links import Links
 from gapless.broker.logs import logger
 from gapless.broker.pump import Pump
 from gapless.broker.security import read_security
+from gapless.broker.stopwatch import TimedSubscribers
 from gapless.broker.subscriptions import durable_subscriptions, owned
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
 from gapless.node.node import Node
+from gapless.node.parts import Parts
 from gapless.storage.disk import DiskVolume
 from gapless.wire.events import check_events, decode_attributes
 
@@ -94,6 +96,7 @@ class Broker:
             attributes_of=decode_attributes,
             check_events=check_events,
             config=self._config,
+            parts=Parts(subscribers=TimedSubscribers),
         )
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         if self.access is not None:
@@ -260,6 +263,7 @@ class Broker:
         self._disk.write(effect)
 
     def flush(self) -> None:
+        self._disk.flush()
         self._links.flush()
 
     # --- figures ---------------------------------------------------------------------------------
@@ -278,6 +282,7 @@ class Broker:
             "address": self.address,
             "uptime_s": round((clock.read() - self.started_at) / 1e6, 3),
             "steps": self._pump.steps,
+            "matching_s": getattr(self._pump.node.subscribers, "matching_ns", 0) / 1e9,
             "links": self._links.statistics(),
             "disk": {
                 "pending": self._disk.pending,

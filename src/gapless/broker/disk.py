@@ -1,9 +1,10 @@
 """The disk: makes a node's writes durable off the event loop, and says so back on it, in order.
 
 Theory of operation
-    Each `Persist` goes to the volume's group commit, whose thread takes all that waits into one
-    sync. When it is done the thread leaves a note and wakes the loop once for all notes there are;
-    the loop then carries out what each write carried with it, in the order of the writes.
+    Each `Persist` of a turn of the loop goes to the volume's group commit at its end, whose thread
+    takes all that waits into one sync. When it is done the thread leaves a note and wakes the loop
+    once for all notes there are; the loop then carries out what each write carried with it, in the
+    order of the writes.
 
 Invariants
     I1  `then` is carried out only after all writes of its `Persist` are durable
@@ -45,6 +46,7 @@ class Disk:
         self.volume = volume
         self.pending = 0
         self.full = 0  # how often there was no room
+        self._fresh: list[Persist] = []
         self._carry_out = carry_out
         self._fail = fail
         self._group = GroupCommit(volume, waiting_max=UNBOUNDED, waiting_bytes_max=UNBOUNDED)
@@ -55,9 +57,18 @@ class Disk:
         self._has_failed = False
 
     def write(self, effect: Persist) -> None:
+        """It is begun with the next `flush`."""
         self.pending += 1
-        future = self._group.submit(effect.writes)
-        future.add_done_callback(lambda done: self._note(effect, done))
+        self._fresh.append(effect)
+
+    def flush(self) -> None:
+        """All writes of this turn are begun together, so that they share a sync."""
+        fresh, self._fresh = self._fresh, []
+        if not fresh:
+            return
+        futures = self._group.submit_each([effect.writes for effect in fresh])
+        for effect, future in zip(fresh, futures, strict=True):
+            future.add_done_callback(lambda done, effect=effect: self._note(effect, done))  # type: ignore[misc]
 
     def _note(self, effect: Persist, future: Future[None]) -> None:
         """On the committing thread, in order: leave a note, wake the loop if it is not awake."""
@@ -97,6 +108,7 @@ class Disk:
 
     async def close(self) -> None:
         """Finish what is queued, then close the volume. Outcomes are not carried out any more."""
+        self.flush()
         self._has_failed = True
         await asyncio.to_thread(self._group.close)
         await asyncio.to_thread(self.volume.close)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gapless.broker import clock
+from gapless.core.ticks import instant_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from prometheus_client import Metric
+    from prometheus_client.core import HistogramMetricFamily
 
 COUNTERS = {
+    "published": "events that became durable here",
+    "matching_s": "seconds spent on matching events against subscriptions",
     "delivered": "events delivered to clients",
     "ended_slow": "subscriptions ended because their client was too slow",
     "failovers": "messages sent to another member of a cell than the first choice",
@@ -18,6 +24,8 @@ COUNTERS = {
     "steps": "calls of the node",
 }
 GAUGES = {
+    "durable_subscriptions": "durable subscriptions, attached or not",
+    "catch_up_streams": "streams of subscriptions that are behind",
     "clients": "connected clients",
     "subscriptions": "subscriptions",
     "waiting_subscriptions": "subscriptions that wait until their topic is known here",
@@ -69,6 +77,12 @@ class Collector:
             buckets=buckets,
             sum_value=disk["sync_us"] / 1e6,
         )
+        yield batch_sizes(found["batch_sizes"])
+        now_us = clock.read()
+        for figures in found["pubends"].values():
+            if "horizon" in figures:
+                lag_us = now_us - instant_of(figures["horizon"])
+                figures["horizon_lag_seconds"] = max(0, lag_us) / 1e6
         yield from self._pubends(found["pubends"])
 
     def _pubends(self, pubends: dict[str, dict[str, int]]) -> Iterator[Metric]:
@@ -81,3 +95,20 @@ class Collector:
                 if name in figures:
                     family.add_metric([pubend], figures[name])
             yield family
+
+
+def batch_sizes(counts: list[int]) -> HistogramMetricFamily:
+    """How many events there were in the batches that were delivered."""
+    from prometheus_client.core import HistogramMetricFamily
+
+    buckets, total, sizes = [], 0, 0
+    for power, count in enumerate(counts):
+        total += count
+        sizes += count * (3 << power >> 2)  # in the middle of what the bucket holds
+        buckets.append((str(max(0, (1 << power) - 1)), total))
+    return HistogramMetricFamily(
+        "gapless_batch_events",
+        "events in a batch that was delivered; the sum is an estimate",
+        buckets=[*buckets, ("+Inf", total)],
+        sum_value=sizes,
+    )

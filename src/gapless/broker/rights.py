@@ -189,7 +189,7 @@ def name_refusal(
             return None
     return Refused(
         message.request,
-        f"there is no subscription {message.name!r} of yours at this broker",
+        f"there is no subscription {message.name!r} of yours",
         "Check the name, and who you are connected as.",
     )
 

@@ -46,7 +46,8 @@ class Whereabouts:
         return host, port
 
     def addressed(self, refused: Refused) -> Refused:
-        """The same refusal for a client, who connects to addresses; unknown ones are left out."""
+        """The same refusal for a client, who connects to addresses; unknown ones are left out.
+        If none is known yet, it is to try again."""
         found: list[str] = []
         for name in refused.elsewhere:
             try:
@@ -55,4 +56,4 @@ class Whereabouts:
                 continue
             if host not in EVERYWHERE:
                 found.append(show_endpoint(host, port))
-        return replace(refused, elsewhere=tuple(found))
+        return replace(refused, elsewhere=tuple(found), retry=refused.retry or not found)

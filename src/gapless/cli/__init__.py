@@ -15,6 +15,7 @@ from gapless.cli.condition import condition
 from gapless.cli.connection import with_credentials
 from gapless.cli.demo import demo
 from gapless.cli.experiment import experiment
+from gapless.cli.pipeline import pipeline
 from gapless.cli.publish import publish
 from gapless.cli.read import read
 from gapless.cli.security import security
@@ -44,6 +45,7 @@ for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status,
     app.command()(with_credentials(connecting))
 app.add_typer(security, name="security")
 app.add_typer(topic)
+app.add_typer(pipeline)
 app.command()(demo)
 app.command(name="filter")(condition)
 app.command()(simulate)

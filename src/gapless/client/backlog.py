@@ -142,9 +142,18 @@ class Backlog:
             newest.through = max(newest.through, part.through)
             self._done(part)
             return False
+        if not (part.items or self._silence or self._parts or self._current or self._last):
+            self._pass(part.pubend, part.through)  # all is finished, and this is nothing to take
+            self._done(part)
+            return False
         self._newest[part.pubend] = part
         self._parts.append(part)
         return bool(part.items) or self._silence
+
+    def _pass(self, pubend: PubendName | None, through: int) -> None:
+        names = self._taken if pubend is None else (pubend,)
+        reached = {name: max(through, self._taken.get(name, 0)) for name in names}
+        self._taken = {**self._taken, **reached}
 
     # --- taking ---------------------------------------------------------------------------------
 

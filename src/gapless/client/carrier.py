@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from gapless.client.delivery import Ticket
+    from gapless.core.client_messages import Order, Subscribed
     from gapless.core.errors import GaplessError
-    from gapless.core.identity import BrokerName
+    from gapless.core.events import Event
+    from gapless.core.identity import BrokerName, PubendName, TopicName
     from gapless.core.messages import Message
+    from gapless.core.ticks import Span
 
 
 class Places(Protocol):
@@ -18,6 +22,34 @@ class Places(Protocol):
     def at(self, addresses: tuple[str, ...]) -> Carrier: ...
     def remembered(self, about: str) -> Carrier | None: ...
     def remember(self, about: str, addresses: tuple[str, ...] | None) -> None: ...
+
+
+class Subscriber(Protocol):
+    """A subscription, as the inbox sees it."""
+
+    topic: TopicName
+    order: Order
+    tells_silence: bool
+
+    def start(self, message: Subscribed) -> None: ...
+    def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None: ...
+    def add(
+        self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
+    ) -> None: ...
+    def settle(self) -> None: ...
+    def lose(self, pubend: PubendName, span: Span) -> None: ...
+    def end(self, error: GaplessError | None) -> None: ...
+    def interrupt(self, error: GaplessError) -> None: ...
+    def relocate(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class Mail(Protocol):
+    """What comes on a connection for the subscriptions that live there; `gapless.client.inbox`."""
+
+    def add(self, subscriber: Subscriber) -> int: ...
+    def remove(self, number: int) -> None: ...
+    def positions(self, topic: TopicName, order: Order) -> Mapping[PubendName | None, int]: ...
 
 
 class Carrier(Protocol):
@@ -31,8 +63,16 @@ class Carrier(Protocol):
     """Who is at the other end, or was last."""
 
     @property
+    def inbox(self) -> Mail: ...
+
+    @property
     def others(self) -> Places:
         """Connections to other brokers, for what this one cannot serve."""
+        ...
+
+    @property
+    def is_up(self) -> bool:
+        """Is there a connection just now?"""
         ...
 
     @property

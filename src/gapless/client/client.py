@@ -103,7 +103,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         self._request = 0
         self._answers: dict[int, Callable[[Message | GaplessError], None]] = {}
         self._listeners: list[Callable[[], None]] = []
-        self._inbox = Inbox(self)
+        self.inbox = Inbox(self)
         self._consumed = 0
         self._telling: asyncio.TimerHandle | None = None
 
@@ -168,7 +168,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
             interruption=interruption,
             silence=silence,
         )
-        return Subscription(self, self._inbox, wish)
+        return Subscription(self, wish)
 
     async def unsubscribe(self, name: str) -> None:
         """End a named subscription for good, whoever is connected to it."""
@@ -186,7 +186,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
-        self._inbox.end()
+        self.inbox.end()
         self._send_consumed()
         if self._connection is not None:
             self._connection.close()
@@ -231,7 +231,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
     @property
     def is_idle(self) -> bool:
         """Whether nobody waits for anything here."""
-        return not self._listeners and not self._answers
+        return not self._listeners and not self._answers and not len(self.inbox)
 
     async def _keep_up(self) -> None:
         wait_s = RECONNECT_S
@@ -262,7 +262,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         """No broker will have us: whoever waits learns why, and nothing more is tried."""
         self._is_closed = True
         self._up.set()
-        self._inbox.end(self._problem)
+        self.inbox.end(self._problem)
         for changed in self._listeners:
             changed()
 
@@ -275,7 +275,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         self._up.set()
         for changed in self._listeners:
             changed()
-        self._inbox.resume()
+        self.inbox.resume()
 
     def _on_lost(self, error: GaplessError) -> None:
         self._connection = None
@@ -285,7 +285,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         answers, self._answers = self._answers, {}
         for answer in answers.values():
             answer(error)
-        self._inbox.interrupt(error)
+        self.inbox.interrupt(error)
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(None)
 
@@ -347,16 +347,16 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
     def _receive(self, message: Message) -> None:
         match message:
             case Deliveries():
-                self._inbox.deliver(message)
+                self.inbox.deliver(message)
             case Subscribed(request=request):
-                self._inbox.start(message)  # now: its first events may be right behind
+                self.inbox.start(message)  # now: its first events may be right behind
                 self._answer(request, message)
             case Lost():
-                self._inbox.lose(message)
+                self.inbox.lose(message)
             case CaughtUp() | FellBehind():
-                self._inbox.switch(message)
+                self.inbox.switch(message)
             case Ended():
-                self._inbox.ended(message)
+                self.inbox.ended(message)
             case _ if hasattr(message, "request"):
                 self._answer(message.request, message)
             case _:

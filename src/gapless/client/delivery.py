@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gapless.core.events import Event
 
@@ -41,13 +41,23 @@ class Silence(NamedTuple):
 Delivery = Event | Gap | Silence
 
 
+class Creditor(Protocol):
+    """The connections of a client, as far as they are owed credit."""
+
+    session: int
+
+    def consume(self, count: int) -> None: ...
+
+
 @dataclass(slots=True)
 class Ticket:
     """Events that came in one message: consumed when all subscriptions they are for are done.
 
-    `session` tells the connection they came on: credit for an old one means nothing to the next.
+    `carrier` and `session` tell the connection they came on: credit for an old one means nothing to
+    the next.
     """
 
+    carrier: Creditor
     session: int
     count: int
     parts: int

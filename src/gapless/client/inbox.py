@@ -15,7 +15,7 @@ Theory of operation
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from gapless.client.delivery import Ticket
 from gapless.client.errors import SubscriptionInterruptedError
@@ -27,31 +27,11 @@ from gapless.wire.events import decode_events
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gapless.client.carrier import Carrier
+    from gapless.client.carrier import Carrier, Subscriber
     from gapless.core.client_messages import CaughtUp, Deliveries, Ended, Lost, Order, Subscribed
     from gapless.core.errors import GaplessError
     from gapless.core.events import Event
     from gapless.core.identity import TopicName
-    from gapless.core.ticks import Span
-
-
-class Subscriber(Protocol):
-    """A subscription, as the inbox sees it."""
-
-    topic: TopicName
-    order: Order
-    tells_silence: bool
-
-    def start(self, message: Subscribed) -> None: ...
-    def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None: ...
-    def add(
-        self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
-    ) -> None: ...
-    def settle(self) -> None: ...
-    def lose(self, pubend: PubendName, span: Span) -> None: ...
-    def end(self, error: GaplessError | None) -> None: ...
-    def interrupt(self, error: GaplessError) -> None: ...
-    def resume(self) -> None: ...
 
 
 class Inbox:
@@ -63,6 +43,10 @@ class Inbox:
         self._subscribers: dict[int, Subscriber] = {}
         self._listeners: dict[int, Subscriber] = {}  # those that hand out silences
         self._positions: dict[tuple[TopicName, Order], dict[PubendName | None, int]] = {}
+        self._pubends: dict[TopicName, dict[int, PubendName]] = {}  # by number, of total orders
+
+    def __len__(self) -> int:
+        return len(self._subscribers)
 
     def positions(self, topic: TopicName, order: Order) -> Mapping[PubendName | None, int]:
         """Up to where all is settled for who is not behind, as told on this connection."""
@@ -80,14 +64,17 @@ class Inbox:
         self._listeners.pop(number, None)
 
     def start(self, message: Subscribed) -> None:
-        if message.subscription in self._subscribers:
-            self._subscribers[message.subscription].start(message)
+        subscriber = self._subscribers.get(message.subscription)
+        if subscriber is not None:
+            names = map(PubendName, message.start)
+            self._pubends[subscriber.topic] = {pubend_index(name): name for name in names}
+            subscriber.start(message)
 
     def deliver(self, message: Deliveries) -> None:
         wanted = _by_subscription(message.takers)
-        events = _decode(message)
+        events = self._decode(message)
         takers = [number for number in wanted if number in self._subscribers]
-        ticket = Ticket(self._carrier.session, len(events), len(takers))
+        ticket = Ticket(self._carrier, self._carrier.session, len(events), len(takers))
         if events and not takers:
             self._carrier.consume(len(events))
         for number in takers:
@@ -99,6 +86,15 @@ class Inbox:
         elif message.only not in wanted and message.only in self._subscribers:
             subscriber = self._subscribers[message.only]
             subscriber.add(message.pubend, [], message.through, None)
+
+    def _decode(self, message: Deliveries) -> list[Event]:
+        topic, pubend = message.topic, message.pubend
+        ticks = cast("tuple[Tick, ...]", message.ticks)
+        if pubend is not None:
+            return decode_events(message.events, topic, repeat(pubend), ticks)
+        names = self._pubends.get(topic, {})
+        pubends = (names[pubend_number_of(tick)] for tick in ticks)
+        return decode_events(message.events, topic, pubends, ticks)
 
     def _settle(self, message: Deliveries, wanted: dict[int, list[int] | None]) -> None:
         """For all who are not behind, what they did not get is silence."""
@@ -123,6 +119,9 @@ class Inbox:
 
     def ended(self, message: Ended) -> None:
         if (subscriber := self._subscribers.get(message.subscription)) is not None:
+            if message.elsewhere:
+                subscriber.relocate()
+                return
             self.remove(message.subscription)
             problem = message.problem
             error = SubscriptionInterruptedError(problem, message.remedy) if problem else None
@@ -143,15 +142,6 @@ class Inbox:
             subscriber.end(error)
 
 
-def _decode(message: Deliveries) -> list[Event]:
-    topic, pubend = message.topic, message.pubend
-    ticks = cast("tuple[Tick, ...]", message.ticks)
-    if pubend is not None:
-        return decode_events(message.events, topic, repeat(pubend), ticks)
-    pubends = (PubendName(f"{topic}/{pubend_number_of(tick)}") for tick in ticks)
-    return decode_events(message.events, topic, pubends, ticks)
-
-
 def _by_subscription(takers: tuple[tuple[int, ...], ...]) -> dict[int, list[int] | None]:
     """For each subscription the indices of its events; None where it gets all."""
     if len(distinct := set(takers)) == 1:
@@ -163,3 +153,8 @@ def _by_subscription(takers: tuple[tuple[int, ...], ...]) -> dict[int, list[int]
             assert indices is not None
             indices.append(index)
     return found
+
+
+def pubend_index(name: PubendName) -> int:
+    """The number at the end of a pubend's name, which its ticks carry too."""
+    return int(name.rpartition("/")[2])

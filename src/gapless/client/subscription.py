@@ -3,16 +3,13 @@
 Theory of operation
     What comes goes into a backlog; the application takes it from there, which moves the token.
     An anonymous subscription lives as long as its connection. When that is lost, what has come is
-    still handed out; then iteration fails with `SubscriptionInterruptedError`, or, if the
-    application wants to go on, the subscription is made anew, and the span between the position it
-    had and the one it starts from is a `Gap`.
+    still handed out; then iteration fails with `SubscriptionInterruptedError`, or, if that is
+    wanted, it is made anew, and the span between both positions is a `Gap`.
     A named one is durable: on the next connection it goes on from what has come, and nobody
     notices; if the process ends, all that was not taken comes again to who shows its token.
-    If that is at another broker it says where it was, and goes on from what is acknowledged: the
-    new broker takes that as its word. What was taken beyond it comes again and is dropped. A move
-    that was not answered may have happened or not: the next one treats it as if it had.
-    Where the broker keeps the token, what the application has finished is acknowledged by itself,
-    every `ACKNOWLEDGE_S` and at the end.
+    If that is at another broker it goes on from what is acknowledged: the new broker takes that as
+    its word. What was taken beyond it comes again and is dropped (`residence`).
+    Where the broker keeps the token, what the application has finished is acknowledged by itself.
 
 Invariants
     I1  nothing counts for it before its `Subscribed` on the present connection (`_is_live`)
@@ -27,11 +24,11 @@ from typing import TYPE_CHECKING, Self
 
 from gapless.client.backlog import Backlog
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
+from gapless.client.residence import Residence
 from gapless.core.client_messages import (
     Acknowledge,
     Done,
     Refused,
-    Subscribe,
     Subscribed,
     Unsubscribe,
 )
@@ -40,45 +37,36 @@ from gapless.core.identity import PubendName
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from gapless.client.carrier import Carrier
     from gapless.client.delivery import Delivery, Ticket
-    from gapless.client.inbox import Inbox
     from gapless.client.wish import Wish
-    from gapless.core.client_messages import Order
+    from gapless.core.client_messages import Order, Subscribe
     from gapless.core.events import Event
-    from gapless.core.identity import BrokerName, TopicName
+    from gapless.core.identity import TopicName
     from gapless.core.messages import Message
     from gapless.core.ticks import Span
 
 ACKNOWLEDGE_S = 0.25
 """How often what is finished is acknowledged, where the broker keeps the token."""
 
-RETRY_S = 0.1
-"""When to ask again for a subscription that was refused for the moment."""
-
 
 class Subscription:
     """Made by `Client.subscribe`; use it with `async with` and `async for`."""
 
-    def __init__(self, carrier: Carrier, inbox: Inbox, wish: Wish) -> None:
+    def __init__(self, client: Carrier, wish: Wish) -> None:
         self.wish = wish
         self.topic: TopicName = wish.topic
         self.order: Order = wish.order
         self.tells_silence = wish.silence
-        self._carrier = carrier
-        self._inbox = inbox
-        self._number = 0
+        self._residence = Residence(client, wish, self)
         self._backlog = Backlog(
             wish.topic, self._finish, in_total=wish.order == "total", silence=wish.silence
         )
         self._is_live = False
-        self._behind: set[str] = set()  # pubends of which it gets deliveries of its own
+        self.behind: set[str] = set()  # pubends of which it gets deliveries of its own
         self._settled: dict[PubendName | None, int] = {}  # of what the inbox notes for all: known
-        self._home: BrokerName | None = None  # the broker that has it
-        self._attempt: BrokerName | None = None  # one that was asked to take it over
-        self._moves = 0
         self._first = Token()  # where it began
         self._acknowledged = Token()
         self._told = Token()  # acknowledged on this connection
@@ -86,6 +74,7 @@ class Subscription:
         self._error: GaplessError | None = None
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None  # of who iterates
+        self.on_ready: Callable[[Subscription], None] | None = None  # told instead: `together`
         self._changes: set[asyncio.Future[Message | GaplessError]] = set()  # of who acknowledges
         self._timer: asyncio.TimerHandle | None = None
 
@@ -113,44 +102,50 @@ class Subscription:
 
     async def wait_ready(self) -> bool:
         """All that was taken is finished: wait for more. False: the subscription is over."""
-        while True:
+        while not (is_ready := self._advance()) and not self._is_over:
+            await self._wait()
+        return is_ready
+
+    def _advance(self) -> bool:
+        """All that was taken is finished: whether there is more at hand; its error at the end."""
+        while not self._backlog.has_items:
             self._take_silence()
             if not self._backlog.load():
                 if self._error is not None:
                     raise self._error
-                if self._is_over:
-                    return False
-                await self._wait()
-                continue
+                return False
             if self._backlog.is_empty:
                 self._carrier.tell_consumed()  # we keep up: let the broker know
-            if self._backlog.has_items:
-                return True
+        return True
+
+    def take_at_once(self) -> list[Delivery] | None:
+        """All that is at hand, which may be nothing; None when the subscription is over."""
+        if self._advance():
+            return self._backlog.pop_all()
+        return None if self._is_over else []
 
     async def take(self) -> list[Delivery]:
         """All that has come, at least one; empty when the subscription is over."""
-        while not (batch := self._backlog.pop_all()):
-            if not await self.wait_ready():
-                return []
+        while not (batch := self._backlog.pop_all()) and await self.wait_ready():
+            ...
         return batch
 
     async def batches(self) -> AsyncIterator[list[Delivery]]:
-        """The same in lists, each with all that has come: for who handles many at once."""
+        """The same in lists, each with all that has come."""
         while batch := await self.take():
             yield batch
 
     async def acknowledge(self) -> None:
         """Everything up to the token may be released; durable when this returns."""
         if self.wish.name is None:
-            raise UsageError(
-                "an anonymous subscription has nothing to acknowledge", "Give it a name."
-            )
+            raise UsageError("an anonymous subscription acknowledges nothing", "Give it a name.")
+        self._take_silence()
         token = self.token
         while not await self._acknowledge(token):
-            pass
+            ...
 
     async def __aenter__(self) -> Self:
-        self._number = self._inbox.add(self)
+        self._residence.enter()
         try:
             deadline_s = self._loop.time() + self._carrier.patience_s
             while not await self._subscribe(deadline_s):
@@ -178,13 +173,16 @@ class Subscription:
             self._acknowledge_finished()
             self._timer.cancel()
             self._timer = None
-        if self._number:
-            self._inbox.remove(self._number)
-            self._carrier.send(Unsubscribe(self._number))
-            self._number = 0
+        if number := self._residence.number:
+            self._residence.leave()
+            self._carrier.send(Unsubscribe(number))
         self._backlog.drop()
         self._carrier.tell_consumed()
         self.end(None)
+
+    @property
+    def _carrier(self) -> Carrier:
+        return self._residence.carrier
 
     @property
     def _keeps_no_token(self) -> bool:
@@ -195,8 +193,8 @@ class Subscription:
     def _finish(self, ticket: Ticket) -> None:
         """One part of what came in a message is done with."""
         ticket.parts -= 1
-        if ticket.parts == 0 and ticket.session == self._carrier.session:
-            self._carrier.consume(ticket.count)
+        if ticket.parts == 0 and ticket.session == ticket.carrier.session:
+            ticket.carrier.consume(ticket.count)
 
     async def _wait(self) -> None:
         self._carrier.tell_consumed()
@@ -208,7 +206,9 @@ class Subscription:
             self._waiter = None
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
+        if self.on_ready is not None:
+            self.on_ready(self)
+        elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     # --- acknowledging ---------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Subscription:
             if token is not None:
                 self._note(token)
                 request = self._carrier.request(answer)
-                self._carrier.send(Acknowledge(self._number, dict(token), request))
+                self._carrier.send(Acknowledge(self._residence.number, dict(token), request))
             return await future
         finally:
             self._changes.discard(future)
@@ -247,10 +247,11 @@ class Subscription:
     def _acknowledge_finished(self) -> None:
         """Now and then, unasked; nobody waits for the answer."""
         self._timer = self._loop.call_later(ACKNOWLEDGE_S, self._acknowledge_finished)
+        self._take_silence()  # one that waits has finished that too
         token = self._backlog.finished()
         if self._is_live and not token <= self._told:
             self._note(token)
-            self._carrier.send(Acknowledge(self._number, dict(token)))
+            self._carrier.send(Acknowledge(self._residence.number, dict(token)))
 
     def _note(self, token: Token) -> None:
         self._told = self._told.join(token)
@@ -263,25 +264,19 @@ class Subscription:
         if not self._backlog.has_started:
             self._first = self._acknowledged = Token(message.start)
         self._is_live = True
-        self._behind = set(message.behind)
-        self._settled = dict(self._inbox.positions(self.topic, self.order))
-        self._home, self._attempt = self._carrier.broker, None
-        self._moves = message.moves
+        self.behind = set(message.behind)
+        self._settled = dict(self._carrier.inbox.positions(self.topic, self.order))
+        self._residence.settle(message)
         for name, span in self._backlog.start(message.start):
             self.lose(PubendName(name), span)
         self._tell_change()
 
-    def is_behind(self, pubend: PubendName | None) -> bool:
-        return pubend in self._behind
-
     def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None:
         """What was said to all others counts for it up to here, or from here on."""
         self._take_silence()
-        if is_behind:
-            self._behind.add(pubend)
-        else:
-            self._behind.discard(pubend)
-            self._settled = dict(self._inbox.positions(self.topic, self.order))
+        self.behind = self.behind | {pubend} if is_behind else self.behind - {pubend}
+        if not is_behind:
+            self._settled = dict(self._carrier.inbox.positions(self.topic, self.order))
 
     def add(
         self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
@@ -290,8 +285,7 @@ class Subscription:
             if ticket is not None:
                 self._finish(ticket)
             return
-        if through > self._settled.get(pubend, 0):
-            self._settled[pubend] = through
+        self._settled[pubend] = max(through, self._settled.get(pubend, 0))
         if self._backlog.add(pubend, events, through, ticket):
             self._wake()
 
@@ -304,8 +298,8 @@ class Subscription:
         """Move on to where all who are not behind are; whether there is something new to take."""
         is_new = False
         if self._is_live:
-            for pubend, through in self._inbox.positions(self.topic, self.order).items():
-                if through > self._settled.get(pubend, 0) and pubend not in self._behind:
+            for pubend, through in self._carrier.inbox.positions(self.topic, self.order).items():
+                if through > self._settled.get(pubend, 0) and pubend not in self.behind:
                     self._settled[pubend] = through
                     is_new |= self._backlog.add(pubend, [], through, None)
         return is_new
@@ -330,15 +324,33 @@ class Subscription:
         self._is_live = False
         self._told = Token()
         if self.wish.name is None and not self.wish.goes_on and self._backlog.has_started:
-            self._inbox.remove(self._number)
+            self._residence.leave()
             self.end(SubscriptionInterruptedError(f"the subscription ended: {error.problem}"))
+        elif self._residence.is_elsewhere:
+            self._residence.come_back()
+            self._resume_if_up()
+
+    def relocate(self) -> None:
+        """It goes on at another broker, where someone has taken it before we came: follow."""
+        self._take_silence()
+        self._is_live = False
+        self._told = Token()
+        self._residence.lose()
+        self._loop.call_soon(self._resume_if_up)
 
     def resume(self) -> None:
         """A new connection is up: go on from what has come, or start anew, after a gap."""
         if not self._backlog.has_started or self._is_over or self._is_live:
             return
+        if not self._residence.may_ask():
+            return
         request = self._carrier.request(self._answered)
         self._carrier.send(self._message(request))
+
+    def _resume_if_up(self) -> None:
+        """Else the inbox will do it."""
+        if self._carrier.is_up:
+            self.resume()
 
     def _tell_change(self) -> None:
         for future in self._changes:
@@ -348,40 +360,20 @@ class Subscription:
     # --- starting --------------------------------------------------------------------------------
 
     def _message(self, request: int) -> Subscribe:
-        wish = self.wish
-        if wish.name is None:
-            return Subscribe(wish.topic, request, self._number, wish.condition, wish.order)
-        here, has_started = self._carrier.broker, self._backlog.has_started
-        if self._attempt not in (None, here):  # that may have happened or not
-            self._home, self._moves, self._attempt = self._attempt, self._moves + 1, None
-        token, previous = self._backlog.received() if has_started else wish.token, None
-        if self._home not in (None, here):
-            token, previous, self._attempt = self._acknowledged, self._home, here
-        return Subscribe(
-            wish.topic,
-            request,
-            self._number,
-            wish.condition,
-            wish.order,
-            wish.name,
-            None if token is None else dict(token),
-            earliest=wish.earliest and not has_started,
-            instant=None if has_started else wish.instant,
-            tokens=wish.tokens,
-            previous=previous,
-            moves=self._moves if previous else 0,
-        )
+        received = self._backlog.received() if self._backlog.has_started else None
+        return self._residence.message(request, received, self._acknowledged)
 
     async def _subscribe(self, deadline_s: float) -> bool:
         """Ask for it; False if it is to be asked for again: the connection broke, or "later"."""
         match await self._carrier.ask(self._message):
             case Subscribed():
                 return True
-            case Refused(retry=True) if self._loop.time() < deadline_s:
-                await asyncio.sleep(RETRY_S)
+            case Refused(problem=problem, remedy=remedy) as refused:
+                pause_s = self._residence.refused(refused)
+                if pause_s is None or self._loop.time() >= deadline_s:
+                    raise RefusedError(problem, remedy)
+                await asyncio.sleep(pause_s)
                 return False
-            case Refused(problem=problem, remedy=remedy):
-                raise RefusedError(problem, remedy)
             case LinkError():
                 return False
             case GaplessError() as error:
@@ -393,8 +385,13 @@ class Subscription:
         """Of a restart; if the connection broke again, `resume` follows."""
         if not isinstance(answer, Refused):
             return
-        if answer.retry:
-            self._loop.call_later(RETRY_S, self.resume)
+        try:
+            pause_s = self._residence.refused(answer)
+        except GaplessError as error:  # it cannot go where it was sent
+            self.end(error)
             return
-        self._inbox.remove(self._number)
+        if pause_s is not None:
+            self._loop.call_later(pause_s, self._resume_if_up)
+            return
+        self._residence.leave()
         self.end(SubscriptionInterruptedError(answer.problem, answer.remedy))

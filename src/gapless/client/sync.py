@@ -95,7 +95,11 @@ class Stager(Publisher):
 
     def __init__(self, thread: LoopThread, stager: AsyncStager) -> None:
         super().__init__(thread, stager)
+        self._stager = stager
         self.part = stager.part
+
+    def send_encoded(self, events: Sequence[bytes]) -> None:
+        self._thread.run(self._stager.send_encoded(events))
 
     @property
     def count(self) -> int:

@@ -33,13 +33,18 @@ from gapless.core.transaction_messages import (
 from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gapless.client.carrier import Carrier
     from gapless.core.errors import GaplessError
     from gapless.core.events import Value
     from gapless.core.messages import Message
     from gapless.wire.framing import Bytes
+
+
+STAGE_EVENTS_MAX = 1_024
+STAGE_BYTES_MAX = 512 << 10
+"""What goes into one message of events that are handed over encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,17 @@ class Stager(Publisher):
         """Events handed over so far; durable after `flush`."""
         return self.sequence
 
+    async def send_encoded(self, events: Sequence[bytes]) -> None:
+        """Hand over many events at once that are encoded, without publisher and sequence."""
+        for piece in _pieces(events):
+            if self._has_to_wait():
+                await self._wait_for_room()
+            self._pack()
+            self._fresh = piece
+            self.sequence += len(piece)
+            self._unconfirmed += len(piece)
+            await self._let_go()
+
     def _encode(self, attributes: Mapping[str, Value], body: Bytes) -> bytes:
         return encode_event(attributes, body)
 
@@ -100,6 +116,18 @@ class Stager(Publisher):
     def forget(self, abort: Abort) -> None:
         """Say once, to whom the events were sent, that they are not wanted."""
         self._carrier.send(abort)
+
+
+def _pieces(events: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """In order, each within the limits of one message, or a single event."""
+    start = size = 0
+    for index, event in enumerate(events):
+        size += len(event)
+        if index > start and (size > STAGE_BYTES_MAX or index - start >= STAGE_EVENTS_MAX):
+            yield list(events[start:index])
+            start, size = index, len(event)
+    if events:
+        yield list(events[start:])
 
 
 class Transaction:

@@ -20,6 +20,7 @@ import msgspec
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, PubendName, SubscriptionName, TopicName
 from gapless.core.messages import Message
+from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.ticks import Span
 from gapless.core.topic_messages import TopicQuestion
 
@@ -223,8 +224,12 @@ Routed = Knowledge | Nack | Ack | AckExpected | StartQuery | StartReply | Releas
 """What is addressed to a cell, so that routing may pick which of its members gets it."""
 
 
+Addressed = HandOver | TopicQuestion | NameQuestion | NameAnswer
+"""What is addressed to one broker, by name, and goes there hop by hop."""
+
+
 class Sideways(Message, frozen=True):
     """A message for a neighbouring cell to which the sender has no live link; hops once only."""
 
     cell: CellName
-    message: Routed | Propagated | HandOver | TopicQuestion
+    message: Routed | Propagated | Addressed

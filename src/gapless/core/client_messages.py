@@ -130,6 +130,7 @@ class Ended(Message, frozen=True):
     subscription: int
     problem: str = ""
     remedy: str = ""
+    elsewhere: bool = False  # it goes on at another broker: who asks again is led there
 
 
 class Deliveries(Message, frozen=True):

@@ -14,6 +14,10 @@ from gapless.core.identity import ProducerName, PubendName, TopicName, check_nam
 from gapless.core.messages import Message
 from gapless.core.ticks import TICK_MAX
 
+ONCE = "once/"
+"""How the name of a producer begins that commits a single transaction, and will not ask much later
+whether it did: only the newest of them are remembered."""
+
 FORGOTTEN = -1
 """The tick and the count of a repeat that is older than the last committed transaction."""
 

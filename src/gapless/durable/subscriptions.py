@@ -73,6 +73,7 @@ class Definition:
     tokens: TokenKeeper = "client"
     moves: int = 0  # how often it came to another broker
     previous: BrokerName | None = None  # where it came from and is not forgotten yet
+    registrar: BrokerName | None = None  # who knows that it is here; None: nobody, yet
 
 
 @dataclass(slots=True)

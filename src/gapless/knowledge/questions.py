@@ -3,8 +3,9 @@
 Theory of operation
     What cannot be answered is remembered by who asked and what for, and answered when it comes. It
     is asked for upstream once for all who want it: while a question is out, more nacks for the same
-    ticks are held back, until it is answered, or forgotten after `nack_forget` so that a repeated
-    nack may pass.
+    ticks are held back, until it is forgotten after `nack_forget` and a repeated nack may pass. One
+    for those that catch up also ends with its answer, which is not cached: the next who wants the
+    same may ask at once.
     Purposes are kept apart: what is final for delivery may be just what a catch-up still wants.
     Those who catch up ask for many single ticks, and may leave and not say so: their questions are
     forgotten after `nack_repeat_longest`, or oldest first; who still wants them asks again.
@@ -95,7 +96,7 @@ class Questions:
     ) -> list[tuple[Asker, CellName | None, Span]]:
         """Who waits for which parts of the span, for one of these purposes; they do no longer."""
         for _, purpose, asked in self.asked:
-            if purpose in purposes:
+            if purpose in purposes and purpose != Purpose.DELIVERY:
                 asked.remove(span)
         found: list[tuple[Asker, CellName | None, Span]] = []
         for asker in sorted(self.asking):
@@ -115,7 +116,7 @@ class Questions:
         found: list[tuple[Asker, CellName | None, list[int]]] = []
         spans = [Span(tick, tick + 1) for tick in ticks]
         for _, purpose, asked in self.asked:
-            if purpose != Purpose.WHOLE:
+            if purpose == Purpose.CATCH_UP:
                 asked.difference_update(spans)
         for asker in sorted(self.asking):
             cell, wanted, added = self.asking[asker]

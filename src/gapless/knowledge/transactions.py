@@ -9,10 +9,12 @@ Theory of operation
     How far that has come needs no note: the log ends there. So a restart goes on from the end of
     the log, and a disk that has no room is tried again.
     The last committed number of each producer is kept for good. Not above it: a repeat, which is
-    answered and changes nothing.
+    answered and changes nothing. Of producers of one transaction (`ONCE`) the oldest are forgotten:
+    their parts are gone with the commit, so a late repeat is refused and publishes nothing.
 
 Invariants (checked by `check`)
-    I1  at most `transactions_max` are open, at most `producers_max` producers are known
+    I1  at most `transactions_max` are open, at most `producers_max` producers are known, and
+        `producers_once_max` of one transaction
     I2  a transaction whose commit is durable is copied to its end before anything else is logged
 
 Cost: an event is written twice, and read once from what the system has just written.
@@ -26,9 +28,9 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Done
-from gapless.core.effects import Append, Effect, Persist, Put, Send, Write
+from gapless.core.effects import Append, Delete, Effect, Persist, Put, Send, Write
 from gapless.core.identity import Instant, ProducerName
-from gapless.core.transaction_messages import FORGOTTEN, Committed, ProducerPosition
+from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
 from gapless.knowledge.receipts import STEP
 from gapless.knowledge.stages import Staged, Stages, key_of, refuse
 from gapless.knowledge.staging import Key, Slot, decode_events
@@ -84,6 +86,8 @@ class Transactions:
             ProducerName(name): LAST.unpack(fact)
             for name, fact in store.items(self.producers).items()
         }
+        once = [name for name in self.last if name.startswith(ONCE)]
+        self._once = deque(sorted(once, key=lambda name: self.last[name][1]))  # oldest first
         self.claims: dict[Key, Copy] = {}  # commits that wait for their turn, in order
         self.copy: Copy | None = None
         self.is_writing = False
@@ -166,8 +170,11 @@ class Transactions:
         if self.open_count >= self.timing.transactions_max:
             problem = f"{self.open_count} transactions are open, which is the limit"
             return refuse(client, message, problem)
-        fresh = {key[0] for key in (*self.stages.open, *self.claims)} | {message.producer}
-        if len(self.last.keys() | fresh) > self.timing.producers_max:
+        if message.producer.startswith(ONCE):
+            return None
+        open_ones = {key[0] for key in (*self.stages.open, *self.claims)} | {message.producer}
+        fresh = {name for name in open_ones if not name.startswith(ONCE)}
+        if len(self.last.keys() | fresh) - len(self._once) > self.timing.producers_max:
             return refuse(client, message, "too many producers", retry=False)
         return None
 
@@ -279,9 +286,15 @@ class Transactions:
         """The commit is durable: answer it, and drop what can never be committed any more."""
         copy.asked = None
         producer, transaction = copy.key
+        if producer.startswith(ONCE) and producer not in self.last:
+            self._once.append(producer)
         self.last[producer] = (transaction, copy.first_tick, copy.count)
         answer = Committed(message.request, self.pubend, copy.first_tick, copy.count)
         effects: list[Effect] = [Send(client, answer)]
+        while len(self._once) > self.timing.producers_once_max:
+            oldest = self._once.popleft()
+            del self.last[oldest]
+            effects.append(Persist((Delete(self.producers, oldest),)))
         for key, slot in list(self.stages.open.items()):
             if self.is_committed(key):
                 effects.append(Persist(self.stages.drop(slot)))
@@ -296,7 +309,8 @@ class Transactions:
     def check(self) -> None:
         self.stages.check()
         assert self.open_count <= self.timing.transactions_max, "I1"
-        assert len(self.last) <= self.timing.producers_max, "I1"
+        assert len(self.last) - len(self._once) <= self.timing.producers_max, "I1"
+        assert len(self._once) <= self.timing.producers_once_max, "I1"
         assert not self.is_writing or self.copy is not None, "I2"
         if self.copy is not None:
             left = sum(count for _, count in self.copy.rest) - self.copy.skip

@@ -24,7 +24,8 @@ from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
-from gapless.node.behind import Behind
+from gapless.node.behind import Assured, Behind
+from gapless.node.registry import registrar_of
 from gapless.node.session import Session
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from gapless.durable.subscriptions import Subscription
     from gapless.node.config import Config
     from gapless.node.durables import Durables
+    from gapless.node.network import Network
     from gapless.node.parts import Parts
     from gapless.node.subscribers import Subscribers
 
@@ -52,12 +54,20 @@ class Created(Message, frozen=True):
     ok: bool = True
 
 
+class Left(Message, frozen=True):
+    """To ourselves: a subscription is over, after so many moves, and that is durable."""
+
+    name: SubscriptionName
+    moves: int
+
+
 class Attachments:
     """All sessions of one broker. See the module docstring."""
 
     def __init__(
         self,
         name: BrokerName,
+        network: Network,
         config: Config,
         subscribers: Subscribers,
         durables: Durables,
@@ -65,6 +75,7 @@ class Attachments:
         attributes_of: Callable[[EventBatch], list[Attributes]],
     ) -> None:
         self.name = name
+        self.network = network
         self.config = config
         self.subscribers = subscribers
         self.durables = durables
@@ -73,7 +84,9 @@ class Attachments:
         self.sessions: dict[SubscriptionName, Session] = {}
         self.behind = Behind(self.sessions, config, durables, parts, attributes_of)
         self._creating: dict[SubscriptionName, tuple[ClientName, Subscribe]] = {}  # who attaches
-        self.ending: dict[SubscriptionName, list[Effect]] = {}  # what to say when it has ended
+        self.ending: dict[SubscriptionName, list[tuple[ClientName, Forget]]] = {}  # for whom
+        self.leaving: dict[SubscriptionName, list[tuple[ClientName, Forget]]] = {}  # not durable
+        self.untold: dict[SubscriptionName, None] = {}  # their registrars may not know of them
         self.ended: dict[SubscriptionName, int] = {}  # by name: its moves, when it was ended here
         self.returned: dict[SubscriptionName, Subscribe] = {}  # before we were told to forget it
         self.arrived: dict[SubscriptionName, None] = {}  # came from another broker
@@ -160,11 +173,18 @@ class Attachments:
         self.behind.stir_session(name)
         return effects
 
-    def _close(self, name: SubscriptionName, problem: str = "", remedy: str = "") -> list[Effect]:
+    def _close(
+        self,
+        name: SubscriptionName,
+        problem: str = "",
+        remedy: str = "",
+        *,
+        elsewhere: bool = False,
+    ) -> list[Effect]:
         self.behind.leave(name)
         session = self.sessions.pop(name)
         self.subscribers.detach(session)
-        return [Send(session.name, Ended(session.number, problem, remedy))]
+        return [Send(session.name, Ended(session.number, problem, remedy, elsewhere))]
 
     def create(
         self,
@@ -190,6 +210,7 @@ class Attachments:
             tokens=message.tokens,
             moves=moves,
             previous=previous,
+            registrar=registrar_of(self.network, message.name) if previous is None else None,
         )
         start = self._start(message, since)
         then = (Tell(Created(message.name)),)
@@ -206,7 +227,7 @@ class Attachments:
         """Where it was before, as its client knows or as we remember, and its count of moves."""
         assert message.name is not None
         moved = self.durables.moved(message.name)
-        if moved is not None and (message.previous is None or moved.moves > message.moves):
+        if moved is not None and moved.moves > message.moves:
             return moved.broker, moved.moves + 1
         if message.previous is None or message.previous == self.name:
             ended = self.ended.get(message.name)  # a copy on its way elsewhere must count as older
@@ -222,6 +243,12 @@ class Attachments:
             tick = min(max(message.instant, 0) << PUBEND_BITS, TICK_MAX)
             return Token({pubend: min(tick, first) for pubend, first in since.items()})
         return Token(since)
+
+    def persisted(self, message: Created | Assured) -> list[Effect]:
+        """A write of ours has ended."""
+        if isinstance(message, Assured):
+            return self.behind.assured(message)
+        return self.created(message)
 
     def created(self, message: Created) -> list[Effect]:
         """Attach whoever waits for it, if he is still there."""
@@ -275,19 +302,36 @@ class Attachments:
             self._close(session.subscription.definition.name)
 
     def forget(self, client: ClientName, message: Forget) -> list[Effect]:
-        """End a subscription for good."""
+        """End a subscription for good that is here; that is answered when its name is free."""
         known = self.durables.subscriptions.get(message.name)
-        if known is None:
-            problem = f"there is no subscription {message.name!r} at this broker"
-            return [Send(client, Refused(message.request, problem, "Check the name."))]
-        done = (Send(client, Done(message.request)),)
+        assert known is not None
         if known.definition.previous is not None:  # else it would live on where it was
-            self.ending.setdefault(message.name, []).extend(done)
+            self.ending.setdefault(message.name, []).append((client, message))
             return []
-        return self.end(message.name, f"{message.name!r} was ended", done)
+        return self.finish(message.name, f"{message.name!r} was ended", [(client, message)])
+
+    def finish(
+        self,
+        name: SubscriptionName,
+        problem: str,
+        askers: list[tuple[ClientName, Forget]],
+        remedy: str = "",
+    ) -> list[Effect]:
+        """A subscription is over, everywhere; when that is durable, its name is to be freed."""
+        known = self.durables.subscriptions.get(name)
+        assert known is not None
+        self.leaving.setdefault(name, []).extend(askers)
+        then = (Tell(Left(name, known.definition.moves)),)
+        return self.end(name, problem, then, remedy)
 
     def end(
-        self, name: SubscriptionName, problem: str, then: tuple[Effect, ...], remedy: str = ""
+        self,
+        name: SubscriptionName,
+        problem: str,
+        then: tuple[Effect, ...],
+        remedy: str = "",
+        *,
+        elsewhere: bool = False,
     ) -> list[Effect]:
         """A subscription is over at this broker; `then` when that is durable."""
         subscription = self.durables.subscriptions.get(name)
@@ -296,7 +340,9 @@ class Attachments:
         self.ended[name] = subscription.definition.moves
         if len(self.ended) > ENDED_MAX:
             del self.ended[next(iter(self.ended))]
-        effects = self._close(name, problem, remedy) if name in self.sessions else []
+        effects: list[Effect] = []
+        if name in self.sessions:
+            effects += self._close(name, problem, remedy, elsewhere=elsewhere)
         return effects + self.durables.end(name, then)
 
     # --- invariants -----------------------------------------------------------------------------

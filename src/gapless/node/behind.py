@@ -25,8 +25,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gapless.core.broker_messages import Purpose
+from gapless.core.effects import Tell
 from gapless.core.events import EventBatch
-from gapless.core.identity import Instant
+from gapless.core.identity import ClientName, Instant, SubscriptionName
+from gapless.core.messages import Message
 from gapless.core.token import Token
 from gapless.node.turns import Turns
 
@@ -36,13 +38,21 @@ if TYPE_CHECKING:
     from gapless.core.broker_messages import Knowledge, Nack
     from gapless.core.effects import Effect
     from gapless.core.events import Attributes
-    from gapless.core.identity import PubendName, SubscriptionName
+    from gapless.core.identity import PubendName
     from gapless.durable.catch_up import CatchUp
     from gapless.node.config import Config
     from gapless.node.durables import Durables
     from gapless.node.parts import Parts
     from gapless.node.session import Session
     from gapless.node.turns import Key
+
+
+class Assured(Message, frozen=True):
+    """To ourselves: where a session starts, which was found out, is durable."""
+
+    name: SubscriptionName
+    client: ClientName
+    number: int
 
 
 class Behind:
@@ -115,6 +125,14 @@ class Behind:
                 self.stir_session(session.subscription.definition.name)
         return effects
 
+    def assured(self, message: Assured) -> list[Effect]:
+        """Where a session starts is durable."""
+        session = self.sessions.get(message.name)
+        if session is None or (session.name, session.number) != (message.client, message.number):
+            return []
+        self.stir_session(message.name)
+        return session.assured()
+
     def leave(self, name: SubscriptionName) -> None:
         """The session ends."""
         for pubend in self.sessions[name].behind:
@@ -159,10 +177,12 @@ class Behind:
             self.turns.update(key, catch_up.open_count, waits=catch_up.is_waiting)
         else:
             self.turns.leave(key)
-        if session.found:
-            self.stir_session(name)
+        if session.has_found_all:
             start, session.found = Token(session.found), {}
-            effects += self.durables.subscriptions.acknowledge(name, start, now)
+            told = (Tell(Assured(name, session.name, session.number)),)
+            effects += self.durables.subscriptions.acknowledge(name, start, now, then=told)
+        elif session.found:
+            self.stir_session(name)
         return effects
 
     def _give_up(self) -> None:

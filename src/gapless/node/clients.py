@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gapless.node.catalogue import Catalogue
     from gapless.node.config import Config
     from gapless.node.interests import Interests
+    from gapless.node.names import Names
     from gapless.node.network import Network
     from gapless.node.streams import Streams
     from gapless.node.subscribers import Subscribers
@@ -56,6 +57,7 @@ class Clients:
         attachments: Attachments,
         check_events: Callable[[EventBatch], object],
         catalogue: Catalogue,
+        names: Names,
     ) -> None:
         self.network = network
         self.config = config
@@ -65,6 +67,7 @@ class Clients:
         self.attachments = attachments
         self.check_events = check_events
         self.catalogue = catalogue
+        self.names = names
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
 
     def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
@@ -111,10 +114,12 @@ class Clients:
             return refuse(client, message, problem, remedy)
         key = (client, message.subscription)
         taken = message.subscription in self.subscribers.clients[client].subscriptions
-        if taken or key in self.waiting or self.attachments.has_session(*key):
+        taken = taken or key in self.waiting or key in self.names.waiting
+        if taken or self.attachments.has_session(*key):
             problem = f"subscription {message.subscription} exists on this connection"
             return refuse(client, message, problem, "Use another number.")
-        count = self.subscribers.subscription_count + len(self.waiting)
+        waiting = len(self.waiting) + len(self.names.waiting)
+        count = self.subscribers.subscription_count + waiting
         if count >= self.config.subscriptions_max:
             problem = f"this broker has {count} subscriptions, which is its limit"
             return refuse(client, message, problem, "Use another broker.")
@@ -134,9 +139,31 @@ class Clients:
             attached = self.attachments.attach(client, message)
             if attached is not None:
                 return attached
+            if message.previous in (None, self.streams.name):
+                return self.names.claim(client, message, now)
+        self._await_start(client, message, condition, now)
+        return []
+
+    def _await_start(
+        self, client: ClientName, message: Subscribe, condition: Filter, now: Instant
+    ) -> None:
+        key = (client, message.subscription)
         self.waiting[key] = (message, condition)
         self.interests.subscribe(message.topic, key, condition, now)
-        return []
+
+    def _go_on(self, now: Instant) -> list[Effect]:
+        """With those whose name was found to be free, or to be had from another broker."""
+        effects: list[Effect] = []
+        ready, self.names.ready = self.names.ready, []
+        for client, message in ready:
+            attached = self.attachments.attach(client, message)  # it may have come meanwhile
+            if attached is not None:
+                effects += attached
+            elif message.topic not in self.network.topic:
+                effects += self.catalogue.missing(client, message, message.topic, now)
+            else:
+                self._await_start(client, message, Filter.parse(message.condition), now)
+        return effects
 
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of each step: pass on what was asked for, start what can start, and drop
@@ -144,8 +171,10 @@ class Clients:
         dropped, self.subscribers.dropped = self.subscribers.dropped, []
         for topic, key in dropped:
             self.interests.unsubscribe(topic, key, now)
-        effects = self.interests.update(now)
+        effects = self._go_on(now) if self.names.ready else []
+        effects += self.interests.update(now)
         effects += self.streams.settle(now)
+        effects += self.names.settle(now)
         if self.waiting:
             effects += self._begin_those_that_can(now)
         for topic, _ in (*dropped, *self.subscribers.dropped):
@@ -231,6 +260,7 @@ class Clients:
     def unsubscribe(self, client: ClientName, number: int, now: Instant) -> list[Effect]:
         """End a subscription; ending one that is not there is fine, and says so too."""
         self._give_up((client, number), now)
+        self.names.give_up((client, number))
         if not self.attachments.detach(client, number):
             self.subscribers.remove(client, number)
         return [Send(client, Ended(number))]
@@ -244,6 +274,7 @@ class Clients:
     def disconnect(self, client: ClientName, now: Instant) -> None:
         for key in [key for key in self.waiting if key[0] == client]:
             self._give_up(key, now)
+        self.names.disconnect(client)
         self.attachments.disconnect(client)
         self.subscribers.disconnect(client)
 

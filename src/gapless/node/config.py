@@ -125,6 +125,10 @@ class Config:
     producers_max: int = 10_000
     """Producers of transactions a pubend remembers; beyond it a new name is refused."""
 
+    producers_once_max: int = 1_000
+    """Producers of a single transaction (named `once/…`) that a pubend remembers besides; beyond it
+    the oldest is forgotten. A commit that is repeated then is refused: its parts are gone."""
+
     transaction_expiry: int = 3_600 * SECOND
     """A transaction that was not heard of for this long is dropped. A restart begins anew."""
 
@@ -214,6 +218,21 @@ class Config:
     topic_denied: int = 1 * SECOND
     """For how long his answer counts that there is none."""
 
+    names_max: int = 200_000
+    """Names of durable subscriptions of which one broker is the registrar; beyond it a new one is
+    refused."""
+
+    name_repeat: int = 500 * MILLISECOND
+    """How often a registrar is asked again that does not answer."""
+
+    name_patience: int = 2 * SECOND
+    """How long a client waits for it before it is refused for the moment. Must be more than
+    `name_repeat`."""
+
+    name_questions_max: int = 10_000
+    """Names about which registrars are being asked; beyond it a client that comes with one more is
+    refused for the moment, and what is to be told waits."""
+
     nack_spans_max: int = 100
     """Spans in one nack; the rest is asked for when these have come. More than that of one
     neighbour's questions are not remembered either: it asks again."""
@@ -224,5 +243,7 @@ class Config:
                 raise UsageError(f"{each.name} must be above zero")
         if self.nack_forget >= self.nack_repeat:
             raise UsageError("nack_forget must be less than nack_repeat")
+        if self.name_patience <= self.name_repeat:
+            raise UsageError("name_patience must be more than name_repeat")
         if self.dead_after <= self.heartbeat:
             raise UsageError("dead_after must be more than heartbeat")

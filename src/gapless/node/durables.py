@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.effects import Persist, Put
 from gapless.core.identity import BrokerName, Instant, PubendName
+from gapless.core.name_messages import NameEntry
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
 from gapless.node.audience import DURABLE
@@ -41,6 +42,10 @@ MOVED = "moved"
 """Table: where subscriptions went that were here, and how often they had moved then."""
 
 
+MOVING_MAX = 1_000
+"""Moves that are remembered until they are surely durable; beyond it the oldest is looked up."""
+
+
 class Moved(NamedTuple):
     """Where a subscription went."""
 
@@ -52,8 +57,14 @@ class Durables:
     """All durable subscriptions of one broker. See the module docstring."""
 
     def __init__(
-        self, config: Config, store: Store, subscribers: Subscribers, parts: Parts
+        self,
+        name: BrokerName,
+        config: Config,
+        store: Store,
+        subscribers: Subscribers,
+        parts: Parts,
     ) -> None:
+        self.name = name
         self.config = config
         self.store = store
         self.subscribers = subscribers
@@ -61,6 +72,7 @@ class Durables:
         self.subscriptions = parts.durable_subscriptions(store, config)
         self.streams: Machines[PubendName, Consolidated] = Machines()
         self.filters: dict[int, Filter] = {}
+        self._moving: dict[SubscriptionName, Moved] = {}  # may not be durable yet
         self.reports: dict[PubendName, None] = {}  # pubends at which positions have moved
         for subscription in self.subscriptions.all():
             self._take_in(subscription)
@@ -175,8 +187,17 @@ class Durables:
         self._let_go(subscription)
         return self.subscriptions.end(name, then=then)
 
+    def entry(self, name: SubscriptionName) -> NameEntry | None:
+        """What there is to say to a registrar of a subscription that is here."""
+        known = self.subscriptions.get(name)
+        if known is None:
+            return None
+        return NameEntry(self.name, known.definition.moves, known.definition.owner)
+
     def moved(self, name: SubscriptionName) -> Moved | None:
         """Where a subscription went that was here."""
+        if name in self._moving:
+            return self._moving[name]
         fact = self.store.get(MOVED, name)
         if fact is None:
             return None
@@ -184,7 +205,12 @@ class Durables:
         return Moved(BrokerName(broker), int(moves))
 
     def remember_move(self, name: SubscriptionName, moved: Moved) -> list[Effect]:
-        """If there is no room for it, a client that does not know is led nowhere."""
+        """If there is no room for it, a client that does not know is led nowhere. It counts at
+        once: the client may come back before it is durable."""
+        self._moving.pop(name, None)
+        self._moving[name] = moved
+        if len(self._moving) > MOVING_MAX:
+            del self._moving[next(iter(self._moving))]
         return [Persist((Put(MOVED, name, f"{moved.moves} {moved.broker}".encode()),))]
 
     def _let_go(self, subscription: Subscription) -> None:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gapless.core.broker_messages import HandOver, ReleaseEcho, ReleaseHold
+from gapless.core.client_messages import Done
+from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import Instant, PubendName
 from gapless.durable.hand_over import Forget, Step, may_forget
@@ -72,6 +74,7 @@ class HandOvers:
             if subscription is None or subscription.definition.previous is None:
                 continue
             definition = subscription.definition
+            self.attachments.untold[name] = None
             self._number += 1
             arrival = self.arrivals[name] = self.attachments.parts.arrival(
                 name,
@@ -93,10 +96,11 @@ class HandOvers:
         for name in list(self.attachments.ending):
             known = self.durables.subscriptions.get(name)
             if known is None:
-                effects += self.attachments.ending.pop(name)
+                gone = self.attachments.ending.pop(name)
+                effects += [Send(client, Done(asked.request)) for client, asked in gone]
             elif known.definition.previous is None and name not in self._later:
-                then = tuple(self.attachments.ending.pop(name))
-                effects += self.attachments.end(name, f"{name!r} was ended", then)
+                askers = self.attachments.ending.pop(name)
+                effects += self.attachments.finish(name, f"{name!r} was ended", askers)
         return effects
 
     def _take_back(self, name: SubscriptionName, message: Subscribe, now: Instant) -> list[Effect]:
@@ -112,7 +116,10 @@ class HandOvers:
             return effects
         self.attachments.arrived[name] = None
         definition = dataclass_replace(
-            known.definition, moves=message.moves + 1, previous=message.previous
+            known.definition,
+            moves=message.moves + 1,
+            previous=message.previous,
+            registrar=None,
         )
         return effects + self.durables.subscriptions.redefine(definition)
 
@@ -171,7 +178,10 @@ class HandOvers:
         if name in self.attachments.ending:  # it is to end, there too
             self.attachments.arrived[name] = None
             definition = dataclass_replace(
-                known.definition, moves=message.moves + 1, previous=message.sender
+                known.definition,
+                moves=message.moves + 1,
+                previous=message.sender,
+                registrar=None,
             )
             return self.durables.subscriptions.redefine(definition)
         arrival = self.arrivals.get(name)
@@ -181,7 +191,7 @@ class HandOvers:
         problem = f"{name!r} goes on at another broker"
         then = tuple(self.send(replace(answer, done=True), now))
         effects = self.durables.remember_move(name, Moved(message.sender, message.moves))
-        effects += self.attachments.end(name, problem, then)
+        effects += self.attachments.end(name, problem, then, elsewhere=True)
         del self.attachments.ended[name]  # it is not over, it lives there
         return effects
 
@@ -193,7 +203,9 @@ class HandOvers:
             return []
         self.attachments.arrived[name] = None
         moves = max(known.definition.moves, message.moves + 1)
-        definition = dataclass_replace(known.definition, moves=moves, previous=message.elsewhere)
+        definition = dataclass_replace(
+            known.definition, moves=moves, previous=message.elsewhere, registrar=None
+        )
         return self.durables.subscriptions.redefine(definition)
 
     def _forgotten(self, message: HandOver) -> list[Effect]:

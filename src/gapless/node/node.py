@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import (
+    Addressed,
     DigestNack,
     HandOver,
     Propagated,
@@ -38,6 +39,7 @@ from gapless.core.client_messages import (
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.messages import Ping, Pong
+from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.range_messages import RangeRequest
 from gapless.core.topic_messages import (
     CreateTopic,
@@ -51,7 +53,8 @@ from gapless.durable.consolidated import Recorded
 from gapless.durable.subscriptions import Kept
 from gapless.knowledge.pubend import Persisted
 from gapless.knowledge.stages import Staged
-from gapless.node.attachments import Attachments, Created
+from gapless.node.attachments import Attachments, Created, Left
+from gapless.node.behind import Assured
 from gapless.node.catalogue import EntryPersisted
 from gapless.node.clients import Clients
 from gapless.node.config import Config
@@ -60,10 +63,12 @@ from gapless.node.durables import Durables
 from gapless.node.epoch import Epoch, EpochPersisted
 from gapless.node.hand_overs import HandOvers
 from gapless.node.interests import Interests
+from gapless.node.names import Names
 from gapless.node.parts import Parts
 from gapless.node.producers import Producers
 from gapless.node.ranges import Ranges
-from gapless.node.routing import Routing
+from gapless.node.registry import Noted
+from gapless.node.routing import Routing, key_of
 from gapless.node.statistics import statistics
 from gapless.node.streams import Streams
 from gapless.node.topics import TopicGone, Topics
@@ -113,12 +118,16 @@ class Node:
             name, network, store, self.config, self.routing, parts, now, attributes_of
         )
         self.subscribers = parts.subscribers(self.config, attributes_of)
-        self.durables = Durables(self.config, store, self.subscribers, parts)
+        self.durables = Durables(name, self.config, store, self.subscribers, parts)
         self.attachments = Attachments(
-            name, self.config, self.subscribers, self.durables, parts, attributes_of
+            name, network, self.config, self.subscribers, self.durables, parts, attributes_of
         )
         self.hand_overs = HandOvers(name, network, self.config, self.routing, self.attachments, now)
         self.epoch = Epoch(store, self.config, now)
+        registry = parts.registry(name, network, self.config, store, self.durables.entry)
+        self.names = Names(
+            name, network, self.config, self.routing, self.attachments, registry, self.epoch
+        )
         self.streams = Streams(
             name,
             network,
@@ -145,6 +154,7 @@ class Node:
             self.attachments,
             check_events,
             self.catalogue,
+            self.names,
         )
         self.producers = Producers(network, self.streams, check_events)
         self.topics = Topics(self.catalogue, self.clients, self.hand_overs, store)
@@ -174,6 +184,7 @@ class Node:
                 self.durables.deadline,
                 self.attachments.behind.deadline,
                 self.hand_overs.deadline,
+                self.names.deadline,
             ]
             self._due = min((each for each in some if each is not None), default=None)
             self._is_due_known = True
@@ -185,7 +196,7 @@ class Node:
         effects += self.interests.fire(instant)
         effects += wake(self.streams, instant) + self.durables.fire(instant)
         self.attachments.behind.fire(instant)
-        effects += self.hand_overs.fire(instant)
+        effects += self.hand_overs.fire(instant) + self.names.fire(instant)
         return effects + self.clients.settle(instant)
 
     def link_up(self, peer: PeerName, now: Instant, owner: str = "") -> list[Effect]:
@@ -242,8 +253,12 @@ class Node:
                 return self.durables.recorded(message, now)
             case Kept():
                 return self.durables.kept(message, now)
-            case Created():
-                return self.attachments.created(message)
+            case Created() | Assured():
+                return self.attachments.persisted(message)
+            case Left():
+                return self.names.left(message, now)
+            case Noted():
+                return self.names.noted(message, now)
             case EntryPersisted():
                 return self.topics.persisted(message, now)
             case TopicGone():
@@ -283,6 +298,8 @@ class Node:
                 return self.hand_overs.receive(message, now)
             case TopicNews():
                 return self.topics.receive_news(sender, message, now)
+            case NameQuestion() | NameAnswer():
+                return self.names.receive(message, now)
             case TopicQuestion():
                 return self.topics.receive_question(message, now)
             case _ if isinstance(message, Routed):
@@ -307,7 +324,7 @@ class Node:
         self,
         sender: BrokerName,
         cell: CellName,
-        message: Routed | Propagated | HandOver | TopicQuestion,
+        message: Routed | Propagated | Addressed,
         now: Instant,
     ) -> list[Effect]:
         if sender not in self.routing.siblings or cell not in self.network.neighbours(
@@ -316,11 +333,7 @@ class Node:
             raise ProtocolError(f"{sender!r} may not send {cell!r} anything by way of us")
         if isinstance(message, Propagated):
             return self.routing.send_first(cell, message, now, direct=True)
-        if isinstance(message, HandOver):
-            key: str = message.subscription
-        else:
-            key = message.topic if isinstance(message, TopicQuestion) else message.pubend
-        return self.routing.send_direct(cell, key, message, now)
+        return self.routing.send_direct(cell, key_of(message), message, now)
 
     def _from_client(self, sender: ClientName, message: Message, now: Instant) -> list[Effect]:
         if sender not in self.subscribers.clients:
@@ -335,7 +348,7 @@ class Node:
             case Acknowledge():
                 return self.attachments.acknowledge(sender, message, now)
             case Forget():
-                return self.attachments.forget(sender, message)
+                return self.names.forget(sender, message, now)
             case CreateTopic():
                 return self.topics.create(sender, message, now)
             case DeleteTopic():
@@ -367,6 +380,7 @@ class Node:
         self.durables.check()
         self.attachments.check()
         self.hand_overs.check()
+        self.names.check()
         self.catalogue.check()
 
     def statistics(self) -> dict[str, object]:

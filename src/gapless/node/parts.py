@@ -13,6 +13,7 @@ from gapless.knowledge.pubend import Pubend
 from gapless.knowledge.relay import Relay
 from gapless.knowledge.subend import Subend
 from gapless.node.catalogue import Catalogue
+from gapless.node.registry import Registry
 from gapless.node.subscribers import Subscribers
 from gapless.propagation.branch import Branch
 from gapless.propagation.delivery import DeliveryStart
@@ -40,3 +41,4 @@ class Parts:
     catch_up: type[CatchUp] = CatchUp
     arrival: type[Arrival] = Arrival
     catalogue: type[Catalogue] = Catalogue
+    registry: type[Registry] = Registry

@@ -18,15 +18,16 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import Nack, Sideways
+from gapless.core.broker_messages import HandOver, Nack, Sideways
 from gapless.core.effects import Effect, Send
 from gapless.core.identity import BrokerName, Instant
 from gapless.core.messages import Ping, Pong
+from gapless.core.name_messages import NameAnswer, NameQuestion
+from gapless.core.topic_messages import TopicQuestion
 
 if TYPE_CHECKING:
-    from gapless.core.broker_messages import HandOver, Propagated, Routed
+    from gapless.core.broker_messages import Addressed, Propagated, Routed
     from gapless.core.identity import CellName, PeerName
-    from gapless.core.topic_messages import TopicQuestion
     from gapless.node.config import Config
     from gapless.node.network import Network
 
@@ -37,6 +38,19 @@ RANKS_MAX = 10_000
 
 def score(key: str, member: BrokerName) -> bytes:
     return blake2b(f"{key}|{member}".encode(), digest_size=8).digest()
+
+
+def key_of(message: Routed | Addressed) -> str:
+    """What picks the member of a cell that gets a message."""
+    match message:
+        case HandOver():
+            return message.subscription
+        case TopicQuestion():
+            return message.topic
+        case NameQuestion() | NameAnswer():
+            return message.name
+        case _:
+            return message.pubend
 
 
 class Routing:
@@ -112,7 +126,7 @@ class Routing:
             self._answered[BrokerName(peer)] = Instant(now - self.config.dead_after)
 
     def send(
-        self, cell: CellName, key: str, message: Routed | HandOver | TopicQuestion, now: Instant
+        self, cell: CellName, key: str, message: Routed | Addressed, now: Instant
     ) -> list[Effect]:
         """Send to the member of a neighbouring cell that `key` picks, or by way of a sibling."""
         member = self._pick(self.network.members(cell), key, now)
@@ -137,7 +151,7 @@ class Routing:
         return [Send(live[0], Sideways(cell, message))] if live and not direct else []
 
     def send_direct(
-        self, cell: CellName, key: str, message: Routed | HandOver | TopicQuestion, now: Instant
+        self, cell: CellName, key: str, message: Routed | Addressed, now: Instant
     ) -> list[Effect]:
         """The same for a message that has come sideways: never sideways again."""
         member = self._pick(self.network.members(cell), key, now)

@@ -7,7 +7,7 @@ Theory of operation
     becomes level in one step. One whose client is too slow for the stream falls behind again.
     One that begins with the earliest event that is kept does not know yet where that is: position 0
     stands for it. Its client is told where it starts, and anything else, when the first answer has
-    shown it; from then on nothing may be lost in silence.
+    shown it, and that is durable; from then on nothing may be lost in silence.
 
 Invariants (checked by `check`)
     I1  at every pubend of its topic it is level or behind, and not both
@@ -60,6 +60,7 @@ class Session:
         self._opening: Subscribed | None = None
         self._held: list[Effect] = []  # until its client is told where it starts
         self._unknown: set[PubendName] = set()
+        self._is_assured = True  # is what was found durable?
 
     @property
     def credit(self) -> int:
@@ -79,7 +80,17 @@ class Session:
         if not self._unknown:
             return [Send(self.name, subscribed)]
         self._opening = subscribed
+        self._is_assured = False
         return []
+
+    @property
+    def has_found_all(self) -> bool:
+        return bool(self.found) and not self._unknown
+
+    def assured(self) -> list[Effect]:
+        """Where it starts is durable: a crash cannot take back what its client is told now."""
+        self._is_assured = True
+        return self._let_go([])
 
     def _find(self, pubend: PubendName, start: int) -> None:
         """This is the first tick that is kept, or may be."""
@@ -93,7 +104,7 @@ class Session:
         if self._opening is None:
             return effects
         self._held += effects
-        if self._unknown:
+        if self._unknown or not self._is_assured:
             return []
         opening, self._opening = self._opening, None
         effects, self._held = self._held, []
@@ -110,6 +121,8 @@ class Session:
         """Deliver what has become known to one that is behind; make it level if it can be. It may
         ask for `room` more events."""
         catch_up = self.behind[pubend]
+        if self._opening is not None and not self._unknown:
+            return [], []  # all is found, and soon durable
         if self._unknown and pubend not in self._unknown:
             catch_up.is_waiting = False
             return [], []  # what is held back takes up credit, and others need it to begin
@@ -126,10 +139,11 @@ class Session:
             else:
                 effects += self._send(pubend, piece.ticks, piece.events, piece.through)
         if catch_up.is_done(stream.latest) and self._unknown <= {pubend}:
+            if pubend in self._unknown:
+                self._find(pubend, 0)
             tail = stream.tail(self.subscription.number, catch_up.position)
-            if len(tail.ticks) <= self.credit or not self.client.outstanding:
-                if pubend in self._unknown:
-                    self._find(pubend, 0)
+            has_room = len(tail.ticks) <= self.credit or not self.client.outstanding
+            if self._opening is None and has_room:
                 effects += self._become_level(pubend, tail)
         return self._let_go(effects), nacks
 

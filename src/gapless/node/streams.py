@@ -102,6 +102,7 @@ class Streams:
         self.pubends: Machines[PubendName, Pubend] = Machines()
         self.subends: Machines[PubendName, Subend] = Machines()
         self.merges: Machines[TopicName, Merge] = Machines()
+        self.published = 0  # events that became durable here
         self.beginnings = Beginnings(network, self.cell, config, routing, now)
         self.tell_due = Instant(now + config.silence_flush)
         self.epoch = epoch.number
@@ -319,7 +320,9 @@ class Streams:
             effects += self._deliver(self.network.pubends[pubend].topic, pubend, now=now)
         for _ in range(CARRIED_MAX):
             effects += behind.settle(now) + self.hand_overs.settle(now)
-            holds, self.hand_overs.holds = self.hand_overs.holds, []
+            holds: list[ReleaseHold] = []
+            if not self._is_mute:  # they count among reports, which go up under a durable epoch
+                holds, self.hand_overs.holds = self.hand_overs.holds, []
             for hold in holds:
                 self._reports += 1
                 tick = self.durables.position(hold.pubend, hold.tick)[1]  # it counts here already
@@ -345,6 +348,7 @@ class Streams:
         if message.pubend not in self.pubends:
             return []  # it was deleted while this was being written
         effects, knowledge = self.pubends[message.pubend].persisted(message, now)
+        self.published += sum(len(each.ticks) for each in knowledge)
         return effects + self.carry(self.spread(knowledge, now), now)
 
     def speak(self, topic: TopicName, now: Instant) -> list[Effect]:

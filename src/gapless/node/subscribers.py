@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from gapless.node.config import Config
     from gapless.node.session import Session
 
+BATCH_SIZES = 32
+
 Share = tuple[int, list[int]]
 """A subscription's number on its connection, and the indices of the events it gets."""
 
@@ -77,6 +79,7 @@ class Subscribers:
         self.dropped: list[tuple[TopicName, Key]] = []  # removed, and whoever cares to be told
         self.delivered = 0
         self.ended_slow = 0
+        self.batch_sizes = [0] * BATCH_SIZES  # how many batches had less than 2^i events
         self._batch_longest = 0
 
     @property
@@ -188,7 +191,8 @@ class Subscribers:
         batch = EventBatch.join(settled.events)
         self._batch_longest = max(self._batch_longest, len(batch))
         shares: dict[ClientName, list[Share]] = {}
-        for group, indices in audience.match(self.attributes_of(batch)):
+        self.batch_sizes[len(batch).bit_length()] += 1
+        for group, indices in self._match(audience, batch):
             self._record(group, indices, recorded, settled.ticks, young)
             self._share_out(group, indices, shares, settled.ticks, pubend, young)
         slow: list[Session] = []
@@ -207,6 +211,9 @@ class Subscribers:
             client.through[topic, pubend] = through
             effects += [Send(name, message) for message in parcel.messages]
         return Delivered(effects, recorded, slow)
+
+    def _match(self, audience: Audience, batch: EventBatch) -> list[tuple[Group, list[int]]]:
+        return audience.match(self.attributes_of(batch))
 
     def _record(
         self,

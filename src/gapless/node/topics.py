@@ -247,10 +247,9 @@ class Topics:
             effects.append(Send(name, Ended(number, problem, remedy)))
         for subscription in self.durables.subscriptions.all():
             if subscription.definition.topic == topic.name:
-                self.hand_overs.forget(subscription.definition.name)
-                effects += clients.attachments.end(
-                    subscription.definition.name, problem, (), remedy
-                )
+                ended = subscription.definition.name
+                self.hand_overs.forget(ended)
+                effects += clients.attachments.finish(ended, problem, [], remedy)
         return effects
 
     def start(self) -> list[Effect]:
@@ -267,7 +266,8 @@ class Topics:
                 continue
             if subscription.since.keys() != {each.name for each in topic_of(known).pubends}:
                 problem = f"topic {topic!r} was deleted"
-                effects += self.clients.attachments.end(subscription.definition.name, problem, ())
+                ended = subscription.definition.name
+                effects += self.clients.attachments.finish(ended, problem, [])
         return effects
 
 

@@ -32,9 +32,9 @@ from gapless.core.client_messages import (
     Subscribed,
     Unsubscribe,
 )
-from gapless.core.identity import ClientName
+from gapless.core.identity import BrokerName, ClientName
 from gapless.sim.clients import MILLISECOND
-from gapless.sim.durable_plans import Phase, Slot, draw_birth
+from gapless.sim.durable_plans import Phase, Slot, draw_birth, returning_token
 from gapless.sim.inbox import Inbox
 from gapless.sim.named import Named
 from gapless.sim.record import Subscription
@@ -76,6 +76,7 @@ class DurableSubscriber:
         self.slots = [Slot(wish) for wish in plan.wishes]
         self.line: Line | None = None
         self._broker = plan.brokers[0]
+        self._sent_to: BrokerName | None = None
         self._connections = 0
         self._number = 0
         self._inbox = Inbox(world.watch)
@@ -90,7 +91,9 @@ class DurableSubscriber:
 
     def connect(self) -> None:
         """A new connection; the one before, if it is still there, is not listened to any more."""
-        if not self._open and self._is_settled and len(self.plan.brokers) > 1:
+        if self._sent_to is not None:
+            self._broker, self._sent_to = self._sent_to, None
+        elif not self._open and self._is_settled and len(self.plan.brokers) > 1:
             self._broker = self._world.dice.choice(self.plan.brokers)
         self._connections += 1
         self.line, name = Line(self), ClientName(f"{self.plan.name}.{self._connections}")
@@ -167,8 +170,11 @@ class DurableSubscriber:
         self._number += 1
         wish, birth = slot.wish, slot.named.birth
         is_new = not slot.named.origin
-        has_moved = not is_new and slot.home != self._broker
-        token = birth.token if is_new else self._returning_token(slot, has_moved=has_moved)
+        # Where its broker keeps the token, it does not move: the client is sent to it.
+        has_moved = not is_new and slot.home != self._broker and wish.tokens == "client"
+        token = birth.token if is_new else returning_token(self._world, slot, has_moved=has_moved)
+        is_told = has_moved and self._world.dice.random() < 0.6
+        self._world.reached["a client came without knowing where it was"] += has_moved > is_told
         message = Subscribe(
             wish.topic,
             self._number,
@@ -179,27 +185,11 @@ class DurableSubscriber:
             earliest=is_new and birth.at == "earliest",
             instant=birth.instant if is_new else None,
             tokens=wish.tokens,
-            previous=slot.home if has_moved else None,
-            moves=slot.moves if has_moved else 0,
+            previous=slot.home if is_told else None,
+            moves=slot.moves if is_told else 0,
         )
         slot.session = self._record(message, slot.named)
         self._send(message)
-
-    def _returning_token(self, slot: Slot, *, has_moved: bool) -> dict[str, int] | None:
-        assert slot.named
-        dice, reached = self._world.dice, self._world.reached
-        choice = dice.random()
-        if has_moved:  # what it says to its new broker counts as acknowledged there
-            reached["a client went to another broker"] += 1
-            slot.named.acknowledge(slot.named.token)
-            return slot.named.token
-        if choice < (0.7 if slot.wish.tokens == "broker" else 0.1):
-            reached["a client returned without a token"] += 1
-            return None
-        if choice > 0.9 and slot.tokens:
-            reached["a client returned with an old token"] += 1
-            return dice.choice(slot.tokens)
-        return slot.named.token
 
     def _record(self, message: Subscribe, named: Named | None) -> Subscription:
         assert self._open
@@ -267,13 +257,23 @@ class DurableSubscriber:
             return
         assert self._open
         self._world.watch.record.drop(self._open.name, request)
-        if slot := self._slot_of(request):
+        if (slot := self._slot_of(request)) and message.elsewhere:
+            self._follow(message)
+        elif slot:
             self._world.reached["a named subscription was refused for a while"] += 1
             slot.phase, slot.session = Phase.AWAY, None
             self._world.after(10 * MILLISECOND, self._subscribe, slot, self.line)
 
+    def _follow(self, message: Refused) -> None:
+        """Go to where a subscription is, with all of them."""
+        self._world.reached["a client was sent to its subscription"] += 1
+        self._sent_to = BrokerName(message.elsewhere[0])
+        self.hang_up()
+
     def _forget_refused(self, slot: Slot, request: int, message: Refused) -> None:
-        if message.retry:
+        if message.elsewhere:
+            self._follow(message)
+        elif message.retry:
             del self._forgetting[request]
             self._world.after(10 * MILLISECOND, self.forget, slot)
         else:  # it was there no more: the answer to an earlier request got lost
@@ -354,7 +354,7 @@ class DurableSubscriber:
             self._world.reached["a client came twice"] += 1
             self._world.after(dice.randrange(60 * MILLISECOND), self.line.close)
             self.connect()
-        elif slot.phase in (Phase.ATTACHED, Phase.AWAY) and slot.home == self._broker:
+        elif slot.phase in (Phase.ATTACHED, Phase.AWAY) and slot.home:
             self.forget(slot)
         self._world.after(1 + dice.randrange(2 * self.plan.change_after), self._change)
 

@@ -97,6 +97,24 @@ def draw_birth(world: World, topic: TopicName) -> Birth:
     return Birth(at="token", token=ticks)
 
 
+def returning_token(world: World, slot: Slot, *, has_moved: bool) -> dict[str, int] | None:
+    """What a client that comes back shows."""
+    assert slot.named
+    dice, reached = world.dice, world.reached
+    choice = dice.random()
+    if has_moved:  # what it says to its new broker counts as acknowledged there
+        reached["a client went to another broker"] += 1
+        slot.named.acknowledge(slot.named.token)
+        return slot.named.token
+    if choice < (0.7 if slot.wish.tokens == "broker" else 0.1):
+        reached["a client returned without a token"] += 1
+        return None
+    if choice > 0.9 and slot.tokens:
+        reached["a client returned with an old token"] += 1
+        return dice.choice(slot.tokens)
+    return slot.named.token
+
+
 def draw_durables(
     dice: random.Random, network: Network, conditions: dict[BrokerName, tuple[str, ...]]
 ) -> tuple[DurablePlan, ...]:
@@ -118,8 +136,8 @@ def draw_durables(
                 )
                 for number in range(dice.choices((1, 2), (2, 1))[0])
             )
-            # Who moves must have its token: a broker that keeps it may not be reached.
-            moves = dice.choice((0, 0, 1, 2)) * all(wish.tokens == "client" for wish in wishes)
+            # One connection cannot be at two brokers that keep tokens.
+            moves = dice.choice((0, 0, 1, 2)) * (sum(w.tokens == "broker" for w in wishes) < 2)
             plans.append(
                 DurablePlan(
                     name=name,

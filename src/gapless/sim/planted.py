@@ -26,6 +26,7 @@ from gapless.propagation.sufficiency import Sufficiency
 from gapless.propagation.vector import is_at_least
 from gapless.sim.planted_catalogues import PLANTED_CATALOGUES
 from gapless.sim.planted_durables import PLANTED_DURABLES
+from gapless.sim.planted_names import PLANTED_NAMES
 from gapless.sim.planted_transactions import PLANTED_TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -254,6 +255,7 @@ PLANTED: dict[str, Parts] = {
     "never-repeats": Parts(leaf=NeverRepeats),
     **PLANTED_DURABLES,
     **PLANTED_CATALOGUES,
+    **PLANTED_NAMES,
     **PLANTED_TRANSACTIONS,
 }
 

@@ -96,6 +96,8 @@ EXPECTED = (
     "a client returned after its broker had crashed",
     "a client came twice",
     "a client went to another broker",
+    "a client came without knowing where it was",
+    "a client was sent to its subscription",
     "a subscription was handed over",
     "a named subscription was taken over",
     "a named subscription was forgotten",

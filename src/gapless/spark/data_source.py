@@ -44,7 +44,7 @@ class GaplessSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from gapless.spark.writer import BatchWriter
 
-        made: DataSourceWriter = BatchWriter(self.options, schema)
+        made: DataSourceWriter = BatchWriter(self.options, schema, overwrite)
         return made
 
     def streamWriter(  # noqa: N802 - Spark's
@@ -52,5 +52,5 @@ class GaplessSource(DataSource):
     ) -> DataSourceStreamWriter:
         from gapless.spark.stream_writer import StreamWriter
 
-        made: DataSourceStreamWriter = StreamWriter(self.options, schema)
+        made: DataSourceStreamWriter = StreamWriter(self.options, schema, overwrite)
         return made

@@ -73,22 +73,35 @@ class GroupCommit:
 
     def submit(self, writes: Sequence[Write], *, wait: bool = True) -> Future[None]:
         """A future that is done when `writes` are durable, or failed with their error."""
+        with self._work:
+            future = self._put(writes, wait=wait)
+            self._work.notify()
+        return future
+
+    def submit_each(self, commits: Sequence[Sequence[Write]]) -> list[Future[None]]:
+        """The same for several at once, so that they can share a sync."""
+        with self._work:
+            futures = [self._put(writes) for writes in commits]
+            self._work.notify()
+        return futures
+
+    def _put(self, writes: Sequence[Write], *, wait: bool = True) -> Future[None]:
+        """Into the queue, once there is room; the lock is held."""
         size = size_of(writes)
+        while not self._is_closing and not self._has_room(size):
+            if not wait:
+                raise StorageRefusedError(
+                    f"{len(self._waiting)} commits of {self._waiting_bytes} bytes wait already",
+                    "Hold the work back until an earlier commit is done, then submit again.",
+                )
+            self._work.notify()  # what was put in just now may make room
+            self._room.wait()
+        if self._is_closing:
+            raise StorageError("the volume is being closed", "Open it again to write.")
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()  # what is queued cannot be called back
-        with self._work:
-            while not self._is_closing and not self._has_room(size):
-                if not wait:
-                    raise StorageRefusedError(
-                        f"{len(self._waiting)} commits of {self._waiting_bytes} bytes wait already",
-                        "Hold the work back until an earlier commit is done, then submit again.",
-                    )
-                self._room.wait()
-            if self._is_closing:
-                raise StorageError("the volume is being closed", "Open it again to write.")
-            self._waiting.append((writes, size, future))
-            self._waiting_bytes += size
-            self._work.notify()
+        self._waiting.append((writes, size, future))
+        self._waiting_bytes += size
         return future
 
     def close(self) -> None:

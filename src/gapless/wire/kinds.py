@@ -41,6 +41,7 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.topic_messages import (
     CreateTopic,
@@ -80,6 +81,8 @@ BROKERS: tuple[type[Message], ...] = (
     ReleaseHold,
     ReleaseEcho,
     HandOver,
+    NameQuestion,
+    NameAnswer,
 )
 
 CLIENTS: tuple[type[Message], ...] = (

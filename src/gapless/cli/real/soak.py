@@ -71,8 +71,7 @@ BLOWS = (
         for dialler, dialled in LINKS
     ),
     *(f"{how} client:{name}" for how in ("cut", "stall", "half") for name in (HOST, *EDGES)),
-    # Not the one that goes to any broker: who returns as a new client must know where it was.
-    *(f"leave {number}" for number in range(2)),
+    *(f"leave {number}" for number in range(3)),
 )
 
 

@@ -1,0 +1,98 @@
+"""`gapless pipeline archive`: a topic's log into a lake of Parquet files."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from pathlib import Path  # noqa: TC003 - typer reads it
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gapless.cli.connection import URL, Url
+from gapless.cli.job import AsJson, Topic, session, source_of, tell
+
+if TYPE_CHECKING:
+    from gapless.pipelines.archive import Limits, Progress, Run
+    from gapless.pipelines.source import Source
+
+
+def archive(
+    topic: Topic,
+    lake: Annotated[Path, typer.Argument(help="The folder of the lake; made if it is new.")],
+    follow: Annotated[bool, typer.Option(help="Go on with what comes, until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="With --follow: how often.")
+    ] = 30.0,
+    name: Annotated[
+        str, typer.Option(help="The subscription that holds the log; else archive-TOPIC.")
+    ] = "",
+    slice_seconds: Annotated[
+        int, typer.Option(min=1, help="What one worker takes at most; a whole part of an hour.")
+    ] = 3600,
+    file_mb: Annotated[int, typer.Option(min=1, help="Files grow up to this size.")] = 128,
+    master: Annotated[
+        str, typer.Option(metavar="URL", help="Spread over Spark's workers; else done right here.")
+    ] = "",
+    as_json: AsJson = False,
+    url: Url = URL,
+) -> None:
+    """Move what is in the log of a topic into Parquet files, each event once.
+
+    \b
+    gapless pipeline archive trades lake
+    gapless pipeline archive trades lake --follow --every 60
+    gapless pipeline archive trades lake --slice-seconds 600 --master local[*]
+
+    Files are in lake/TOPIC/PUBEND/HOUR; _manifest.json says which ticks are there. A named
+    subscription holds the log until the files are on stable storage. Run it again, also after a
+    kill: it goes on where it was.
+    """
+    from gapless.pipelines.archive import Limits
+    from gapless.pipelines.spread import InSpark, run_here
+
+    limits = Limits(file_mb << 20, slice_seconds * 1_000_000)
+    with ExitStack() as stack:
+        run: Run = InSpark(stack.enter_context(session(master))) if master else run_here
+        job = Job(source_of(url, topic), lake, name, run, limits)
+        job.once()
+        while follow:
+            time.sleep(every)
+            job.once_more()
+    if as_json:
+        typer.echo(json.dumps({"events": job.events, "token": dict(job.token)}))
+    else:
+        typer.echo(f"{job.events:,} events were moved to {lake}")
+
+
+class Job:
+    """All rounds of one command."""
+
+    def __init__(self, source: Source, lake: Path, name: str, run: Run, limits: Limits) -> None:
+        self.events = 0
+        self.token: dict[str, int] = {}
+        self._source, self._lake, self._name = source, lake, name
+        self._run, self._limits = run, limits
+
+    def once(self) -> None:
+        from gapless.pipelines.archive import archive as move
+
+        options = {"name": self._name, "run": self._run, "limits": self._limits}
+        self.events += move(self._source, self._lake, tell=self._tell, **options)  # type: ignore[arg-type]
+
+    def once_more(self) -> None:
+        """A broker that is away is no reason to stop: what is there stays there."""
+        from gapless.client.errors import LinkError
+
+        try:
+            self.once()
+        except LinkError as error:
+            tell(f"archive: {error}")
+
+    def _tell(self, progress: Progress) -> None:
+        self.token = dict(progress.manifest.token)
+        if progress.stage == "acknowledged" and progress.events:
+            lost = sum(len(each.lost) for each in progress.manifest.pubends.values())
+            note = f"; {lost} ranges of the log were lost before" if lost else ""
+            tell(f"{progress.events:,} events in {progress.files} files{note}")

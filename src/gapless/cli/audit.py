@@ -1,0 +1,183 @@
+"""`gapless pipeline audit`: did every subscription get what it should? Exit code 1 if not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tomllib
+from dataclasses import asdict, fields
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gapless.cli.connection import URL, Url
+from gapless.cli.job import (
+    MASTER,
+    AsJson,
+    LakeOption,
+    Master,
+    NoLog,
+    Topic,
+    new_folder,
+    replay_of,
+    session,
+)
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from gapless.pipelines.audit import Audited
+    from gapless.pipelines.verdict import Verdict
+
+    Known = dict[str, tuple[int, int]] | None
+
+SHOWN = ("expected", "delivered", "lost", "doubled", "reordered", "unwanted")
+
+
+def audit(
+    topic: Topic,
+    subscriptions: Annotated[
+        Path, typer.Argument(help="TOML: [[subscription]] with name, condition, journals.")
+    ],
+    lake: LakeOption = None,
+    published: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="What was published, as JSON lines; else lake and log."),
+    ] = None,
+    details: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write each violation there, as Parquet.")
+    ] = None,
+    work: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A cluster: a folder that all see.")
+    ] = None,
+    no_log: NoLog = False,
+    as_json: AsJson = False,
+    master: Master = MASTER,
+    url: Url = URL,
+) -> None:
+    """Compare subscribers' journals with what was published: once, in order, without a gap?
+
+    \b
+    gapless pipeline audit trades audit.toml --lake lake
+    gapless pipeline audit trades audit.toml --published sent.jsonl --details violations
+
+    A subscription in the file has a name, a condition and journals (of `gapless subscribe
+    --journal`); start (a token, "earliest" or "first"), end (a token, "latest" or "last") and
+    total = true if they are not the defaults. The exit code is 1 if there is a violation.
+    """
+    from gapless.pipelines.audit import audit as judge
+
+    wanted = read_subscriptions(subscriptions)
+    folder = new_folder(details) if details is not None else ""
+    scratch = Path(mkdtemp(prefix="gapless-audit-", dir=work))
+    try:
+        with session(master) as spark:
+            if published:
+                events, known = from_files(spark, published)
+            else:
+                events, known = from_logs(spark, topic, lake, url, no_log=no_log)
+            findings = judge(spark, events, wanted, scratch, known)
+            if folder:
+                findings.details.write.mode("overwrite").parquet(folder)
+            findings.close()
+    finally:
+        shutil.rmtree(scratch)
+    if as_json:
+        for verdict in findings.verdicts:
+            typer.echo(json.dumps({**asdict(verdict), "ok": verdict.is_clean}))
+    else:
+        show(findings.verdicts)
+    if not findings.is_clean:
+        raise typer.Exit(1)
+
+
+def from_files(spark: SparkSession, paths: Sequence[Path]) -> tuple[DataFrame, Known]:
+    from gapless.pipelines.journals import read_published
+
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"there is no {path}", "Give files of published events.")
+    return read_published(spark, [str(path.absolute()) for path in paths]), None
+
+
+def from_logs(
+    spark: SparkSession, topic: str, lake: Path | None, url: str, *, no_log: bool
+) -> tuple[DataFrame, Known]:
+    from gapless.pipelines.replay import plan, replay_rows
+
+    job = replay_of(topic, "", lake, url, no_log=no_log, skip_lost=True)
+    pieces = plan(job)
+    return replay_rows(spark, job, pieces), pieces.known()
+
+
+def read_subscriptions(path: Path) -> list[Audited]:
+    """Journals are found from where the file is."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        problem = f"cannot read {path}: {error}"
+        raise UsageError(problem, "Give a TOML file of subscriptions.") from None
+    listed = found.get("subscription")
+    if not isinstance(listed, list) or not listed:
+        raise UsageError(f"{path} lists no [[subscription]]", "See gapless pipeline audit --help.")
+    return [read_subscription(each, path) for each in listed]
+
+
+def read_subscription(found: dict[str, Any], path: Path) -> Audited:
+    from gapless.pipelines.audit import Audited
+
+    name, known = str(found.get("name", "")), {field.name for field in fields(Audited)}
+    unknown = sorted(found.keys() - known)
+    if unknown or not name:
+        problem = f"{path}: a subscription has no name" if not name else f"{name}: {unknown[0]!r}?"
+        raise UsageError(problem, f"A subscription has {', '.join(sorted(known))}.")
+    journals = tuple(str((path.parent / each).absolute()) for each in found.get("journals", ()))
+    for journal in journals:
+        if not Path(journal).exists():
+            raise UsageError(f"{name}: there is no {journal}", "Give the journals that it wrote.")
+    start = _bound(name, found.get("start", "earliest"), ("earliest", "first"))
+    end = _bound(name, found.get("end", "latest"), ("latest", "last"))
+    condition, total = str(found.get("condition", "")), bool(found.get("total", False))
+    return Audited(name, condition, journals, start, end, total)
+
+
+def _bound(name: str, given: Any, words: tuple[str, str]) -> Any:
+    """A token, as JSON text or as a TOML table, or one of the words."""
+    from gapless.core.token import Token
+
+    if given in words:
+        return given
+    if isinstance(given, dict):
+        return Token(given)
+    if str(given).lstrip().startswith("{"):
+        return Token.from_json(str(given))
+    raise UsageError(f"{name}: {given!r} is no bound", f"Use a token, or {' or '.join(words)}.")
+
+
+def show(verdicts: Sequence[Verdict]) -> None:
+    """A table on a terminal, lines elsewhere; columns without a count are left out."""
+    names = [
+        name
+        for name in asdict(verdicts[0])
+        if name in SHOWN or (name != "subscription" and any(getattr(v, name) for v in verdicts))
+    ]
+    words = {True: "ok", False: "VIOLATED"}
+    if not sys.stdout.isatty():
+        for verdict in verdicts:
+            counts = "  ".join(f"{name}={getattr(verdict, name)}" for name in names)
+            typer.echo(f"{verdict.subscription}  {words[verdict.is_clean]}  {counts}")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("subscription", *names, "")
+    for verdict in verdicts:
+        figures = [f"{getattr(verdict, name):,}" for name in names]
+        table.add_row(verdict.subscription, *figures, words[verdict.is_clean])
+    Console().print(table)

@@ -1,0 +1,94 @@
+"""What the jobs of `gapless pipeline` share: options, where to read, a session, where to write."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gapless.cli.connection import credentials
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from gapless.core.token import Token
+    from gapless.pipelines.replay import Replay
+    from gapless.pipelines.source import Source
+
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+LakeOption = Annotated[
+    Path | None, typer.Option("--lake", metavar="FOLDER", help="The lake; without: the log alone.")
+]
+NoLog = Annotated[bool, typer.Option("--no-log", help="Ask no broker: the lake alone.")]
+Start = Annotated[
+    str, typer.Option("--from", metavar="TOKEN", help="Everything below was had before.")
+]
+End = Annotated[str, typer.Option("--to", metavar="TOKEN", help="Up to there; else up to now.")]
+Master = Annotated[
+    str, typer.Option(metavar="URL", help="Where Spark runs: local[*], spark://…, yarn, sc://….")
+]
+SkipLost = Annotated[
+    bool, typer.Option("--skip-lost", help="Leave out what is lost, instead of an error.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+MASTER = "local[*]"
+
+
+def source_of(url: str, topic: str) -> Source:
+    from gapless.client.address import is_tls
+    from gapless.pipelines.source import Source
+
+    return Source(url, topic, credentials.get()) if is_tls(url) else Source(url, topic)
+
+
+def replay_of(
+    topic: str, condition: str, lake: Path | None, url: str, *, no_log: bool, skip_lost: bool
+) -> Replay:
+    from gapless.pipelines.lake import Lake
+    from gapless.pipelines.replay import Replay
+
+    if no_log and lake is None:
+        raise UsageError("there is nothing to read", "Give --lake, or leave out --no-log.")
+    return Replay(
+        None if lake is None else Lake(lake, topic),
+        None if no_log else source_of(url, topic),
+        condition,
+        "skip" if skip_lost else "raise",
+    )
+
+
+def token_of(text: str) -> Token | None:
+    from gapless.core.token import Token
+
+    return Token.from_json(text) if text else None
+
+
+@contextmanager
+def session(master: str) -> Iterator[SparkSession]:
+    """A session of our own, or the one that this process has, which goes on."""
+    from gapless.pipelines.session import has_session, make_session
+
+    is_ours = not has_session()
+    spark = make_session(master)
+    try:
+        yield spark
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+def tell(text: str) -> None:
+    """What goes on, beside the result."""
+    typer.echo(text, err=True)
+
+
+def new_folder(path: Path) -> str:
+    """Where a job may write: what a killed one left there is written anew."""
+    if path.exists() and (not path.is_dir() or (path / "_SUCCESS").exists()):
+        raise UsageError(f"{path} is there already", "Give a new folder, or remove this one.")
+    return str(path.absolute())

@@ -1,0 +1,64 @@
+"""The messages about names of durable subscriptions: among brokers, to and from a registrar.
+
+A registrar knows at which broker each name is at home. Of two statements about one name the one
+with more moves holds; where both have moved as often, that of the greater broker.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gapless.core.identity import BrokerName, SubscriptionName
+from gapless.core.messages import Message
+
+Want = Literal["claim", "look", "tell", "free"]
+
+
+class NameEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a name is at home, since so many moves, and whose it is."""
+
+    home: BrokerName
+    moves: int = 0
+    owner: str = ""
+    epoch: int = 0  # of the claim that it comes from: the life of its broker, and which of them
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        if self.moves < 0:
+            raise ValueError("moves count from 0")
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Which of two holds: the greater."""
+        return self.moves, self.home
+
+
+class NameQuestion(Message, frozen=True):
+    """Put to the registrar of a name, again and again until it is answered.
+
+    `claim`: it is not here; is it free, or where is it? `look`: where is it? `tell`: it is here.
+    `free`: it was here, and is no more. `known`: what the sender knows or remembers of it.
+    """
+
+    name: SubscriptionName
+    sender: BrokerName
+    receiver: BrokerName
+    want: Want
+    epoch: int
+    number: int
+    known: NameEntry | None = None
+    owner: str = ""
+
+
+class NameAnswer(Message, frozen=True):
+    """What the registrar has noted, durably; none: the name is free. With a `problem`, it has noted
+    nothing."""
+
+    name: SubscriptionName
+    sender: BrokerName
+    receiver: BrokerName
+    number: int
+    entry: NameEntry | None = None
+    problem: str = ""

@@ -1,0 +1,367 @@
+"""Names: what one broker asks the registrars of durable subscriptions, and what follows from it.
+
+Theory of operation
+    A subscription that exists here needs nobody else. Where a client asks for a name that is not
+    known here, its registrar is asked first (`registry`): a name that is free is claimed, and made
+    here once that is noted. One that is at home elsewhere is taken over with the token that the
+    client shows, as if it had said where it was; without a token, or where its broker keeps it, the
+    client is sent there. So nobody ever starts anew what exists.
+    A registrar is told of what came here without asking it: by a hand-over, or from a time before
+    there were registrars. It is told too when a subscription has ended, and only then is that
+    answered: whoever makes it anew, anywhere, finds the name free.
+    Every question is repeated each `name_repeat` until it is answered. Clients wait for at most
+    `name_patience`; then they are refused for the moment, and told who does not answer.
+
+Invariants (checked by `check`)
+    I1  who waits for a name is connected, and the question is open
+    I2  while a question is open there is a deadline
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from dataclasses import replace as dataclass_replace
+from typing import TYPE_CHECKING, get_args
+
+from msgspec.structs import replace
+
+from gapless.core.client_messages import Done, Forget, Refused, Subscribe
+from gapless.core.effects import Send
+from gapless.core.errors import ProtocolError
+from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName
+from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion, Want
+from gapless.node.redirect import refuse_elsewhere
+from gapless.node.registry import Noted, registrar_of
+
+if TYPE_CHECKING:
+    from gapless.core.effects import Effect
+    from gapless.node.attachments import Attachments, Left
+    from gapless.node.config import Config
+    from gapless.node.epoch import Epoch
+    from gapless.node.network import Network
+    from gapless.node.registry import Registry
+    from gapless.node.routing import Routing
+
+
+WANTS: tuple[Want, ...] = get_args(Want)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A client that waits for an answer."""
+
+    client: ClientName
+    message: Subscribe | Forget
+    until: Instant
+
+    @property
+    def key(self) -> tuple[ClientName, int] | None:
+        """Of a subscription that waits."""
+        message = self.message
+        return (self.client, message.subscription) if isinstance(message, Subscribe) else None
+
+
+@dataclass(slots=True)
+class Question:
+    """One that is open: what is asked, when to ask again, and who waits for it."""
+
+    message: NameQuestion
+    due: Instant
+    askers: list[Asker] = field(default_factory=list)
+
+
+class Names:
+    """The questions of one broker. See the module docstring."""
+
+    def __init__(
+        self,
+        name: BrokerName,
+        network: Network,
+        config: Config,
+        routing: Routing,
+        attachments: Attachments,
+        registry: Registry,
+        epoch: Epoch,
+    ) -> None:
+        self.name = name
+        self.network = network
+        self.config = config
+        self.routing = routing
+        self.attachments = attachments
+        self.durables = attachments.durables
+        self.registry = registry
+        self.epoch = epoch
+        self.questions: dict[tuple[Want, SubscriptionName], Question] = {}
+        self.waiting: dict[tuple[ClientName, int], SubscriptionName] = {}  # who claims a name
+        self.ready: list[tuple[ClientName, Subscribe]] = []  # their names are ours, or to be
+        self.deadline: Instant | None = None
+        self._number = 0
+        for subscription in self.durables.subscriptions.all():
+            definition = subscription.definition
+            if definition.registrar != registrar_of(network, definition.name):
+                attachments.untold[definition.name] = None
+
+    # --- what clients ask for ---------------------------------------------------------------------
+
+    def claim(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+        """A name that is not known here: whose is it? What may go on is found in `ready`."""
+        assert message.name is not None
+        if self.is_full and ("claim", message.name) not in self.questions:
+            return self._refuse_more(client, message)
+        self.waiting[client, message.subscription] = message.name
+        return self._ask("claim", message.name, client, message, now)
+
+    def forget(self, client: ClientName, message: Forget, now: Instant) -> list[Effect]:
+        """End a subscription for good, here or where it is."""
+        name = message.name
+        if self.durables.subscriptions.get(name) is not None:
+            return self.attachments.forget(client, message)
+        if name in self.attachments.leaving:
+            self.attachments.leaving[name].append((client, message))
+            return []
+        if ("free", name) in self.questions:
+            return self._ask("free", name, client, message, now)
+        if registrar_of(self.network, name) is None:
+            return refuse_unknown(client, message)
+        if self.is_full and ("look", name) not in self.questions:
+            return self._refuse_more(client, message)
+        return self._ask("look", name, client, message, now)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.questions) >= self.config.name_questions_max
+
+    def _refuse_more(self, client: ClientName, message: Subscribe | Forget) -> list[Effect]:
+        problem = f"this broker asks about {len(self.questions)} names, which is its limit"
+        return [Send(client, Refused(message.request, problem, "Try again.", retry=True))]
+
+    def _ask(
+        self,
+        want: Want,
+        name: SubscriptionName,
+        client: ClientName,
+        message: Subscribe | Forget,
+        now: Instant,
+    ) -> list[Effect]:
+        """For a client, who may wait for the answer to a question that is open already."""
+        asker = Asker(client, message, Instant(now + self.config.name_patience))
+        if (question := self.questions.get((want, name))) is not None:
+            question.askers.append(asker)
+            return []
+        moved = self.durables.moved(name)
+        known = None if moved is None else NameEntry(moved.broker, moved.moves)
+        return self._open(want, name, known, self._owner(client), [asker], now)
+
+    def _owner(self, client: ClientName) -> str:
+        return self.attachments.subscribers.clients[client].owner
+
+    def give_up(self, key: tuple[ClientName, int]) -> bool:
+        """Whoever claims a name does not want it any more."""
+        name = self.waiting.pop(key, None)
+        if name is None:
+            return False
+        question = self.questions["claim", name]
+        question.askers = [each for each in question.askers if each.key != key]
+        if not question.askers:
+            del self.questions["claim", name]
+        return True
+
+    def disconnect(self, client: ClientName) -> None:
+        for key in [key for key in self.waiting if key[0] == client]:
+            self.give_up(key)
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def _open(
+        self,
+        want: Want,
+        name: SubscriptionName,
+        known: NameEntry | None,
+        owner: str,
+        askers: list[Asker],
+        now: Instant,
+    ) -> list[Effect]:
+        self._number += 1
+        registrar = registrar_of(self.network, name)
+        assert registrar is not None
+        message = NameQuestion(
+            name, self.name, registrar, want, self.epoch.number, self._number, known, owner
+        )
+        question = self.questions[want, name] = Question(message, now, askers)
+        return self._put(question, now)
+
+    def _put(self, question: Question, now: Instant) -> list[Effect]:
+        """Ask, perhaps again. Nobody claims what is still to be freed, nor in a life of which an
+        older one may know nothing."""
+        message = question.message
+        question.due = Instant(now + self.config.name_repeat)
+        self.deadline = min(self.deadline or question.due, question.due)
+        if message.want == "claim" and self._is_leaving(message.name):
+            return []
+        if message.receiver == self.name:
+            answer, effects = self.registry.ask(message)
+            return effects + (self._answered(answer, now) if answer is not None else [])
+        return self.route(message, now) if self.epoch.is_durable else []
+
+    def _is_leaving(self, name: SubscriptionName) -> bool:
+        return name in self.attachments.leaving or ("free", name) in self.questions
+
+    def route(self, message: NameQuestion | NameAnswer, now: Instant) -> list[Effect]:
+        """To its receiver, or one hop nearer to him."""
+        target = self.network.cell_of[message.receiver].name
+        hop = self.network.next_hop(self.routing.cell, target)
+        return self.routing.send(hop, message.name, message, now)
+
+    def settle(self, now: Instant) -> list[Effect]:
+        """At the end of a step: tell of those that have come here."""
+        effects: list[Effect] = []
+        untold = self.attachments.untold
+        while untold and not self.is_full:
+            name = next(iter(untold))
+            del untold[name]
+            if (entry := self.durables.entry(name)) is not None:
+                effects += self._open("tell", name, entry, "", [], now)
+        return effects
+
+    def left(self, message: Left, now: Instant) -> list[Effect]:
+        """A subscription has ended here, durably: its name is free."""
+        name = message.name
+        until = Instant(now + self.config.name_patience)
+        leaving = self.attachments.leaving.pop(name, [])
+        askers = [Asker(client, asked, until) for client, asked in leaving]
+        self.questions.pop(("tell", name), None)
+        return self._open("free", name, NameEntry(self.name, message.moves), "", askers, now)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def receive(self, message: NameQuestion | NameAnswer, now: Instant) -> list[Effect]:
+        for broker in (message.sender, message.receiver):
+            if broker not in self.network.cell_of:
+                raise ProtocolError(f"no broker is called {broker!r}")
+        if message.receiver != self.name:
+            return self.route(message, now)
+        if isinstance(message, NameAnswer):
+            return self._answered(message, now)
+        answer, effects = self.registry.receive(message)
+        return effects + (self.route(answer, now) if answer is not None else [])
+
+    def noted(self, message: Noted, now: Instant) -> list[Effect]:
+        answer = self.registry.noted(message)
+        return self.route(answer, now) if answer is not None else []
+
+    def _answered(self, answer: NameAnswer, now: Instant) -> list[Effect]:
+        keys = [(want, answer.name) for want in WANTS]
+        numbers = [q.message.number if (q := self.questions.get(key)) else 0 for key in keys]
+        if answer.number not in numbers:
+            return []  # to a question that is answered, or that nobody has any more
+        want, name = keys[numbers.index(answer.number)]
+        if want == "tell" and answer.problem:
+            return []  # ask on: there may be room later
+        question = self.questions.pop((want, name))
+        effects = self._told(question.message) if want == "tell" else []
+        for asker in question.askers:
+            if asker.key is not None:
+                self.waiting.pop(asker.key)
+            if asker.client in self.attachments.subscribers.clients:
+                effects += self._serve(want, asker, answer)
+        if want == "look":
+            effects += self._free_what_is_not_here(name, answer.entry, now)
+        if want == "free" and (claim := self.questions.get(("claim", name))) is not None:
+            effects += self._put(claim, now)
+        return effects
+
+    def _serve(self, want: Want, asker: Asker, answer: NameAnswer) -> list[Effect]:
+        """Go on with what a client wants of a name, now that its home is known."""
+        client, message, entry = asker.client, asker.message, answer.entry
+        if want == "free":
+            return [Send(client, Done(message.request))]
+        is_own = entry is not None and entry.owner in ("", self._owner(client))
+        if isinstance(message, Forget):
+            if self.durables.subscriptions.get(message.name) is not None:
+                return self.attachments.forget(client, message)  # it came here meanwhile
+            if entry is None or entry.home == self.name or not is_own:
+                return refuse_unknown(client, message)
+        elif entry is None:
+            remedy = "Use a name that exists, or unsubscribe one that you do not need."
+            return [Send(client, Refused(message.request, answer.problem, remedy))]
+        elif not is_own:
+            problem = f"not allowed to use the subscription name {message.name!r}"
+            return [Send(client, Refused(message.request, problem, "Use another name."))]
+        elif entry.home == self.name or (message.token is not None and message.tokens == "client"):
+            previous = None if entry.home == self.name else entry.home
+            self.ready.append((client, replace(message, previous=previous, moves=entry.moves)))
+            return []
+        problem = f"subscription {message.name!r} is at broker {entry.home!r}"
+        return refuse_elsewhere(client, message, problem, [entry.home])
+
+    def _told(self, told: NameQuestion) -> list[Effect]:
+        """The registrar knows that a subscription is here: it need not be told again."""
+        known = self.durables.subscriptions.get(told.name)
+        assert told.known is not None
+        if known is None or known.definition.moves != told.known.moves:
+            return []
+        definition = dataclass_replace(known.definition, registrar=told.receiver)
+        return self.durables.subscriptions.redefine(definition)
+
+    def _free_what_is_not_here(
+        self, name: SubscriptionName, entry: NameEntry | None, now: Instant
+    ) -> list[Effect]:
+        """A crash came between a claim and what was claimed, or between an end and its note."""
+        is_here = self.durables.subscriptions.get(name) is not None
+        if entry is None or entry.home != self.name or is_here or ("claim", name) in self.questions:
+            return []
+        return self._open("free", name, entry, "", [], now)
+
+    # --- time, invariants -------------------------------------------------------------------------
+
+    def fire(self, now: Instant) -> list[Effect]:
+        if self.deadline is None or now < self.deadline:
+            return []
+        self.deadline = None
+        effects: list[Effect] = []
+        for key, question in list(self.questions.items()):
+            if self.questions.get(key) is not question:
+                continue  # an answer to another has ended it
+            if question.due <= now:
+                effects += self._repeat(key, question, now)
+            else:
+                self.deadline = min(self.deadline or question.due, question.due)
+        return effects
+
+    def _repeat(
+        self, key: tuple[Want, SubscriptionName], question: Question, now: Instant
+    ) -> list[Effect]:
+        want, name = key
+        effects: list[Effect] = []
+        for asker in [each for each in question.askers if each.until <= now]:
+            question.askers.remove(asker)
+            if asker.key is not None:
+                del self.waiting[asker.key]
+            if asker.client in self.attachments.subscribers.clients:
+                effects.append(Send(asker.client, self._later(asker, question)))
+        is_wanted = want == "free" or bool(question.askers)
+        if want == "tell":
+            is_wanted = self.durables.subscriptions.get(name) is not None
+        if not is_wanted:
+            del self.questions[key]
+            return effects
+        return effects + self._put(question, now)
+
+    def _later(self, asker: Asker, question: Question) -> Refused:
+        message, registrar = question.message, question.message.receiver
+        verb = "has ended, but its name is not free yet:" if message.want == "free" else "is new:"
+        problem = f"subscription {message.name!r} {verb} {registrar!r}, its registrar, is silent"
+        return Refused(asker.message.request, problem, f"See that {registrar!r} runs.", retry=True)
+
+    def check(self) -> None:
+        self.registry.check()
+        assert self.deadline is not None or not self.questions, "I2"
+        for (client, _), name in self.waiting.items():
+            assert client in self.attachments.subscribers.clients, "I1"
+            assert ("claim", name) in self.questions, "I1"
+
+
+def refuse_unknown(client: ClientName, message: Forget) -> list[Effect]:
+    problem = f"there is no subscription {message.name!r} of yours"
+    remedy = "Check the name, and who you are connected as."
+    return [Send(client, Refused(message.request, problem, remedy))]

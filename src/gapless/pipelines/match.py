@@ -1,0 +1,119 @@
+"""Match: events × subscriptions, as many of both as there are.
+
+Theory of operation
+    Events come as any DataFrame with `pubend` and `tick`, batch or streaming: with an `attributes`
+    map as the lake and the source have it, or with a column an attribute. Each worker opens the
+    audience (`gapless.pipelines.audience`) once and matches whole Arrow batches. Bodies never
+    cross to Python. What is in a lake or a log is read by the workers themselves: then only matches
+    cross, which is cheaper by far where there are few. Where events have many matches, most of the
+    cost is one row a match: `match_numbers` gives one row an event, with the numbers of the
+    subscriptions in the table.
+
+    The history of a new subscription is `match` over the lake; the ticks that a lost filtered log
+    listed for a subscription are the same. Writing them back into a broker's volume is not done
+    here: a broker whose filtered log is lost starts its subscriptions anew, and they are told a gap
+    that `replay` can fill.
+
+Cost: `python -m benchmarks pipelines`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from gapless.pipelines.attributes import match_maps
+from gapless.pipelines.audience import Audience, open_audience
+from gapless.pipelines.replay import check_lost, read_piece
+from gapless.pipelines.spread import spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from gapless.pipelines.replay import Piece, Pieces, Replay
+
+    Finder = Callable[[Audience, Any, Any, Any], Iterator[Any]]
+
+MATCHES = "subscription string, pubend string, tick long"
+NUMBERS = "pubend string, tick long, subscriptions array<int>"
+ROWS_MAX = 1 << 16
+"""Rows of one batch that goes back to Spark; more become several batches."""
+
+
+def match(events: DataFrame, audience: str) -> DataFrame:
+    """A row (subscription, pubend, tick) for each event and each subscription that it matches."""
+    return _events(events).mapInArrow(partial(_find, audience, _by_name), MATCHES)
+
+
+def match_numbers(events: DataFrame, audience: str) -> DataFrame:
+    """A row (pubend, tick, subscriptions) for each event that any subscription matches."""
+    return _events(events).mapInArrow(partial(_find, audience, _by_event), NUMBERS)
+
+
+def match_replay(
+    spark: SparkSession, replay: Replay, pieces: Pieces, audience: str, *, by_number: bool = False
+) -> DataFrame:
+    """As `match` or `match_numbers`, of what a lake and a log have: workers read it themselves."""
+    check_lost(replay, pieces)
+    finder, schema = (_by_event, NUMBERS) if by_number else (_by_name, MATCHES)
+    return spread(spark, partial(_find_in, replay, audience, finder), pieces.pieces, schema)
+
+
+def _find_in(replay: Replay, audience: str, finder: Finder, piece: Piece) -> Iterator[Any]:
+    columns = ["pubend", "tick", "attributes"]
+    batches = (batch.select(columns) for batch in read_piece(replay, piece, columns))
+    return _find(audience, finder, batches)
+
+
+def _events(events: DataFrame) -> DataFrame:
+    """Only what is matched leaves the JVM."""
+    return events.select("pubend", "tick", "attributes") if _has_maps(events.columns) else events
+
+
+def _has_maps(columns: list[str]) -> bool:
+    return "attributes" in columns
+
+
+def _find(audience: str, finder: Finder, batches: Iterator[Any]) -> Iterator[Any]:
+    opened = open_audience(audience)
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if kinds.is_map(batch.schema.types[-1]) and _has_maps(batch.schema.names):
+            rows, handles = match_maps(opened.matcher, batch.column("attributes"))
+        else:
+            columns = batch.drop_columns(["pubend", "tick"])
+            found = opened.matcher.match_batch(columns)
+            rows, handles = found.event_indices, found.handles
+        yield from finder(opened, batch, rows, handles)
+
+
+def _by_name(opened: Audience, batch: Any, rows: Any, handles: Any) -> Iterator[Any]:
+    for first in range(0, len(rows), ROWS_MAX):
+        which = rows[first : first + ROWS_MAX]
+        yield pa.record_batch(
+            {
+                "subscription": opened.names.take(handles[first : first + ROWS_MAX]).cast("string"),
+                "pubend": batch.column("pubend").take(which),
+                "tick": batch.column("tick").take(which),
+            }
+        )
+
+
+def _by_event(opened: Audience, batch: Any, rows: Any, handles: Any) -> Iterator[Any]:
+    del opened
+    which, counts = np.unique(rows, return_counts=True)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    yield pa.record_batch(
+        {
+            "pubend": batch.column("pubend").take(which),
+            "tick": batch.column("tick").take(which),
+            "subscriptions": pa.ListArray.from_arrays(offsets, handles.astype(np.int32)),
+        }
+    )

@@ -1,0 +1,59 @@
+"""A Spark session for a job on this machine or a cluster, with what all our jobs want set."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+CHECKPOINTS = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+
+def make_session(master: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """`master` as Spark has it: local[*], spark://…, yarn, or sc://… for Spark Connect."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        problem, remedy = "this job needs Spark", "Install it: pip install 'gapless[spark]'."
+        raise UsageError(problem, remedy) from None
+    builder = SparkSession.builder.appName("gapless")
+    if master.startswith("sc://"):
+        return builder.remote(master).getOrCreate()
+    given = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+        "spark.log.level": "WARN",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
+    }
+    if master.startswith("local"):
+        # The workers are this Python, and nobody else needs to reach the driver.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        given |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "1g",
+        }
+    builder = builder.master(master)
+    for key, value in (given | dict(settings or {})).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def has_session() -> bool:
+    """Is there one in this process?"""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None

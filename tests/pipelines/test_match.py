@@ -1,0 +1,135 @@
+"""The match pipeline finds exactly the pairs that testing each event with each condition finds."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapless.client.columns import attributes_column
+from gapless.core.errors import UsageError
+from gapless.filters.filter import Filter
+from gapless.filters.matcher import Matcher
+from gapless.pipelines.attributes import match_maps, to_columns
+from gapless.pipelines.audience import open_audience, write_audience
+from gapless.pipelines.match import match, match_numbers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    Attributes = dict[str, Any]
+
+VALUES = st.one_of(
+    st.booleans(),
+    st.integers(-(1 << 60), 1 << 60),
+    st.integers(-2, 2),
+    st.floats(allow_nan=False, width=32),
+    st.sampled_from(["", "x", "xy", "1"]),
+)
+CONDITIONS = (
+    "",
+    "a = 1",
+    "a > 0.5 AND b <> 'x'",
+    "a IS NULL",
+    "b LIKE 'x%' OR c",
+    "a BETWEEN -1 AND 2 AND b IS NOT NULL",
+    "c = FALSE OR a + 1 > 2",
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), VALUES), max_size=12), st.integers(0, 3))
+def test_maps_match_as_the_attributes_they_hold(events: list[Attributes], skipped: int) -> None:
+    """Whatever the types, and also where the array is a part of a larger one."""
+    matcher = Matcher[int](enumerate(CONDITIONS), engine="python")
+    maps = attributes_column(events)[skipped:]
+    rows, handles = match_maps(matcher, maps)
+    wanted = [
+        (row, number)
+        for row, event in enumerate(events[skipped:])
+        for number, condition in enumerate(CONDITIONS)
+        if Filter.parse(condition).matches(event)
+    ]
+    assert sorted(zip(rows.tolist(), handles.tolist(), strict=True)) == wanted
+
+
+def test_columns_are_made_where_types_allow() -> None:
+    columns = to_columns(attributes_column([{"a": 1, "b": "x"}, {}, {"a": 2.5}]))
+    assert columns is not None
+    assert columns.to_pydict() == {"a": [1.0, None, 2.5], "b": ["x", None, None]}
+    assert to_columns(attributes_column([{"a": 1}, {"a": "x"}])) is None
+    assert to_columns(attributes_column([{"a": (1 << 53) + 1}, {"a": 0.5}])) is None
+    assert to_columns(attributes_column([{}, {}])) is None
+
+
+def test_bad_conditions_are_reported_and_the_rest_goes_on(tmp_path: Path) -> None:
+    table = [("a", "i > 1"), ("b", "i >"), ("a", "i = 7"), ("c", "")]
+    count, refusals = write_audience(table, tmp_path)
+    assert (count, [(each.name, each.condition) for each in refusals]) == (
+        2,
+        [("b", "i >"), ("a", "i = 7")],
+    )
+    assert all(each.reason for each in refusals)
+    assert open_audience(str(tmp_path)).names.to_pylist() == ["a", "c"]
+    assert open_audience(str(tmp_path)) is open_audience(str(tmp_path))
+    write_audience(table[-1:], tmp_path)
+    assert open_audience(str(tmp_path)).names.to_pylist() == ["c"]
+    with pytest.raises(UsageError, match="no audience"):
+        open_audience(str(tmp_path / "none"))
+
+
+def stock(dice: random.Random) -> Attributes:
+    return {"symbol": f"S{dice.randrange(50)}", "price": dice.randrange(100), "hot": True}
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_all_ways_to_match_equal_brute_force(spark: SparkSession, tmp_path: Path) -> None:
+    """Maps and columns, few and many subscriptions, rows by name and by event, and as a stream."""
+    dice = random.Random(7)
+    events = [stock(dice) for _ in range(200)]
+    conditions = {
+        f"n{n}": f"symbol = 'S{dice.randrange(50)}' AND price > {dice.randrange(100)}"
+        for n in range(300)
+    }
+    filters = {name: Filter.parse(text) for name, text in conditions.items()}
+    wanted = {
+        (name, "p", tick)
+        for tick, event in enumerate(events)
+        for name, each in filters.items()
+        if each.matches(event)
+    }
+    audience = str(tmp_path / "audience")
+    write_audience(conditions.items(), audience)
+    ids = {"pubend": ["p"] * 200, "tick": list(range(200))}
+    folder = tmp_path / "events"
+    folder.mkdir()
+    pq.write_table(pa.table({**ids, "attributes": attributes_column(events)}), folder / "1.parquet")
+    columns = {name: [event[name] for event in events] for name in events[0]}
+    maps, flat = spark.read.parquet(str(folder)), spark.createDataFrame(pa.table(ids | columns))
+    for form in (maps, flat):
+        found = [tuple(row) for row in match(form, audience).collect()]
+        assert len(found) == len(wanted)
+        assert set(found) == wanted
+    names = list(conditions)
+    assert {
+        (names[number], row["pubend"], row["tick"])
+        for row in match_numbers(maps, audience).collect()
+        for number in row["subscriptions"]
+    } == wanted
+    stream = match(spark.readStream.schema(maps.schema).parquet(str(folder)), audience)
+    query = (
+        stream.writeStream.format("memory")
+        .queryName("found")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert {tuple(row) for row in spark.table("found").collect()} == wanted

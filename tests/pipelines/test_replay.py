@@ -1,0 +1,170 @@
+"""Lake and log read as one: no gap and no overlap at the seam, also while the archive goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+import gapless
+from gapless.client.errors import LostError
+from gapless.client.range import RangeBatch
+from gapless.core.errors import UsageError
+from gapless.core.token import Token
+from gapless.pipelines.archive import Limits, archive
+from gapless.pipelines.lake import Lake
+from gapless.pipelines.manifest import Covered, LakeFile
+from gapless.pipelines.replay import (
+    Piece,
+    Pieces,
+    Replay,
+    add_pieces,
+    plan,
+    replay_events,
+    replay_rows,
+)
+from gapless.pipelines.source import Source
+from tests.client.test_sync import broker_in_a_thread
+from tests.pipelines.logs import wait_for_release
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from gapless.client.sync import Client
+
+PUBENDS = ("two/0", "two/1")
+
+
+class Stage(NamedTuple):
+    """By number of the event where it is. `archive` moves what is new to the lake."""
+
+    client: Client
+    replay: Replay
+    places: dict[int, tuple[str, int]]
+    root: Path
+
+    def fill(self, first: int, count: int) -> None:
+        for i in range(first, first + count, 10):
+            with self.client.publisher("two", name=f"p{i}") as publisher:
+                events = [({"i": n, "even": n % 2 == 0}, b"") for n in range(i, i + 10)]
+                publisher.send_many(events)
+        for batch in self.client.read("two", f"i >= {first}"):
+            assert isinstance(batch, RangeBatch)
+            for event in batch.events():
+                self.places[int(event.attributes["i"])] = (event.pubend, event.tick)
+
+    def archive(self, limits: Limits | None = None) -> None:
+        assert self.replay.source is not None
+        archive(self.replay.source, self.root, limits=limits or Limits())
+
+    def wait_for_release(self) -> None:
+        """Until the log has nothing below what was archived first."""
+        wait_for_release(self.client, "two", dict(self.places.values()))
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """100 events in the lake alone, 100 in both, 100 in the log alone."""
+    with broker_in_a_thread(tmp_path / "data") as url, gapless.sync.connect(url) as client:
+        root = tmp_path / "lake"
+        made = Stage(client, Replay(Lake(root, "two"), Source(url, "two")), {}, root)
+        made.archive()
+        made.fill(0, 100)
+        made.archive(Limits(slice_us=1_000))
+        made.wait_for_release()
+        with client.subscribe("two", name="holder"):
+            pass
+        made.fill(100, 100)
+        made.archive()
+        made.fill(200, 100)
+        yield made
+
+
+def numbers(replay: Replay, start: Token | None = None, end: Token | None = None) -> list[object]:
+    return [event.attributes["i"] for event in replay_events(replay, plan(replay, start, end))]
+
+
+def test_every_interval_is_whole_and_in_order_wherever_the_seam_is(stage: Stage) -> None:
+    pieces = plan(stage.replay)
+    assert {bool(piece.path) for piece in pieces.pieces} == {True, False}
+    assert not pieces.lost
+    assert {pubend for pubend, _ in stage.places.values()} == set(PUBENDS)
+    found = numbers(stage.replay)
+    assert sorted(found, key=str) == sorted(range(300), key=str)
+    for pubend in PUBENDS:
+        mine = [n for n, (where, _) in stage.places.items() if where == pubend]
+        assert [n for n in found if n in mine] == mine
+        for low, high in ((0, 3), (1, -1), (len(mine) // 3, len(mine) // 2), (-5, -1)):
+            start, end = Token({pubend: stage.places[mine[low]][1]}), stage.places[mine[high]][1]
+            wanted = mine[low:high]
+            assert numbers(stage.replay, start, Token({pubend: end})) == wanted
+            even = replace(stage.replay, condition="even")
+            assert numbers(even, start, Token({pubend: end})) == [n for n in wanted if n % 2 == 0]
+
+
+def test_what_was_archived_and_released_after_the_plan_comes_from_the_lake(stage: Stage) -> None:
+    pieces = plan(stage.replay)
+    stage.client.unsubscribe("holder")
+    stage.archive()
+    stage.wait_for_release()
+    found = sorted(int(e.attributes["i"]) for e in replay_events(stage.replay, pieces))
+    assert found == list(range(300))
+    without = replace(stage.replay, lake=None)
+    with pytest.raises(LostError, match="two/"):
+        list(
+            replay_events(without, replace(pieces, pieces=[p for p in pieces.pieces if not p.path]))
+        )
+
+
+def test_what_neither_has_is_an_error_or_left_out(tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    with broker_in_a_thread(tmp_path / "data") as url, gapless.sync.connect(url) as client:
+        source = Source(url, "t")
+        first, second = client.publish_many("t", [({"i": i}, b"") for i in range(2)])
+        wait_for_release(client, "t", {"t/0": second.tick})  # nobody wants them
+        archive(source, root)
+        client.publish("t", {"i": 2})
+        archive(source, root)
+        early = Token({"t/0": first.tick})
+        for replay in (Replay(Lake(root, "t"), source), Replay(Lake(root, "t"), None)):
+            assert numbers(replay) == [2]
+            with pytest.raises(LostError, match=rf"t/0 \[{first.tick}, "):
+                numbers(replay, early)
+            assert numbers(replace(replay, lost="skip"), early) == [2]
+            with pytest.raises(UsageError, match="settled up to"):
+                plan(replay, end=Token({"t/0": 1 << 62}))
+
+
+def test_pieces_follow_each_other_around_what_the_lake_has_and_has_lost() -> None:
+    files = (LakeFile("a", 20, 30, 1, 1), LakeFile("b", 40, 50, 1, 1))
+    covered = Covered(10, 60, ((30, 35), (55, 58)), files)
+    found = Pieces([], [])
+    add_pieces(found, "p", (5, 70), covered, has_log=True)
+    assert found.pieces == [
+        Piece("p", 5, 10),
+        Piece("p", 20, 30, "a"),
+        Piece("p", 40, 50, "b"),
+        Piece("p", 60, 70),
+    ]
+    assert found.lost == [Piece("p", 30, 35), Piece("p", 55, 58)]
+    found = Pieces([], [])
+    add_pieces(found, "p", (32, 45), covered, has_log=True)
+    assert (found.pieces, found.lost) == ([Piece("p", 40, 45, "b")], [Piece("p", 32, 35)])
+    found = Pieces([], [])
+    add_pieces(found, "p", (60, 70), covered, has_log=False)
+    assert (found.pieces, found.lost) == ([], [Piece("p", 60, 70)])
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_workers_read_the_same_rows(spark: SparkSession, stage: Stage) -> None:
+    even = replace(stage.replay, condition="even")
+    rows = replay_rows(spark, even, plan(even))
+    places = {n: place for n, place in stage.places.items() if n % 2 == 0}
+    found = {row["attributes"]["i"]["int"]: (row["pubend"], row["tick"]) for row in rows.collect()}
+    assert found == places
+    assert rows.count() == len(places)
