@@ -171,11 +171,12 @@ class DurableSubscriber:
         wish, birth = slot.wish, slot.named.birth
         is_new = not slot.named.origin
         has_moved = not is_new and slot.home != self._broker and wish.tokens == "client"
-        knows = self._world.dice.choice(("all", "all", "token", "nothing"))
+        choices = ("all", "all", "token", "nothing")
+        knows = self._world.dice.choice(choices) if has_moved else "all"
         is_told = has_moved and knows == "all"
         self._world.reached["a client came without knowing where it was"] += has_moved > is_told
         token = birth.token if is_new else None
-        if not is_new and not (has_moved and knows == "nothing"):
+        if not is_new and knows != "nothing":
             token = returning_token(self._world, slot, has_moved=has_moved)
         message = Subscribe(
             wish.topic,
