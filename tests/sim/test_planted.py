@@ -6,6 +6,7 @@ import pytest
 
 from gapless.node.network import parse_network
 from gapless.sim.planted import PLANTED
+from gapless.sim.planted_names import PLANTED_NAMES
 from gapless.sim.planted_transactions import PLANTED_TRANSACTIONS
 from gapless.sim.run import simulate
 
@@ -52,6 +53,8 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "never-hands-over": (("quiet in the end", "everything arrives", "tables are right"), (45, 28)),
     "answers-before-durable": ("a topic is durable before its founder", (3, 1)),
     "believes-old-entries": (("all catalogues agree", "AssertionError"), (19, 7)),
+    "notes-in-memory": (("it starts where", "no gap"), (8, 3)),
+    "grants-what-is-taken": (("it starts where", "no gap"), (8, 3)),
     "commits-twice": (WHOLE, (17, 30)),
     "forgets-producers": (WHOLE, (91, 48)),
     "forgets-the-rest": (WHOLE, (27, 160)),
@@ -63,6 +66,7 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
 RATES = {
     "forgets-promise": {"crash": 6.0},  # it takes a crash to show
     "ignores-constraint": {"cut": 20.0},  # and here two views of who is alive
+    "notes-in-memory": {"crash": 8.0},
     **{name: {} for name in PLANTED_TRANSACTIONS},  # their producers bring trouble enough
 }
 
@@ -77,6 +81,18 @@ NETWORKS = {
         ]
         topic = [{ name = "t", pubends = ["p"] }]
     """,  # changes of three leaves come up by two members of one cell
+    **dict.fromkeys(
+        PLANTED_NAMES,
+        """
+        cell = [
+            { name = "p", brokers = [{ name = "p" }] },
+            { name = "s1", links = ["p"], subscribers = true, brokers = [{ name = "s1" }] },
+            { name = "s2", links = ["p"], subscribers = true, brokers = [{ name = "s2" }] },
+            { name = "s3", links = ["p"], subscribers = true, brokers = [{ name = "s3" }] },
+        ]
+        topic = [{ name = "t", pubends = ["p"] }]
+        """,  # small, and nobody but registrars of names has much to do
+    ),
     **dict.fromkeys(
         PLANTED_TRANSACTIONS,
         """

@@ -170,11 +170,14 @@ class DurableSubscriber:
         self._number += 1
         wish, birth = slot.wish, slot.named.birth
         is_new = not slot.named.origin
-        # Where its broker keeps the token, it does not move: the client is sent to it.
         has_moved = not is_new and slot.home != self._broker and wish.tokens == "client"
-        token = birth.token if is_new else returning_token(self._world, slot, has_moved=has_moved)
-        is_told = has_moved and self._world.dice.random() < 0.6
+        choices = ("all", "all", "token", "nothing")
+        knows = self._world.dice.choice(choices) if has_moved else "all"
+        is_told = has_moved and knows == "all"
         self._world.reached["a client came without knowing where it was"] += has_moved > is_told
+        token = birth.token if is_new else None
+        if not is_new and knows != "nothing":
+            token = returning_token(self._world, slot, has_moved=has_moved)
         message = Subscribe(
             wish.topic,
             self._number,

@@ -23,13 +23,6 @@ class NotesInMemory(Registry):
         ]
 
 
-class BelievesOldClaims(Registry):
-    """Takes whatever it is told last for the truth."""
-
-    def is_news(self, now: NameEntry | None, known: NameEntry | None) -> bool:
-        return known is not None and known.home in self.network.cell_of
-
-
 class GrantsWhatIsTaken(Registry):
     """Gives every name to whoever claims it."""
 
@@ -41,6 +34,5 @@ class GrantsWhatIsTaken(Registry):
 
 PLANTED_NAMES: dict[str, Parts] = {
     "notes-in-memory": Parts(registry=NotesInMemory),
-    "believes-old-claims": Parts(registry=BelievesOldClaims),
     "grants-what-is-taken": Parts(registry=GrantsWhatIsTaken),
 }
