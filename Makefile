@@ -17,7 +17,7 @@ demo: setup  ## five brokers, a stock feed, two kill -9: nobody misses anything;
 	@$(BIN)/gapless demo
 
 test: setup  ## run all tests, on all cores
-	@$(JAVA) $(BIN)/python -m pytest -q -n auto
+	@$(JAVA) $(BIN)/python -m pytest -q -n auto --dist loadgroup
 
 check: setup  ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make fix"; exit 1; }
