@@ -265,7 +265,7 @@ def test_who_reads_ranges_acknowledges_by_name_and_gets_no_deliveries(tmp_path: 
             assert released <= ticks[2]
             async with client.subscribe("t", "i > 0", name="job") as subscription:
                 assert await numbers(subscription, 1) == [3]
-            with pytest.raises(RefusedError, match="there is no subscription 'nobody'"):
+            with pytest.raises(RefusedError, match="no subscription 'nobody' of yours"):
                 await client.acknowledge("nobody", token)
 
     run(main())

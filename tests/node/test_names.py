@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gapless.core.client_messages import (
+    Acknowledge,
     Deliveries,
     Done,
     Forget,
@@ -184,6 +185,24 @@ def test_it_is_ended_through_any_broker_and_then_its_name_is_free() -> None:
         assert isinstance(land.subscribe("b", name), Subscribed)
         land.leave("b")
         land.leave("a")
+
+
+def test_it_is_acknowledged_by_name_where_it_is() -> None:
+    land = Land()
+    for registrar in "abc":
+        name = land.name_at(registrar)
+        land.subscribe("a", name)
+        land.leave("a")
+        refused = land.ask("b", Acknowledge(0, {"news/0": 1 << 60}, 7, name), "bob")
+        assert isinstance(refused, Refused)
+        assert refused.elsewhere == ("a",)
+        assert land.ask("a", Acknowledge(0, {"news/0": 1 << 60}, 8, name), "bob") == Done(8)
+        known = land.towns["a"].node.durables.subscriptions.get(name)
+        assert known is not None
+        assert known.released.get("news/0") == 1 << 60
+    nobody = land.ask("c", Acknowledge(0, {"news/0": 1}, 9, SubscriptionName("nobody")), "bob")
+    assert isinstance(nobody, Refused)
+    assert "no subscription 'nobody' of yours" in nobody.problem
 
 
 def test_its_end_is_not_answered_before_the_name_is_free() -> None:

@@ -271,9 +271,7 @@ class Attachments:
         broker back to what is durable, but not what its clients have got."""
         if message.name is not None:
             subscription = self.durables.subscriptions.get(message.name)
-            if subscription is None:
-                problem = f"there is no subscription {message.name!r} at this broker"
-                return [Send(client, Refused(message.request, problem, "Check the name."))]
+            assert subscription is not None
         else:
             session = self._session(client, message.subscription)
             if session is None:

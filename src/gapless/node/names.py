@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import replace
 
-from gapless.core.client_messages import Done, Forget, Refused, Subscribe
+from gapless.core.client_messages import Acknowledge, Done, Forget, Refused, Subscribe
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 
 WANTS: tuple[Want, ...] = get_args(Want)
+Request = Subscribe | Forget | Acknowledge
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Asker:
     """A client that waits for an answer."""
 
     client: ClientName
-    message: Subscribe | Forget
+    message: Request
     until: Instant
 
     @property
@@ -123,6 +124,20 @@ class Names:
             return self._ask("free", name, client, message, now)
         if registrar_of(self.network, name) is None:
             return refuse_unknown(client, message)
+        return self._look(name, client, message, now)
+
+    def acknowledge(self, client: ClientName, message: Acknowledge, now: Instant) -> list[Effect]:
+        """Of a subscription that its client is attached to, or by name, here or where it is."""
+        name = message.name
+        if name is None or self.durables.subscriptions.get(name) is not None:
+            return self.attachments.acknowledge(client, message, now)
+        if name in self.attachments.leaving or registrar_of(self.network, name) is None:
+            return refuse_unknown(client, message)
+        return self._look(name, client, message, now)
+
+    def _look(
+        self, name: SubscriptionName, client: ClientName, message: Request, now: Instant
+    ) -> list[Effect]:
         if self.is_full and ("look", name) not in self.questions:
             return self._refuse_more(client, message)
         return self._ask("look", name, client, message, now)
@@ -131,7 +146,7 @@ class Names:
     def is_full(self) -> bool:
         return len(self.questions) >= self.config.name_questions_max
 
-    def _refuse_more(self, client: ClientName, message: Subscribe | Forget) -> list[Effect]:
+    def _refuse_more(self, client: ClientName, message: Request) -> list[Effect]:
         problem = f"this broker asks about {len(self.questions)} names, which is its limit"
         return [Send(client, Refused(message.request, problem, "Try again.", retry=True))]
 
@@ -140,7 +155,7 @@ class Names:
         want: Want,
         name: SubscriptionName,
         client: ClientName,
-        message: Subscribe | Forget,
+        message: Request,
         now: Instant,
     ) -> list[Effect]:
         """For a client, who may wait for the answer to a question that is open already."""
@@ -263,22 +278,25 @@ class Names:
             if asker.key is not None:
                 self.waiting.pop(asker.key)
             if asker.client in self.attachments.subscribers.clients:
-                effects += self._serve(want, asker, answer)
+                effects += self._serve(want, asker, answer, now)
         if want == "look":
             effects += self._free_what_is_not_here(name, answer.entry, now)
         if want == "free" and (claim := self.questions.get(("claim", name))) is not None:
             effects += self._put(claim, now)
         return effects
 
-    def _serve(self, want: Want, asker: Asker, answer: NameAnswer) -> list[Effect]:
+    def _serve(self, want: Want, asker: Asker, answer: NameAnswer, now: Instant) -> list[Effect]:
         """Go on with what a client wants of a name, now that its home is known."""
         client, message, entry = asker.client, asker.message, answer.entry
         if want == "free":
             return [Send(client, Done(message.request))]
         is_own = entry is not None and entry.owner in ("", self._owner(client))
-        if isinstance(message, Forget):
-            if self.durables.subscriptions.get(message.name) is not None:
-                return self.attachments.forget(client, message)  # it came here meanwhile
+        if not isinstance(message, Subscribe):
+            assert message.name is not None
+            if self.durables.subscriptions.get(message.name) is not None:  # it came here meanwhile
+                if isinstance(message, Forget):
+                    return self.attachments.forget(client, message)
+                return self.attachments.acknowledge(client, message, now)
             if entry is None or entry.home == self.name or not is_own:
                 return refuse_unknown(client, message)
         elif entry is None:
@@ -361,7 +379,7 @@ class Names:
             assert ("claim", name) in self.questions, "I1"
 
 
-def refuse_unknown(client: ClientName, message: Forget) -> list[Effect]:
+def refuse_unknown(client: ClientName, message: Forget | Acknowledge) -> list[Effect]:
     problem = f"there is no subscription {message.name!r} of yours"
     remedy = "Check the name, and who you are connected as."
     return [Send(client, Refused(message.request, problem, remedy))]

@@ -346,7 +346,7 @@ class Node:
             case Subscribe():
                 return self.clients.subscribe(sender, message, now)
             case Acknowledge():
-                return self.attachments.acknowledge(sender, message, now)
+                return self.names.acknowledge(sender, message, now)
             case Forget():
                 return self.names.forget(sender, message, now)
             case CreateTopic():
