@@ -267,3 +267,23 @@ def test_beyond_its_limit_a_broker_asks_about_no_more_names() -> None:
     [(_, refused)] = town.receive("ann", Forget(3, SubscriptionName("more")))
     assert isinstance(refused, Refused)
     assert refused.retry
+
+
+def test_one_that_is_ended_at_both_brokers_while_it_moves_is_over_at_both() -> None:
+    land = Land()
+    name = land.name_at("c")
+    first = land.subscribe("a", name)
+    land.leave("a")
+    land.cut.add("a")
+    moved = land.subscribe("b", name, token=first.start, previous=BrokerName("a"))
+    assert isinstance(moved, Subscribed)
+    old, new = land.towns["a"], land.towns["b"]
+    for town, client in ((old, "bob"), (new, "eve")):
+        town.connect(client)
+        town._do(town.node.receive(ClientName(client), Forget(7, name), town.now))
+    land.cut.clear()
+    land.wait(2 * BEATS)
+    assert land.homes(name) == []
+    assert Done(7) in land.heard["bob@a"]
+    assert Done(7) in land.heard["eve@b"]
+    assert isinstance(land.subscribe("a", name), Subscribed), "and the name is free"

@@ -170,6 +170,7 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "name answer without room": NameAnswer(
         DESK, BrokerName("b1"), BrokerName("b2"), 1, problem="there is no room"
     ),
+    "hand over of one that is over": HandOver(DESK, TOPIC, BrokerName("b2"), moves=3, over=True),
     "hand over of an owner": HandOver(DESK, TOPIC, BrokerName("b2"), owner="desk"),
     "publish": Publish(TOPIC, 1, BATCH, PublisherName("feed-1"), 7),
     "receipt": Receipt(1, PUBEND, (12, 19)),

@@ -206,7 +206,8 @@ class ReleaseEcho(Message, frozen=True):
 class HandOver(Message, frozen=True):
     """The subscription lives at `sender` now, after so many moves; `receiver` may forget it.
     `done`: it has, durably. `elsewhere`: not here, it had moved on to that broker before. `owner`:
-    whose it is; one that is someone else's is another subscription, which stays."""
+    whose it is; one that is someone else's is another subscription, which stays. `over`: it was
+    ended at the sender, so that it is over at the receiver too."""
 
     subscription: SubscriptionName
     topic: TopicName = TopicName("")
@@ -216,6 +217,7 @@ class HandOver(Message, frozen=True):
     done: bool = False
     elsewhere: BrokerName | None = None
     owner: str = ""
+    over: bool = False
 
 
 # --- on the way ---------------------------------------------------------------------------------

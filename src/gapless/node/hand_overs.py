@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gapless.core.effects import Effect
     from gapless.core.identity import BrokerName, SubscriptionName
     from gapless.durable.hand_over import Arrival
+    from gapless.durable.subscriptions import Subscription
     from gapless.node.attachments import Attachments
     from gapless.node.config import Config
     from gapless.node.network import Network
@@ -161,20 +162,34 @@ class HandOvers:
         if message.elsewhere is not None:
             return self._follow(message)
         known, moved = self.durables.subscriptions.get(name), self.durables.moved(name)
-        answer = replace(message, sender=self.name, receiver=message.sender)
+        answer = replace(message, sender=self.name, receiver=message.sender, over=False)
+        if known is None and message.over:
+            return []  # it is over here too
         if known is None and name in self.attachments.ended:
             moves = max(message.moves, self.attachments.ended[name]) + 1
-            return self.send(replace(answer, moves=moves), now)  # it is over, there too
+            return self.send(replace(answer, moves=moves, over=True), now)
         if known is None and (moved is None or moved.broker == message.sender):
             return self.send(replace(answer, done=True), now)
         if known is None and moved is not None:
             return self.send(replace(answer, moves=moved.moves, elsewhere=moved.broker), now)
         assert known is not None
+        return self._compare(message, known, answer, now)
+
+    def _compare(
+        self, message: HandOver, known: Subscription, answer: HandOver, now: Instant
+    ) -> list[Effect]:
+        """It is at the sender, and it is here: which of the two goes?"""
+        name = message.subscription
         if known.definition.owner not in ("", message.owner):
             return self.send(replace(answer, done=True), now)  # only the name is the same
         own, other = (known.definition.moves, self.name), (message.moves, message.sender)
         if not may_forget(own, other):
             return self.send(replace(answer, moves=own[0]), now)  # it is for him to forget
+        arrival = self.arrivals.get(name)
+        if message.over and (arrival is None or arrival.previous == message.sender):
+            self.forget(name)
+            askers = self.attachments.ending.pop(name, [])
+            return self.attachments.finish(name, f"{name!r} was ended", askers)
         if name in self.attachments.ending:  # it is to end, there too
             self.attachments.arrived[name] = None
             definition = dataclass_replace(
@@ -184,7 +199,6 @@ class HandOvers:
                 registrar=None,
             )
             return self.durables.subscriptions.redefine(definition)
-        arrival = self.arrivals.get(name)
         if arrival is not None and arrival.previous != message.sender:
             return []  # first it has to be forgotten where it was before; he asks again
         self.arrivals.pop(name, None)

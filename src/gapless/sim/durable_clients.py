@@ -362,8 +362,8 @@ class DurableSubscriber:
         self._world.after(1 + dice.randrange(2 * self.plan.change_after), self._change)
 
     def forget(self, slot: Slot) -> None:
-        if slot.named is None or self._open is None:
-            return  # a new connection will do it
+        if slot.named is None or self._open is None or slot in self._forgetting.values():
+            return  # a new connection will do it, or it is under way
         self._number += 1
         slot.named.ends.append((self._open.name, self._number))
         if len(slot.named.ends) > 1:  # either may come too late
