@@ -21,7 +21,7 @@ def test_a_topic_survives_its_owner_and_is_published_to_through_another_broker(
 ) -> None:
     async def main() -> None:
         async with Processes(NETWORK, folder=tmp_path) as town:
-            await town.start("p", "r1", "s")
+            await town.start("p", "r1", "s", "o")  # where the name may be registered
             async with gapless.connect(town.url("s"), patience_s=PATIENCE_S) as client:
                 await client.create_topic("kept")
                 await client.create_topic("gone")

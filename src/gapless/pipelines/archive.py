@@ -124,9 +124,10 @@ def hold(client: Client, topic: str, name: str, manifest: Manifest) -> None:
     """The subscription exists, and has acknowledged what the manifest has and nothing else."""
     token = manifest.token
     start = token if len(token) else "earliest"
-    with client.subscribe(topic, name=name, start=start) as subscription:
-        if len(token):
-            subscription.acknowledge()
+    with client.subscribe(topic, name=name, start=start):
+        pass  # what comes is not taken, nor is silence, which would count as consumed
+    if len(token):
+        client.acknowledge(name, token)
 
 
 def make_plan(
