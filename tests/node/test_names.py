@@ -18,7 +18,7 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.identity import BrokerName, ClientName, SubscriptionName
-from gapless.core.name_messages import NameQuestion
+from gapless.core.name_messages import NameEntry, NameQuestion
 from gapless.node.registry import registrar_of
 from tests.node.country import Country
 from tests.node.town import ALONE, NEWS, Town, publish
@@ -287,3 +287,41 @@ def test_one_that_is_ended_at_both_brokers_while_it_moves_is_over_at_both() -> N
     assert Done(7) in land.heard["bob@a"]
     assert Done(7) in land.heard["eve@b"]
     assert isinstance(land.subscribe("a", name), Subscribed), "and the name is free"
+
+
+def test_one_life_has_one_claim_however_many_ask_for_it_before_it_is_made() -> None:
+    land = Land()
+    land.cut.add("p")  # no start is known meanwhile
+    name = land.name_at("a")
+    land.restart("a")
+    town = land.towns["a"]
+    for client in ("ann", "bob"):
+        town.connect(client)
+        town._do(town.node.receive(ClientName(client), Subscribe(NEWS, 1, 1, name=name), town.now))
+        land.run()
+    assert len(town.node.clients.waiting) == 2
+    land.cut.clear()
+    land.wait(BEATS)
+    known = town.node.durables.subscriptions.get(name)
+    assert known is not None
+    assert known.definition.moves == town.node.names.registry.entries[name].moves == 0
+
+
+def test_who_is_noted_with_more_moves_than_it_has_counts_on_from_there() -> None:
+    land = Land()
+    name = land.name_at("c")
+    first = land.subscribe("a", name)
+    land.leave("a")
+    registry = land.towns["c"].node.names.registry
+    land.subscribe("b", name, token=first.start, previous=BrokerName("a"))
+    registry._set(name, NameEntry(BrokerName("b"), 7))  # of a claim that came to nothing
+    land.wait(BEATS)
+    land.restart("b")
+    known = land.towns["b"].node.durables.subscriptions.get(name)
+    assert known is not None
+    land.towns["b"].node.attachments.untold[name] = None
+    land.wait()
+    assert known.definition.moves == 7
+    assert isinstance(land.subscribe("a", name, token=first.start), Subscribed)
+    land.wait(BEATS)
+    assert (registry.entries[name].home, land.homes(name)) == ("a", ["a"])

@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from gapless.core.client_messages import (
     Ended,
     Publish,
@@ -33,7 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gapless.core.events import EventBatch
-    from gapless.core.identity import ClientName, Instant, PubendName, TopicName
+    from gapless.core.identity import (
+        ClientName,
+        Instant,
+        PubendName,
+        SubscriptionName,
+        TopicName,
+    )
     from gapless.node.attachments import Attachments
     from gapless.node.catalogue import Catalogue
     from gapless.node.config import Config
@@ -69,6 +77,7 @@ class Clients:
         self.catalogue = catalogue
         self.names = names
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
+        self._granted: dict[SubscriptionName, list[Subscribe]] = {}  # of those: new names
 
     def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
         pubend = self._bound(client, message, now)
@@ -140,7 +149,11 @@ class Clients:
             if attached is not None:
                 return attached
             if message.previous in (None, self.streams.name):
-                return self.names.claim(client, message, now)
+                granted = self._granted.get(message.name)
+                if granted is None:
+                    return self.names.claim(client, message, now)
+                # The name is ours: one claim for one life.
+                message = replace(message, previous=None, moves=granted[0].moves)
         self._await_start(client, message, condition, now)
         return []
 
@@ -149,7 +162,19 @@ class Clients:
     ) -> None:
         key = (client, message.subscription)
         self.waiting[key] = (message, condition)
+        if message.name is not None and message.previous is None:
+            self._granted.setdefault(message.name, []).append(message)
         self.interests.subscribe(message.topic, key, condition, now)
+
+    def stop_waiting(self, key: tuple[ClientName, int]) -> Subscribe:
+        """For the start of a subscription: it has come, or nobody wants it any more."""
+        message, _ = self.waiting.pop(key)
+        if message.name is not None and message.previous is None:
+            others = self._granted[message.name]
+            others.remove(message)
+            if not others:
+                del self._granted[message.name]
+        return message
 
     def _go_on(self, now: Instant) -> list[Effect]:
         """With those whose name was found to be free, or to be had from another broker."""
@@ -190,7 +215,7 @@ class Clients:
             if message.topic in ready:
                 start = self._start_of(message.topic, key)
                 if start is not None:
-                    del self.waiting[key]
+                    self.stop_waiting(key)
                     effects += self._begin(key[0], message, condition, start, now)
         return effects
 
@@ -268,7 +293,7 @@ class Clients:
     def _give_up(self, key: tuple[ClientName, int], now: Instant) -> None:
         """Forget one that waits for its start."""
         if key in self.waiting:
-            message, _ = self.waiting.pop(key)
+            message = self.stop_waiting(key)
             self.interests.unsubscribe(message.topic, key, now)
 
     def disconnect(self, client: ClientName, now: Instant) -> None:

@@ -273,7 +273,7 @@ class Names:
         if want == "tell" and answer.problem:
             return []  # ask on: there may be room later
         question = self.questions.pop((want, name))
-        effects = self._told(question.message) if want == "tell" else []
+        effects = self._told(question.message, answer.entry) if want == "tell" else []
         for asker in question.askers:
             if asker.key is not None:
                 self.waiting.pop(asker.key)
@@ -312,13 +312,17 @@ class Names:
         problem = f"subscription {message.name!r} is at broker {entry.home!r}"
         return refuse_elsewhere(client, message, problem, [entry.home])
 
-    def _told(self, told: NameQuestion) -> list[Effect]:
-        """The registrar knows that a subscription is here: it need not be told again."""
+    def _told(self, told: NameQuestion, entry: NameEntry | None) -> list[Effect]:
+        """The registrar knows that a subscription is here: it need not be told again. If it has
+        noted more moves for us, of a claim that came to nothing, the next must be beyond them."""
         known = self.durables.subscriptions.get(told.name)
         assert told.known is not None
         if known is None or known.definition.moves != told.known.moves:
             return []
-        definition = dataclass_replace(known.definition, registrar=told.receiver)
+        moves = told.known.moves
+        if entry is not None and entry.home == self.name:
+            moves = max(moves, entry.moves)
+        definition = dataclass_replace(known.definition, moves=moves, registrar=told.receiver)
         return self.durables.subscriptions.redefine(definition)
 
     def _free_what_is_not_here(

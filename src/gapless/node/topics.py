@@ -240,7 +240,7 @@ class Topics:
         effects: list[Effect] = []
         for key, (message, _) in list(clients.waiting.items()):
             if message.topic == topic.name:
-                del clients.waiting[key]
+                clients.stop_waiting(key)
                 effects += refuse(key[0], message, problem, remedy)
         for name, number in clients.subscribers.of_topic(topic.name):
             clients.subscribers.remove(name, number)
