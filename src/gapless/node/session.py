@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from gapless.core.client_messages import CaughtUp, Deliveries, FellBehind, Lost
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
+from gapless.core.ticks import Span
 from gapless.durable.catch_up import Gap
 from gapless.knowledge.batch import cut
 
@@ -61,6 +62,7 @@ class Session:
         self._held: list[Effect] = []  # until its client is told where it starts
         self._unknown: set[PubendName] = set()
         self._is_assured = True  # is what was found durable?
+        self._first: dict[PubendName, int] = {}  # the same for good
 
     @property
     def credit(self) -> int:
@@ -96,7 +98,7 @@ class Session:
         """This is the first tick that is kept, or may be."""
         assert self._opening is not None
         self._unknown.discard(pubend)
-        self.found[pubend] = found = max(start, 1)
+        self.found[pubend] = self._first[pubend] = found = max(start, 1)
         self._opening = replace(self._opening, start={**self._opening.start, pubend: found})
 
     def _let_go(self, effects: list[Effect]) -> list[Effect]:
@@ -133,7 +135,7 @@ class Session:
             if pubend in self._unknown:
                 self._find(pubend, piece.span.end if isinstance(piece, Gap) else 0)
             elif isinstance(piece, Gap):
-                effects.append(Send(self.name, Lost((self.number,), pubend, piece.span)))
+                effects += self._lose(pubend, piece.span)
             if isinstance(piece, Gap):
                 effects += self._send(pubend, [], [], piece.span.end)
             else:
@@ -146,6 +148,13 @@ class Session:
             if self._opening is None and has_room:
                 effects += self._become_level(pubend, tail)
         return self._let_go(effects), nacks
+
+    def _lose(self, pubend: PubendName, span: Span) -> list[Effect]:
+        """Tell a loss, but for what lies before the start that was found."""
+        start = max(span.start, self._first.get(pubend, 0))
+        if start >= span.end:
+            return []
+        return [Send(self.name, Lost((self.number,), pubend, Span(start, span.end)))]
 
     def _become_level(self, pubend: PubendName, tail: Batch) -> list[Effect]:
         effects = self._send(pubend, tail.ticks, tail.events, tail.through)
