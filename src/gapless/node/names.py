@@ -112,6 +112,12 @@ class Names:
         self.waiting[client, message.subscription] = message.name
         return self._ask("claim", message.name, client, message, now)
 
+    def home_elsewhere(self, name: SubscriptionName) -> BrokerName | None:
+        """The broker to which a subscription has moved, if we know as its registrar: a copy that
+        is still here is older than what it has acknowledged there."""
+        found = self.registry.find(name)
+        return found.home if found is not None and found.home != self.name else None
+
     def forget(self, client: ClientName, message: Forget, now: Instant) -> list[Effect]:
         """End a subscription for good, here or where it is."""
         name = message.name
