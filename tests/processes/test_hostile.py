@@ -151,7 +151,7 @@ def test_subscribers_that_do_not_read_cost_bounded_memory_and_slow_nobody() -> N
 
     async def main() -> None:
         async with (
-            broker(client_queue_bytes_max=8 * MEBIBYTE) as brokers,
+            broker(client_queue_bytes_max=8 * MEBIBYTE, cache_bytes_max=8 * MEBIBYTE) as brokers,
             guest(brokers) as (client, subscription),
             dialled(brokers, "b") as deaf,
             dialled(brokers, "b") as slow,
