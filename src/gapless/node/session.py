@@ -4,7 +4,7 @@ Theory of operation
     At each pubend the subscription is either *level*: it gets what everyone gets, from the tick
     `sent` on; or *behind*: it has a catch-up of its own, which delivers as fast as the client
     consumes. One that has caught up, and whose client has room for what is not logged yet,
-    becomes level in one step. One whose client is too slow for the stream falls behind again.
+    becomes level in one step; if there is no room, it is soon logged, and caught up with. One whose client is too slow for the stream falls behind again.
     One that begins with the earliest event that is kept does not know yet where that is: position 0
     stands for it. Its client is told where it starts, and anything else, when the first answer has
     shown it, and that is durable; from then on nothing may be lost in silence.
@@ -123,10 +123,9 @@ class Session:
         """Deliver what has become known to one that is behind; make it level if it can be. It may
         ask for `room` more events."""
         catch_up = self.behind[pubend]
-        if self._opening is not None and not self._unknown:
-            return [], []  # all is found, and soon durable
-        if self._unknown and pubend not in self._unknown:
-            catch_up.is_waiting = False
+        is_found = self._opening is not None and not self._unknown  # and soon durable
+        if is_found or (self._unknown and pubend not in self._unknown):
+            catch_up.is_waiting = False  # for its turn: it waits for something else
             return [], []  # what is held back takes up credit, and others need it to begin
         credit = min(self.credit, 1) if self._unknown else self.credit
         pieces, nacks = catch_up.advance(stream.latest, credit, now, room)
@@ -144,8 +143,7 @@ class Session:
             if pubend in self._unknown:
                 self._find(pubend, 0)
             tail = stream.tail(self.subscription.number, catch_up.position)
-            has_room = len(tail.ticks) <= self.credit or not self.client.outstanding
-            if self._opening is None and has_room:
+            if self._opening is None and len(tail.ticks) <= self.credit:
                 effects += self._become_level(pubend, tail)
         return self._let_go(effects), nacks
 

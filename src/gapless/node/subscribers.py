@@ -11,8 +11,7 @@ Theory of operation
 
 Invariants (checked by `check`)
     I1  a subscription is in the audience of its topic and order, and nowhere else
-    I2  no client has more than `client_queue_max` events outstanding; or one batch if that is
-        more, or what it is owed when it becomes level, which is not in the filtered log yet
+    I2  no client has more than `client_queue_max` events outstanding, or one batch if that is more
 """
 
 from __future__ import annotations
@@ -389,8 +388,7 @@ class Subscribers:
         assert len(placed) + self.durable_count == self.subscription_count, "I1"
         for audience in self.audiences.values():
             audience.check()
-        limits = self.config.client_queue_max, self.config.filtered_pending_max
-        limit = max(*limits, self._batch_longest)
+        limit = max(self.config.client_queue_max, self._batch_longest)
         assert all(client.outstanding <= limit for client in self.clients.values()), "I2"
 
 

@@ -18,6 +18,7 @@ from gapless.knowledge.pubend import Persisted, Pubend, Request
 from gapless.knowledge.relay import Relay
 from gapless.knowledge.subend import Settled, Subend
 from gapless.node.parts import Parts
+from gapless.propagation.branch import Branch
 from gapless.propagation.delivery import DeliveryStart
 from gapless.propagation.leaf import Leaf
 from gapless.propagation.stamp import Stamp
@@ -30,7 +31,7 @@ from gapless.sim.planted_transactions import PLANTED_TRANSACTIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.core.broker_messages import Nack, Purpose
+    from gapless.core.broker_messages import Nack, Purpose, SubscriptionChange
     from gapless.core.client_messages import Publish
     from gapless.core.identity import CellName, ClientName, PublisherName
     from gapless.core.spans import SpanSet
@@ -201,6 +202,13 @@ class StartsTooEarly(DeliveryStart):
         return super().start_of(stream, 0)
 
 
+class IgnoresConstraint(Branch):
+    """Applies a change on top of whatever it knows."""
+
+    def applies(self, change: SubscriptionChange) -> bool:
+        return True
+
+
 class ReusesClock(Leaf):
     """Forgets over a crash which times it has used."""
 
@@ -240,6 +248,7 @@ PLANTED: dict[str, Parts] = {
     "ignores-laggards": Parts(merge=IgnoresLaggards),
     "trusts-stale-filter": Parts(sufficiency=TrustsStaleFilter),
     "starts-too-early": Parts(starts=StartsTooEarly),
+    "ignores-constraint": Parts(branch=IgnoresConstraint),
     "reuses-clock": Parts(leaf=ReusesClock),
     "forgets-stamp": Parts(stamp=ForgetsStamp),
     "never-repeats": Parts(leaf=NeverRepeats),
