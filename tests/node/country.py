@@ -62,7 +62,8 @@ class Country:
     def wait(self, beats: int = 1) -> None:
         for _ in range(beats * 4):
             for town in self.towns.values():
-                town.sent += town.wait(HEARTBEAT // 4)
+                sent = town.wait(HEARTBEAT // 4)
+                town.sent += sent
             self.run()
 
     def ask(self, broker: str, message: Message, client: str = ANN) -> Message:

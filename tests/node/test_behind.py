@@ -37,7 +37,7 @@ class Return:
         self.town.wait(1_000)
 
     def attach(self, name: str) -> int:
-        wish = Subscribe(NEWS, 1, 1, name=SubscriptionName(name))
+        wish = Subscribe(NEWS, 1, 1, name=SubscriptionName(name), tokens="broker")
         return self.take(self.town.receive(name, wish))
 
     def take(self, sent: list[tuple[str, Message]]) -> int:
@@ -110,7 +110,9 @@ class Remote:
         town.receive("h", StartReply(query.pubend, query.cell, query.number, start))
         for name in NAMES:
             town.connect(name)
-            sent = town.receive(name, Subscribe(NEWS, 1, 1, name=SubscriptionName(name)))
+            sent = town.receive(
+                name, Subscribe(NEWS, 1, 1, name=SubscriptionName(name), tokens="broker")
+            )
             for _, asked in sent:
                 if isinstance(asked, NameQuestion):
                     entry = NameEntry(asked.sender, 0, "", asked.epoch, asked.number)
@@ -125,7 +127,7 @@ class Remote:
     def attach(self, name: str) -> list[int]:
         """The ticks that are asked for because this one returns."""
         self.town.connect(name)
-        wish = Subscribe(NEWS, 1, 1, name=SubscriptionName(name))
+        wish = Subscribe(NEWS, 1, 1, name=SubscriptionName(name), tokens="broker")
         return self.asked(self.town.receive(name, wish))
 
     def asked(self, sent: list[tuple[str, Message]]) -> list[int]:
@@ -162,7 +164,7 @@ def test_one_whose_client_has_no_room_does_not_keep_others_from_their_turn() -> 
     crowd = Remote(catch_up_total_max=2, client_queue_max=2)
     crowd.town.connect("ann")
     crowd.town.receive("ann", subscribe(2))  # which gets what is published now
-    crowd.town.receive("ann", Subscribe(NEWS, 1, 1, name=SubscriptionName("ann")))
+    crowd.town.receive("ann", Subscribe(NEWS, 1, 1, name=SubscriptionName("ann"), tokens="broker"))
     crowd.attach("bob")
     assert crowd.town.node.attachments.behind.turns.next() is None
     new = tuple(crowd.ticks[-1] + 1_024 * n for n in (1, 2))

@@ -75,6 +75,11 @@ class Definition:
     previous: BrokerName | None = None  # where it came from and is not forgotten yet
     registrar: BrokerName | None = None  # who knows that it is here; None: nobody, yet
 
+    @property
+    def is_found(self) -> bool:
+        """Is anyone who comes to where it was before sent here, now and after a crash?"""
+        return self.previous is None or self.registrar is not None
+
 
 @dataclass(slots=True)
 class Subscription:

@@ -5,6 +5,9 @@ Theory of operation
     says at which pubends it is level with the stream and at which it catches up. A subscription
     that does not exist yet waits like any other until everything it wants gets here; then it is
     made, and its client attached when that is durable.
+    One that came from another broker is confirmed nothing until nobody can find the old copy any
+    more that is left there: else its client, if it lost its token, would get again what it has
+    finished here.
 
 Invariants (checked by `check`): those of the sessions, and
     I1  a session's client is connected, and its subscription lives
@@ -15,6 +18,8 @@ Source: DSN 2003, sec. 4; PROTOCOLS C1, C2.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from gapless.core.client_messages import Done, Ended, Refused, Subscribed
 from gapless.core.effects import Effect, Send, Tell
@@ -45,6 +50,10 @@ if TYPE_CHECKING:
 ENDED_MAX = 10_000
 """Names that are remembered after they were ended, in case a copy of theirs was on its way to
 another broker just then; the oldest is forgotten beyond it, and such a copy stays there."""
+
+
+UNCONFIRMED_MAX = 1_000
+"""Acknowledgements of one subscription that wait for its move to be known; more are refused."""
 
 
 class Created(Message, frozen=True):
@@ -90,6 +99,7 @@ class Attachments:
         self.ended: dict[SubscriptionName, int] = {}  # by name: its moves, when it was ended here
         self.returned: dict[SubscriptionName, Subscribe] = {}  # before we were told to forget it
         self.arrived: dict[SubscriptionName, None] = {}  # came from another broker
+        self.unconfirmed: dict[SubscriptionName, list[tuple[ClientName, Acknowledge]]] = {}
 
     # --- what clients ask for ---------------------------------------------------------------------
 
@@ -278,9 +288,28 @@ class Attachments:
                 return []
             subscription = session.subscription
         token = self.known(subscription, message.token)
-        then = (Send(client, Done(message.request)),) if message.request else ()
         name = subscription.definition.name
+        if message.request and not subscription.definition.is_found:
+            held = self.unconfirmed.setdefault(name, [])
+            if len(held) >= UNCONFIRMED_MAX:
+                problem = f"{len(held)} acknowledgements of {name!r} wait for its move to be known"
+                return [Send(client, Refused(message.request, problem, "Try again.", retry=True))]
+            held.append((client, message))
+            message = replace(message, request=0)
+        then = (Send(client, Done(message.request)),) if message.request else ()
         return self.durables.subscriptions.acknowledge(name, token, now, then=then)
+
+    def confirm(self, now: Instant) -> list[Effect]:
+        """At the end of a step: what was acknowledged while a move was not known."""
+        effects: list[Effect] = []
+        for name in list(self.unconfirmed):
+            known = self.durables.subscriptions.get(name)
+            if known is not None and not known.definition.is_found:
+                continue
+            for client, message in self.unconfirmed.pop(name):
+                if known is not None and client in self.subscribers.clients:
+                    effects += self.acknowledge(client, message, now)
+        return effects
 
     def _session(self, client: ClientName, number: int) -> Session | None:
         return self.subscribers.sessions_of.get(client, {}).get(number)

@@ -145,10 +145,8 @@ class Clients:
             ):
                 problem = "a subscription that comes from another broker needs a token and its name"
                 return refuse(client, message, problem, "Give the token, and where it was last.")
-            home = self.names.home_elsewhere(message.name)
-            if home is not None and message.token is None:
-                problem = f"{message.name!r} has moved to another broker"
-                return refuse_elsewhere(client, message, problem, [home])
+            if self.names.must_look(message):
+                return self.names.look(client, message, now)
             attached = self.attachments.attach(client, message)
             if attached is not None:
                 return attached

@@ -1,11 +1,13 @@
 """Names: what one broker asks the registrars of durable subscriptions, and what follows from it.
 
 Theory of operation
-    A subscription that exists here needs nobody else. Where a client asks for a name that is not
-    known here, its registrar is asked first (`registry`): a name that is free is claimed, and made
-    here once that is noted. One that is at home elsewhere is taken over with the token that the
-    client shows, as if it had said where it was; without a token, or where its broker keeps it, the
-    client is sent there. So nobody ever starts anew what exists.
+    A subscription that exists here needs nobody else; but a client that should have its token and
+    comes without may have moved on since, while this broker was down or cut off, and finished more
+    elsewhere: its registrar is asked. Where a client asks for a name that is not known here, that
+    is asked first (`registry`): a name that is free is claimed, and made here once that is noted.
+    One that is at home elsewhere is taken over with the token that the client shows, as if it had
+    said where it was; without a token, or where its broker keeps it, the client is sent there. So
+    nobody ever starts anew what exists.
     A registrar is told of what came here without asking it: by a hand-over, or from a time before
     there were registrars. It is told too when a subscription has ended, and only then is that
     answered: whoever makes it anew, anywhere, finds the name free.
@@ -19,56 +21,31 @@ Invariants (checked by `check`)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gapless.core.client_messages import Acknowledge, Done, Forget, Refused, Subscribe
+from gapless.core.client_messages import Done, Forget, Refused, Subscribe
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName
-from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion, Want
+from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
+from gapless.node.name_question import WANTS, Asker, Question
 from gapless.node.redirect import refuse_elsewhere
-from gapless.node.registry import Noted, registrar_of
+from gapless.node.registry import Noted, newer, registrar_of
 
 if TYPE_CHECKING:
+    from gapless.core.client_messages import Acknowledge
     from gapless.core.effects import Effect
+    from gapless.core.name_messages import Want
     from gapless.node.attachments import Attachments, Left
     from gapless.node.config import Config
     from gapless.node.epoch import Epoch
+    from gapless.node.name_question import Request
     from gapless.node.network import Network
     from gapless.node.registry import Registry
     from gapless.node.routing import Routing
-
-
-WANTS: tuple[Want, ...] = get_args(Want)
-Request = Subscribe | Forget | Acknowledge
-
-
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """A client that waits for an answer."""
-
-    client: ClientName
-    message: Request
-    until: Instant
-
-    @property
-    def key(self) -> tuple[ClientName, int] | None:
-        """Of a subscription that waits."""
-        message = self.message
-        return (self.client, message.subscription) if isinstance(message, Subscribe) else None
-
-
-@dataclass(slots=True)
-class Question:
-    """One that is open: what is asked, when to ask again, and who waits for it."""
-
-    message: NameQuestion
-    due: Instant
-    askers: list[Asker] = field(default_factory=list)
 
 
 class Names:
@@ -93,7 +70,7 @@ class Names:
         self.registry = registry
         self.epoch = epoch
         self.questions: dict[tuple[Want, SubscriptionName], Question] = {}
-        self.waiting: dict[tuple[ClientName, int], SubscriptionName] = {}  # who claims a name
+        self.waiting: dict[tuple[ClientName, int], tuple[Want, SubscriptionName]] = {}
         self.ready: list[tuple[ClientName, Subscribe]] = []  # their names are ours, or to be
         self.deadline: Instant | None = None
         self._number = 0
@@ -106,17 +83,27 @@ class Names:
 
     def claim(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         """A name that is not known here: whose is it? What may go on is found in `ready`."""
-        assert message.name is not None
-        if self.is_full and ("claim", message.name) not in self.questions:
-            return self._refuse_more(client, message)
-        self.waiting[client, message.subscription] = message.name
-        return self._ask("claim", message.name, client, message, now)
+        return self._wait("claim", client, message, now)
 
-    def home_elsewhere(self, name: SubscriptionName) -> BrokerName | None:
-        """The broker to which a subscription has moved, if we know as its registrar: a copy that
-        is still here is older than what it has acknowledged there."""
-        found = self.registry.find(name)
-        return found.home if found is not None and found.home != self.name else None
+    def must_look(self, message: Subscribe) -> bool:
+        """May a subscription that is here be an old copy of one that has moved? Its client, who
+        should know how far it is, does not say."""
+        assert message.name is not None
+        known = self.durables.subscriptions.get(message.name)
+        return message.token is None and known is not None and known.definition.tokens == "client"
+
+    def look(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+        """A name that is known here: has it moved? What may go on is found in `ready`."""
+        return self._wait("look", client, message, now)
+
+    def _wait(
+        self, want: Want, client: ClientName, message: Subscribe, now: Instant
+    ) -> list[Effect]:
+        assert message.name is not None
+        if self.is_full and (want, message.name) not in self.questions:
+            return self._refuse_more(client, message)
+        self.waiting[client, message.subscription] = want, message.name
+        return self._ask(want, message.name, client, message, now)
 
     def forget(self, client: ClientName, message: Forget, now: Instant) -> list[Effect]:
         """End a subscription for good, here or where it is."""
@@ -177,14 +164,14 @@ class Names:
         return self.attachments.subscribers.clients[client].owner
 
     def give_up(self, key: tuple[ClientName, int]) -> bool:
-        """Whoever claims a name does not want it any more."""
-        name = self.waiting.pop(key, None)
-        if name is None:
+        """Whoever waits for a name does not want it any more."""
+        asked = self.waiting.pop(key, None)
+        if asked is None:
             return False
-        question = self.questions["claim", name]
+        question = self.questions[asked]
         question.askers = [each for each in question.askers if each.key != key]
         if not question.askers:
-            del self.questions["claim", name]
+            del self.questions[asked]
         return True
 
     def disconnect(self, client: ClientName) -> None:
@@ -242,7 +229,7 @@ class Names:
             del untold[name]
             if (entry := self.durables.entry(name)) is not None:
                 effects += self._open("tell", name, entry, "", [], now)
-        return effects
+        return effects + self.attachments.confirm(now)
 
     def left(self, message: Left, now: Instant) -> list[Effect]:
         """A subscription has ended here, durably: its name is free."""
@@ -305,6 +292,8 @@ class Names:
                 return self.attachments.acknowledge(client, message, now)
             if entry is None or entry.home == self.name or not is_own:
                 return refuse_unknown(client, message)
+        elif want == "look":
+            return self._looked(client, message, entry, now)
         elif entry is None:
             remedy = "Use a name that exists, or unsubscribe one that you do not need."
             return [Send(client, Refused(message.request, answer.problem, remedy))]
@@ -317,6 +306,22 @@ class Names:
             return []
         problem = f"subscription {message.name!r} is at broker {entry.home!r}"
         return refuse_elsewhere(client, message, problem, [entry.home])
+
+    def _looked(
+        self, client: ClientName, message: Subscribe, entry: NameEntry | None, now: Instant
+    ) -> list[Effect]:
+        """A subscription was here when its client came without a token."""
+        assert message.name is not None
+        own = self.durables.entry(message.name)
+        if own is None:  # it has ended, or moved, meanwhile
+            return self.claim(client, message, now)
+        newest = newer(own, entry)
+        assert newest is not None
+        if newest.home == self.name:
+            self.ready.append((client, message))
+            return []
+        problem = f"subscription {message.name!r} has moved to broker {newest.home!r}"
+        return refuse_elsewhere(client, message, problem, [newest.home])
 
     def _told(self, told: NameQuestion, entry: NameEntry | None) -> list[Effect]:
         """The registrar knows that a subscription is here: it need not be told again. If it has
@@ -377,16 +382,17 @@ class Names:
 
     def _later(self, asker: Asker, question: Question) -> Refused:
         message, registrar = question.message, question.message.receiver
-        verb = "has ended, but its name is not free yet:" if message.want == "free" else "is new:"
-        problem = f"subscription {message.name!r} {verb} {registrar!r}, its registrar, is silent"
+        state = {"free": "has ended, but its name is not free yet", "claim": "is not here"}
+        what = state.get(message.want, "may have moved")
+        problem = f"subscription {message.name!r} {what}: {registrar!r}, its registrar, is silent"
         return Refused(asker.message.request, problem, f"See that {registrar!r} runs.", retry=True)
 
     def check(self) -> None:
         self.registry.check()
         assert self.deadline is not None or not self.questions, "I2"
-        for (client, _), name in self.waiting.items():
+        for (client, _), asked in self.waiting.items():
             assert client in self.attachments.subscribers.clients, "I1"
-            assert ("claim", name) in self.questions, "I1"
+            assert asked in self.questions, "I1"
 
 
 def refuse_unknown(client: ClientName, message: Forget | Acknowledge) -> list[Effect]:

@@ -4,7 +4,8 @@ Theory of operation
     At each pubend the subscription is either *level*: it gets what everyone gets, from the tick
     `sent` on; or *behind*: it has a catch-up of its own, which delivers as fast as the client
     consumes. One that has caught up, and whose client has room for what is not logged yet,
-    becomes level in one step; if there is no room, it is soon logged, and caught up with. One whose client is too slow for the stream falls behind again.
+    becomes level in one step; without room it waits until that is logged, and catches up with it.
+    One whose client is too slow for the stream falls behind again.
     One that begins with the earliest event that is kept does not know yet where that is: position 0
     stands for it. Its client is told where it starts, and anything else, when the first answer has
     shown it, and that is durable; from then on nothing may be lost in silence.

@@ -1,0 +1,40 @@
+"""A question about a name that is open, and the clients that wait for its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, get_args
+
+from gapless.core.client_messages import Acknowledge, Forget, Subscribe
+from gapless.core.name_messages import Want
+
+if TYPE_CHECKING:
+    from gapless.core.identity import ClientName, Instant
+    from gapless.core.name_messages import NameQuestion
+
+WANTS: tuple[Want, ...] = get_args(Want)
+Request = Subscribe | Forget | Acknowledge
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A client that waits for an answer."""
+
+    client: ClientName
+    message: Request
+    until: Instant
+
+    @property
+    def key(self) -> tuple[ClientName, int] | None:
+        """Of a subscription that waits."""
+        message = self.message
+        return (self.client, message.subscription) if isinstance(message, Subscribe) else None
+
+
+@dataclass(slots=True)
+class Question:
+    """One that is open: what is asked, when to ask again, and who waits for it."""
+
+    message: NameQuestion
+    due: Instant
+    askers: list[Asker] = field(default_factory=list)
