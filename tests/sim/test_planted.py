@@ -33,6 +33,7 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "ignores-laggards": ((*STRICT, "no gap"), (7, 16)),
     "trusts-stale-filter": ("no gap", (45, 81)),
     "starts-too-early": ("no gap", (39, 10)),
+    "ignores-constraint": ("no gap", (14, 6)),
     "reuses-clock": (("tables are right", "everything arrives"), (17, 6)),
     "forgets-stamp": ("no gap", (11, 38)),
     "never-repeats": (("everything arrives", "tables are right"), (38, 0)),

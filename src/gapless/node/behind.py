@@ -152,6 +152,8 @@ class Behind:
             effects += self._go_on(key, now)
         while self._sent < self.config.catch_up_total_max and (first := self.turns.next()):
             effects += self._go_on(first, now)
+            if self.turns.next() == first:  # it did not ask, or not for all it wants: others first
+                break
         if first_later := self.turns.next():
             self._later[first_later] = None
         self._give_up()

@@ -1,0 +1,114 @@
+"""What a client is told is durable; what is said for it goes up under a durable epoch."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from gapless.core.broker_messages import ReleaseHold, StartQuery, StartReply
+from gapless.core.client_messages import Deliveries, Lost, Subscribe, Subscribed
+from gapless.core.effects import Effect, Persist, Send, Tell
+from gapless.core.identity import BrokerName, SubscriptionName
+from tests.node.town import ALONE, CHAIN, NEWS, Town, publish
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gapless.core.messages import Message
+
+HOME = ALONE.replace('["h", "h"]', '["h"]')
+DESK, KEEPER = SubscriptionName("desk"), SubscriptionName("keeper")
+
+
+class SlowDisk(Town):
+    """A node whose writes become durable when the test says so."""
+
+    def __init__(self, *arguments: Any, **limits: Any) -> None:
+        self.writing: deque[Persist] = deque()
+        super().__init__(*arguments, **limits)
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        rest = deque(effects)
+        while rest:
+            match rest.popleft():
+                case Send(to, message):
+                    self.sent.append((to, message))
+                case Persist() as write:
+                    self.writing.append(write)
+                case Tell(message):
+                    rest.extend(self.node.receive(self.node.name, message, self.now))
+            self.node.check()
+
+    def write(self) -> list[tuple[str, Message]]:
+        """The oldest write ends; what is sent because of it."""
+        write = self.writing.popleft()
+        self.volume.commit(write.writes)
+        self._do(write.then)
+        return self.flush()
+
+    def write_all(self) -> list[tuple[str, Message]]:
+        sent: list[tuple[str, Message]] = []
+        while self.writing:
+            sent += self.write()
+        return sent
+
+
+def with_events(count: int, **limits: Any) -> SlowDisk:
+    """A broker that keeps so many events, for one who is away."""
+    town = SlowDisk("h", HOME, **limits)
+    town.write_all()
+    for name in ("pat", "keeper"):
+        town.connect(name)
+    town.receive("keeper", Subscribe(NEWS, 1, 1, name=KEEPER, tokens="broker"))
+    town.write_all()
+    town.leave("keeper")
+    for _ in range(count):
+        town.now += 1_000  # type: ignore[assignment]
+        town.receive("pat", publish("red"))
+        town.write_all()
+    town.wait(1_000)
+    town.write_all()
+    return town
+
+
+def test_where_one_starts_that_wants_the_earliest_event_is_durable_before_it_is_told() -> None:
+    town = with_events(3)
+    town.connect("ann")
+    sent = town.receive("ann", Subscribe(NEWS, 1, 1, name=DESK, earliest=True))
+    while DESK not in town.node.attachments.sessions:
+        sent += town.write()
+    assert town.writing, "where it starts is being written"
+    told = [each for to, each in sent if to == "ann"]
+    assert told == [], "a crash could still take it back"
+    told = [each for to, each in town.write_all() if to == "ann"]
+    assert isinstance(told[0], Subscribed)
+    assert told[0].start["news/0"] > 0
+    assert sum(len(each.ticks) for each in told if isinstance(each, Deliveries)) == 3
+    assert not any(isinstance(each, Lost) for each in told)
+
+
+def test_a_hold_on_release_waits_until_the_epoch_is_durable() -> None:
+    town = SlowDisk("f", CHAIN)
+    [query] = [each for _, each in town.wait(0) if isinstance(each, StartQuery)]
+    town.connect("ann")
+    town.receive("h", StartReply(query.pubend, query.cell, query.number, 1 << 20))
+    [epoch] = [
+        each
+        for each in town.writing
+        if any(getattr(w, "table", "") == "epochs" for w in each.writes)
+    ]
+    town.writing.remove(epoch)
+    wish = Subscribe(
+        NEWS, 1, 1, name=DESK, token={"news/0": 1 << 20}, previous=BrokerName("h"), moves=1
+    )
+    sent = town.receive("ann", wish)
+    sent += town.write_all()
+    for _ in range(20):
+        sent += town.wait(100_000) + town.write_all()
+    assert town.node.hand_overs.arrivals, "it has come from another broker"
+    assert not any(isinstance(each, ReleaseHold) for _, each in sent)
+    town.writing.append(epoch)
+    sent = town.write_all()
+    for _ in range(20):
+        sent += town.wait(100_000)
+    assert any(isinstance(each, ReleaseHold) for _, each in sent)
