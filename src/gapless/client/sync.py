@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gapless.client import client as asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
     from typing import Unpack
 
     from gapless.client.credentials import Options
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from gapless.wire.framing import Bytes
 
 Result = TypeVar("Result")
+Inner = TypeVar("Inner", bound=AbstractAsyncContextManager[Any, None])
+InnerSender = TypeVar("InnerSender", bound="AsyncPublisher | AsyncTransaction")  # or a stager
 
 
 class LoopThread:
@@ -61,111 +65,92 @@ class LoopThread:
         self._loop.close()
 
 
-class Publisher:
-    """A named publisher; see `gapless.client.publisher`."""
+class Entered(Generic[Inner]):
+    """Something of the asynchronous client that is entered and left, from this thread."""
 
-    def __init__(self, thread: LoopThread, publisher: AsyncPublisher) -> None:
+    def __init__(self, thread: LoopThread, inner: Inner) -> None:
         self._thread = thread
-        self._publisher = publisher
+        self._inner = inner
 
-    @property
-    def sequence(self) -> int:
-        return self._publisher.sequence
+    def __enter__(self) -> Self:
+        self._thread.run(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._thread.run(self._inner.__aexit__(kind, error, trace))
+
+
+class Sender(Entered[InnerSender]):
+    """What events are handed to."""
 
     def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
-        return self._thread.run(self._publisher.send(attributes, body))
+        return self._thread.run(self._inner.send(attributes, body))
 
     def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
         """Many at once: one hand-over for all of them."""
-        self._thread.run(self._publisher.send_many(events))
+        self._thread.run(self._inner.send_many(events))
 
     def flush(self) -> None:
-        self._thread.run(self._publisher.flush())
-
-    def __enter__(self) -> Self:
-        self._thread.run(self._publisher.__aenter__())
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        self._thread.run(self._publisher.__aexit__(kind, error, trace))
+        self._thread.run(self._inner.flush())
 
 
-class Stager(Publisher):
+class Publisher(Sender["AsyncPublisher"]):
+    """A named publisher; see `gapless.client.publisher`."""
+
+    @property
+    def sequence(self) -> int:
+        return self._inner.sequence
+
+
+class Stager(Sender["AsyncStager"]):
     """One part of a transaction; see `gapless.client.transaction`."""
 
-    def __init__(self, thread: LoopThread, stager: AsyncStager) -> None:
-        super().__init__(thread, stager)
-        self._stager = stager
-        self.part = stager.part
-
-    def send_encoded(self, events: Sequence[bytes]) -> None:
-        self._thread.run(self._stager.send_encoded(events))
+    @property
+    def part(self) -> str:
+        return self._inner.part
 
     @property
     def count(self) -> int:
-        return self._publisher.sequence
+        return self._inner.sequence
+
+    def send_encoded(self, events: Sequence[bytes]) -> None:
+        self._thread.run(self._inner.send_encoded(events))
 
 
-class Transaction:
+class Transaction(Sender["AsyncTransaction"]):
     """Commits at the end of `with`, or aborts; see `gapless.client.transaction`."""
-
-    def __init__(self, thread: LoopThread, transaction: AsyncTransaction) -> None:
-        self._thread = thread
-        self._transaction = transaction
 
     @property
     def receipt(self) -> CommitReceipt | None:
-        return self._transaction.receipt
-
-    def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
-        return self._thread.run(self._transaction.send(attributes, body))
-
-    def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
-        self._thread.run(self._transaction.send_many(events))
-
-    def flush(self) -> None:
-        self._thread.run(self._transaction.flush())
-
-    def __enter__(self) -> Self:
-        self._thread.run(self._transaction.__aenter__())
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        self._thread.run(self._transaction.__aexit__(kind, error, trace))
+        return self._inner.receipt
 
 
-class Subscription:
+class Subscription(Entered["AsyncSubscription"]):
     """A subscription to iterate over; see `gapless.client.subscription`."""
-
-    def __init__(self, thread: LoopThread, subscription: AsyncSubscription) -> None:
-        self._thread = thread
-        self._subscription = subscription
 
     @property
     def token(self) -> Token:
         """Everything taken so far."""
-        return self._subscription.token
+        return self._inner.token
 
     def __iter__(self) -> Iterator[Delivery]:
-        pop = self._subscription.pop
+        pop = self._inner.pop
         while True:
             while (item := pop()) is not None:
                 yield item
-            if not self._thread.run(self._subscription.wait_ready()):
+            if not self._thread.run(self._inner.wait_ready()):
                 return
 
     def acknowledge(self) -> None:
-        self._thread.run(self._subscription.acknowledge())
+        self._thread.run(self._inner.acknowledge())
 
     def close(self) -> None:
-        self._thread.run(self._subscription.close())
-
-    def __enter__(self) -> Self:
-        self._thread.run(self._subscription.__aenter__())
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        self._thread.run(self._subscription.__aexit__(kind, error, trace))
+        self._thread.run(self._inner.close())
 
 
 class Client:
