@@ -38,3 +38,23 @@ def test_a_topic_survives_its_owner_and_is_published_to_through_another_broker(
                 assert [each.name for each in await client.topics()] == ["kept"]
 
     run(main())
+
+
+def test_who_subscribes_at_a_broker_without_subscribers_is_served_by_one_that_has_them(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with Processes(LINE, folder=tmp_path) as town:
+            await town.start("p", "r1", "s", "o")
+            async with (
+                gapless.connect(town.url("p"), patience_s=PATIENCE_S) as client,
+                client.subscribe("t") as anonymous,
+                client.subscribe("t", name="desk") as desk,
+            ):
+                await client.publish("t", {"i": 1})
+                for subscription in (anonymous, desk):
+                    got = await anext(subscription)
+                    assert isinstance(got, Event)
+                    assert got.attributes == {"i": 1}
+
+    run(main())

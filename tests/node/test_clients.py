@@ -46,6 +46,21 @@ def test_a_request_that_cannot_be_is_refused_with_a_remedy(
     assert answer.remedy
 
 
+def test_who_subscribes_where_nobody_may_is_sent_to_where_it_may_and_not_all_to_one() -> None:
+    town = Town("s")
+    first = set()
+    for number in range(20):
+        town.connect(f"client-{number}")
+        [answer] = [
+            each
+            for _, each in town.receive(f"client-{number}", subscribe(1))
+            if isinstance(each, Refused)
+        ]
+        assert sorted(answer.elsewhere) == ["l", "r"]
+        first.add(answer.elsewhere[0])
+    assert first == {"l", "r"}
+
+
 def test_an_event_that_nobody_could_read_is_refused_before_it_is_stored() -> None:
     town = Town("h", ALONE)
     town.connect()

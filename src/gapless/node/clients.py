@@ -30,6 +30,7 @@ from gapless.knowledge.pubend import Pubend
 from gapless.node.audience import DURABLE
 from gapless.node.merging import merge_position, start_merge, stop_merge
 from gapless.node.redirect import bound_pubend, refuse_elsewhere
+from gapless.node.routing import score
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,8 +120,7 @@ class Clients:
         if message.topic not in self.network.topic:
             return self.catalogue.missing(client, message, message.topic, now)
         if not self.streams.cell.subscribers:
-            problem, remedy = "this broker takes no subscribers", "Connect to one that does."
-            return refuse(client, message, problem, remedy)
+            return self._refuse_subscriber(client, message)
         key = (client, message.subscription)
         taken = message.subscription in self.subscribers.clients[client].subscriptions
         taken = taken or key in self.waiting or key in self.names.waiting
@@ -158,6 +158,16 @@ class Clients:
                 message = replace(message, previous=None, moves=granted[0].moves)
         self._await_start(client, message, condition, now)
         return []
+
+    def _refuse_subscriber(self, client: ClientName, message: Subscribe) -> list[Effect]:
+        """To a broker that takes subscribers; different clients to different ones."""
+        cells = [cell for cell in self.network.cells if cell.subscribers]
+        if not cells:
+            problem, remedy = "no broker takes subscribers", "Give a cell `subscribers = true`."
+            return refuse(client, message, problem, remedy)
+        brokers = [broker.name for cell in cells for broker in cell.brokers]
+        brokers.sort(key=lambda each: score(client, each))
+        return refuse_elsewhere(client, message, "this broker takes no subscribers", brokers)
 
     def _await_start(
         self, client: ClientName, message: Subscribe, condition: Filter, now: Instant
