@@ -290,7 +290,8 @@ class DurableSubscriber:
         assert slot.named
         slot.named.is_over = True
         for session in self._world.watch.record.sessions(slot.named):
-            session.over = True
+            if self._open and session.client == self._open.name:
+                session.over = True  # an older connection may still bring what was on its way
         slot.named = slot.session = slot.home = None
         if slot.phase is Phase.FORGETTING:
             slot.phase = Phase.GONE if self.is_quick else Phase.AWAY
