@@ -13,15 +13,14 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 import gapless.spark
 from gapless.cli.real.processes import Processes, cell, topic
+from gapless.pipelines.session import CHECKPOINTS, QUICK, make_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -32,38 +31,15 @@ WAIT_S = 120
 """Much longer than anything takes."""
 
 CONFIGURATION = {
+    **QUICK,
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.streaming.metricsEnabled": "false",
     "spark.log.level": "OFF",
 }
-
-
-def make_home(folder: Path) -> Path:
-    """A SPARK_HOME of links to the installed pyspark."""
-    installed = Path(pyspark.__file__).parent
-    lib = folder / "python" / "lib"
-    lib.mkdir(parents=True)
-    for each in installed.iterdir():
-        if each.name != "python":
-            (folder / each.name).symlink_to(each)
-    for each in (installed / "python" / "lib").iterdir():
-        if each.name != "pyspark.zip":
-            (lib / each.name).symlink_to(each)
-    (lib / "pyspark.zip").mkdir()
-    (lib / "pyspark.zip" / "pyspark").symlink_to(installed)
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -119,7 +119,8 @@ def start_query(
 def main() -> None:
     from pyspark.sql import SparkSession
 
-    from tests.spark.conftest import CONFIGURATION, make_home
+    from gapless.pipelines.session import make_home
+    from tests.spark.conftest import CONFIGURATION
 
     given = json.loads(sys.argv[1])
     os.environ["PYSPARK_PYTHON"] = sys.executable
