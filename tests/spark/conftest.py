@@ -1,8 +1,8 @@
 """For tests with Spark: one session for all of them, tuned to start quickly, and a broker.
 
-The session is that of a process: all tests that use it bear the marks of `WITH_SPARK`, so that
-pytest-xdist runs them in one process. Spark's workers find pyspark in a folder of links instead of
-a zip file, so that it is not compiled anew for each of them.
+The session is that of a process: all tests that use it are in the group "spark", so that
+pytest-xdist runs them in one process; who forgets the mark is told so. Spark's workers find pyspark
+in a folder of links instead of a zip file, so that it is not compiled anew for each of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,14 @@ CONFIGURATION = {
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    for item in request.session.items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            group = item.get_closest_marker("xdist_group")
+            assert group is not None, f"{item.name} is not in the group"
+            assert group.args == ("spark",)
     scratch = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_HOME"] = str(make_home(scratch / "home"))
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -128,8 +128,9 @@ def main() -> None:
     builder = SparkSession.builder.master("local[2]")
     for name, value in CONFIGURATION.items():
         builder = builder.config(name, value)
-    query = start_query(builder.getOrCreate(), *given["query"])
-    query.awaitTermination()
+    spark = builder.getOrCreate()
+    for query in [start_query(spark, *each) for each in given["queries"]]:
+        query.awaitTermination()
 
 
 if __name__ == "__main__":

@@ -65,33 +65,34 @@ class Job:
         finally:
             query.stop()
 
-    def run_and_kill(self, home: Path, partitions: int, **hooks: str) -> None:
-        """The same in a driver of its own, which is killed when it stops at its hook."""
-        query = self.arguments(partitions, hookFlag=str(self.flag), **hooks)
-        given = json.dumps({"home": str(home), "query": query})
-        with (self.folder / "log").open("wb") as log:
-            driver = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.hooked_sink", given],
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        try:
-            wait_for(self.flag, lambda: driver.poll() is None)
-        except TimeoutError:
-            raise AssertionError((self.folder / "log").read_text(encoding="utf-8")) from None
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)  # Python and the Java machine below it
-            driver.wait()
-        self.flag.unlink()
-
     def published(self) -> list[int]:
         """By an independent read of the log."""
         with self.desk.client() as client:
             events = [event for batch in client.read(self.topic) for event in batch.events()]  # type: ignore[union-attr]
         assert all(event.body == str(event.attributes["i"]).encode() for event in events)
         return [int(event.attributes["i"]) for event in events]
+
+
+def run_and_kill(folder: Path, jobs: dict[Job, dict[str, str]]) -> None:
+    """In a driver of their own, which is killed when each has stopped at its hook."""
+    queries = [job.arguments(2, hookFlag=str(job.flag), **hooks) for job, hooks in jobs.items()]
+    given = json.dumps({"home": str(folder / "home"), "queries": queries})
+    with (folder / "log").open("wb") as log:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.hooked_sink", given],
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        for job in jobs:
+            wait_for(job.flag, lambda: driver.poll() is None)
+    except TimeoutError:
+        raise AssertionError((folder / "log").read_text(encoding="utf-8")) from None
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)  # Python and the Java machine below it
+        driver.wait()
 
 
 @pytest.fixture
@@ -104,15 +105,21 @@ def all_rows(job: Job) -> list[int]:
 
 
 def test_each_row_is_published_once_in_order_though_drivers_are_killed_before_and_after_a_commit(
-    spark: SparkSession, job: Job, tmp_path: Path
+    spark: SparkSession, broker: Desk, tmp_path: Path
 ) -> None:
-    job.feed(3)
-    job.run_and_kill(tmp_path / "home1", 2, hookCommit="before", hookBatch="1")
-    assert job.published() == list(range(FILE_ROWS))
-    job.run_and_kill(tmp_path / "home2", 3, hookCommit="after", hookBatch="1")
-    assert job.published() == list(range(2 * FILE_ROWS))
-    job.run(spark, partitions=1)
-    assert job.published() == all_rows(job)
+    hooks = {}
+    for place in ("before", "after"):
+        (tmp_path / place).mkdir()
+        job = Job(broker, f"killed {place}", tmp_path / place)
+        job.feed(3)
+        hooks[job] = {"hookCommit": place, "hookBatch": "1"}
+    run_and_kill(tmp_path, hooks)
+    before, after = hooks
+    assert before.published() == list(range(FILE_ROWS))
+    assert after.published() == list(range(2 * FILE_ROWS))
+    for job in hooks:
+        job.run(spark, partitions=3)
+        assert job.published() == all_rows(job)
 
 
 def test_what_a_failed_attempt_has_staged_is_not_published(spark: SparkSession, job: Job) -> None:
