@@ -93,15 +93,23 @@ class Job:
         move(self._source, self._lake, tell=self._tell, **options)  # type: ignore[arg-type]
 
     def stream(self, spark: SparkSession, every_s: float | None) -> None:
-        """A query: until it has what there is, or until Ctrl-C."""
-        from gapless.pipelines.archive_query import start_archive
+        """A query: until it has what there is, or until Ctrl-C.
 
+        Over Spark Connect its batches are told elsewhere; so what was moved is seen in the lake.
+        """
+        from gapless.pipelines.archive_query import start_archive
+        from gapless.pipelines.lake import Lake
+
+        lake = Lake(self._lake, self._source.topic)
+        before = lake.manifest().rows
         given = {"name": self._name, "limits": self._limits, "every_s": every_s}
-        query = start_archive(spark, self._source, self._lake, tell=self._tell, **given)  # type: ignore[arg-type]
+        query = start_archive(spark, self._source, self._lake, tell=show, **given)  # type: ignore[arg-type]
         try:
             query.awaitTermination()
         finally:
             query.stop()
+            manifest = lake.manifest()
+            self.events, self.token = manifest.rows - before, dict(manifest.token)
 
     def once_more(self) -> None:
         """A broker that is away is no reason to stop: what is there stays there."""
@@ -114,8 +122,12 @@ class Job:
 
     def _tell(self, progress: Progress) -> None:
         self.token = dict(progress.manifest.token)
-        if progress.stage == "committed" and progress.events:
-            self.events += progress.events
-            lost = sum(len(each.lost) for each in progress.manifest.pubends.values())
-            note = f"; {lost} ranges of the log were lost before" if lost else ""
-            tell(f"{progress.events:,} events in {progress.files} files{note}")
+        self.events += progress.events if progress.stage == "committed" else 0
+        show(progress)
+
+
+def show(progress: Progress) -> None:
+    if progress.stage == "committed" and progress.events:
+        lost = sum(len(each.lost) for each in progress.manifest.pubends.values())
+        note = f"; {lost} ranges of the log were lost before" if lost else ""
+        tell(f"{progress.events:,} events in {progress.files} files{note}")
