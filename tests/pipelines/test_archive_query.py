@@ -5,27 +5,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
 
 from gapless.client.columns import SCHEMA
 from gapless.core.errors import StorageCorruptError
 from gapless.pipelines.archive import Limits, Progress, archive, hold_log
 from gapless.pipelines.archive_query import CHECKPOINT, batch_range, start_archive
-from gapless.pipelines.audit import Audited, audit
 from gapless.pipelines.batch_files import Part, write_part
-from gapless.pipelines.lake import HOUR_US, Lake
+from gapless.pipelines.lake import HOUR_US
 from gapless.pipelines.manifest import LakeFile
-from gapless.pipelines.replay import Replay, plan, replay_rows
 from gapless.pipelines.source import Source
-from tests.pipelines.logs import wait_for_release
+from tests.pipelines.lakes import by_glob, fill
 from tests.spark.conftest import WAIT_S
 
 if TYPE_CHECKING:
@@ -33,22 +27,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from gapless.client.sync import Client
     from tests.spark.conftest import Desk
 
 ROOT = Path(__file__).parents[2]
-
-
-def fill(client: Client, topic: str, first: int, count: int) -> list[tuple[str, int]]:
-    events = [({"i": i}, b"x" * 20) for i in range(first, first + count)]
-    return [(each.pubend, each.tick) for each in client.publish_many(topic, events)]
-
-
-def by_glob(root: Path) -> list[tuple[str, int]]:
-    """As any reader of Parquet sees the folder, which knows nothing of a manifest."""
-    table = ds.dataset(root, format="parquet").to_table()
-    assert table.schema == SCHEMA
-    return sorted(zip(table["pubend"].to_pylist(), table["tick"].to_pylist(), strict=True))
 
 
 def run(
@@ -59,70 +40,6 @@ def run(
 ) -> None:
     query = start_archive(spark, source, lake, tell=tell)
     assert query.awaitTermination(WAIT_S)
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("spark")
-def test_a_driver_killed_between_write_and_commit_neither_loses_nor_doubles(
-    spark: SparkSession, broker: Desk, tmp_path: Path
-) -> None:
-    lake, topic = tmp_path / "lake", "lake-killed"
-    with broker.client() as client:
-        client.create_topic(topic, pubends=2)
-        source = Source(broker.url, topic)
-        hold_log(source, lake)
-        ticks = fill(client, topic, 0, 60)
-        # The lake has the batch, Spark does not know.
-        driver = [sys.executable, "-m", "tests.pipelines.archive_driver", str(tmp_path / "home")]
-        killed = subprocess.run(
-            [*driver, source.url, topic, str(lake), "committed"],
-            cwd=ROOT,
-            start_new_session=True,
-            check=False,
-            capture_output=True,
-            timeout=WAIT_S,
-        )
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-        checkpoint = lake / topic / CHECKPOINT
-        assert (checkpoint / "offsets" / "0").exists()
-        assert not (checkpoint / "commits" / "0").exists()
-        assert by_glob(lake) == sorted(ticks)
-        # The next one is stopped when its files are written, and the lake does not have them.
-        ticks += fill(client, topic, 60, 40)
-
-        def stop(progress: Progress) -> None:
-            if progress.stage == "written" and progress.events:
-                raise RuntimeError("stopped on purpose")
-
-        query = start_archive(spark, source, lake, tell=stop)
-        with pytest.raises(Exception, match="stopped on purpose"):
-            query.awaitTermination(WAIT_S)
-        assert by_glob(lake) == sorted(ticks[:60])
-        run(spark, source, lake)
-        assert by_glob(lake) == sorted(ticks)
-        # What is acknowledged is in the lake; so all of it may go, and the lake alone is enough.
-        last = {pubend: max(tick for name, tick in ticks if name == pubend) for pubend, _ in ticks}
-        wait_for_release(client, topic, last)
-        client.unsubscribe(f"archive-{topic}")
-    judge(spark, tmp_path, ticks, lake, topic)
-
-
-def judge(
-    spark: SparkSession, folder: Path, ticks: list[tuple[str, int]], lake: Path, topic: str
-) -> None:
-    """The audit takes what the lake has as what was published: so both must be the same."""
-    journal = folder / "all.jsonl"
-    lines = [json.dumps({"pubend": pubend, "tick": tick}) for pubend, tick in ticks]
-    journal.write_text("\n".join(lines), encoding="utf-8")
-    job = Replay(Lake(lake, topic), None, "", "raise")
-    pieces = plan(job)
-    everything = [Audited("all", "", (str(journal),))]
-    rows = replay_rows(spark, job, pieces)
-    findings = audit(spark, rows, everything, folder / "work", pieces.known())
-    [verdict] = findings.verdicts
-    findings.close()
-    assert verdict.is_clean
-    assert verdict.expected == verdict.delivered == len(ticks) == rows.count()
 
 
 @pytest.mark.slow

@@ -1,13 +1,10 @@
 """The streaming sink, to be stopped at a chosen place, and a query that writes to it.
 
-Also a program: `python -m tests.spark.hooked_sink OPTIONS` is a driver of its own, to be killed.
 Options beginning with `hook` are for us; the rest is for the sink.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import threading
 from pathlib import Path
@@ -114,24 +111,3 @@ def start_query(
         .trigger(availableNow=True)
         .start()
     )
-
-
-def main() -> None:
-    from pyspark.sql import SparkSession
-
-    from gapless.pipelines.session import make_home
-    from tests.spark.conftest import CONFIGURATION
-
-    given = json.loads(sys.argv[1])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_HOME"] = str(make_home(Path(given["home"])))
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in CONFIGURATION.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    for query in [start_query(spark, *each) for each in given["queries"]]:
-        query.awaitTermination()
-
-
-if __name__ == "__main__":
-    main()

@@ -23,6 +23,8 @@ QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.metricsEnabled": "false",
 }
 """For sessions that have little to do and should do it soon: demos and tests."""
