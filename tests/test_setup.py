@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
-JOB = """
-from pyspark.sql import SparkSession
-session = (
-    SparkSession.builder.master("local[1]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .getOrCreate()
-)
-print("rows:", session.range(1000).filter("id % 7 = 0").count())
-session.stop()
-"""
+from tests.spark.conftest import spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark"]
 
 
 @pytest.mark.slow
-def test_spark_runs_a_job() -> None:
-    command = [sys.executable, "-c", JOB]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert "rows: 143" in result.stdout, result.stderr[-2000:]
+@pytest.mark.xdist_group("spark")
+def test_spark_runs_a_job(spark: SparkSession) -> None:
+    assert spark.range(1000).filter("id % 7 = 0").count() == 143

@@ -1,5 +1,5 @@
 """Pipelines are tested with the same Spark session as sources and sinks."""
 
-from tests.spark.conftest import spark
+from tests.spark.conftest import broker, spark
 
-__all__ = ["spark"]
+__all__ = ["broker", "spark"]

@@ -21,10 +21,13 @@ def archive_and_subscribe(url: str, folder: Path) -> list[int]:
     """The ticks of 10 events: in the lake, and 7 of them in a journal."""
     archive = ("pipeline", "archive", "t", folder / "lake", "--url", url)
     ok(*archive)
-    ticks = publish(url, 0, 10)
+    ticks = publish(url, 0, 7)
     desk = ("subscribe", "t", "i > 2", "--name", "desk", "--start", "earliest", "--url", url)
-    ok(*desk, "--journal", folder / "desk.jsonl", "--count", 7)
-    assert "10 events" in ok(*archive, "--master", "local[2]")
+    ok(*desk, "--journal", folder / "desk.jsonl", "--count", 4)
+    assert "7 events" in ok(*archive, "--master", "local[2]")
+    ticks += publish(url, 7, 3)
+    ok(*desk, "--journal", folder / "desk.jsonl", "--count", 3)
+    assert "3 events were moved" in ok(*archive, "--stream")
     return ticks
 
 

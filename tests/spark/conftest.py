@@ -1,8 +1,8 @@
 """For tests with Spark: one session for all of them, tuned to start quickly, and a broker.
 
-The session is that of a process: all tests that use it bear the marks of `WITH_SPARK`, so that
-pytest-xdist runs them in one process. Spark's workers find pyspark in a folder of links instead of
-a zip file, so that it is not compiled anew for each of them.
+The session is that of a process: all tests that use it are in the group "spark", so that
+pytest-xdist runs them in one process; who forgets the mark is told so. Spark's workers find pyspark
+in a folder of links instead of a zip file, so that it is not compiled anew for each of them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 import gapless.spark
 from gapless.cli.real.processes import Processes, cell, topic
+from gapless.pipelines.session import CHECKPOINTS, QUICK, make_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -32,42 +31,26 @@ WAIT_S = 120
 """Much longer than anything takes."""
 
 CONFIGURATION = {
+    **QUICK,
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.streaming.metricsEnabled": "false",
     "spark.log.level": "OFF",
 }
 
 
-def make_home(folder: Path) -> Path:
-    """A SPARK_HOME of links to the installed pyspark."""
-    installed = Path(pyspark.__file__).parent
-    lib = folder / "python" / "lib"
-    lib.mkdir(parents=True)
-    for each in installed.iterdir():
-        if each.name != "python":
-            (folder / each.name).symlink_to(each)
-    for each in (installed / "python" / "lib").iterdir():
-        if each.name != "pyspark.zip":
-            (lib / each.name).symlink_to(each)
-    (lib / "pyspark.zip").mkdir()
-    (lib / "pyspark.zip" / "pyspark").symlink_to(installed)
-    return folder
-
-
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    for item in request.session.items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            group = item.get_closest_marker("xdist_group")
+            assert group is not None, f"{item.name} is not in the group"
+            assert group.args == ("spark",)
     scratch = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_HOME"] = str(make_home(scratch / "home"))
     os.environ["PYSPARK_PYTHON"] = sys.executable

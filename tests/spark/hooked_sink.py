@@ -1,13 +1,10 @@
 """The streaming sink, to be stopped at a chosen place, and a query that writes to it.
 
-Also a program: `python -m tests.spark.hooked_sink OPTIONS` is a driver of its own, to be killed.
 Options beginning with `hook` are for us; the rest is for the sink.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import threading
 from pathlib import Path
@@ -114,22 +111,3 @@ def start_query(
         .trigger(availableNow=True)
         .start()
     )
-
-
-def main() -> None:
-    from pyspark.sql import SparkSession
-
-    from tests.spark.conftest import CONFIGURATION, make_home
-
-    given = json.loads(sys.argv[1])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_HOME"] = str(make_home(Path(given["home"])))
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in CONFIGURATION.items():
-        builder = builder.config(name, value)
-    query = start_query(builder.getOrCreate(), *given["query"])
-    query.awaitTermination()
-
-
-if __name__ == "__main__":
-    main()

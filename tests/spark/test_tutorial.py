@@ -30,7 +30,8 @@ def test_the_tutorial_runs_and_prints_what_it_says(
     assert spark.version  # the tutorial gets the session that there is
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8").replace("gapless://127.0.0.1:7117", broker.url)
-    text = text.replace('"lake/', f'"{tmp_path}/lake/')  # the session runs in another folder
+    for folder in ('"copy/', '"lake/'):  # the session runs in another folder
+        text = text.replace(folder, f'"{tmp_path}/{folder[1:]}')
     names: dict[str, Any] = {}
     printed, expected = io.StringIO(), list[str]()
     for kind, block in re.findall(r"```(py|sh)\n(.*?)```", text, flags=re.DOTALL):
@@ -41,7 +42,7 @@ def test_the_tutorial_runs_and_prints_what_it_says(
         with contextlib.redirect_stdout(printed):
             exec(compile(block, "tutorial", "exec"), names)
     assert printed.getvalue().splitlines() == expected
-    assert len(expected) == 5
+    assert len(expected) == 8
 
 
 def run_commands(block: str, url: str) -> None:

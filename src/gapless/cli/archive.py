@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import URL, Url
-from gapless.cli.job import AsJson, Topic, session, source_of, tell
+from gapless.cli.job import MASTER, AsJson, Topic, session, source_of, tell
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from gapless.pipelines.archive import Limits, Progress, Run
     from gapless.pipelines.source import Source
 
@@ -35,6 +37,9 @@ def archive(
     master: Annotated[
         str, typer.Option(metavar="URL", help="Spread over Spark's workers; else done right here.")
     ] = "",
+    stream: Annotated[
+        bool, typer.Option("--stream", help="As a Structured Streaming query, on --master.")
+    ] = False,
     as_json: AsJson = False,
     url: Url = URL,
 ) -> None:
@@ -44,6 +49,7 @@ def archive(
     gapless pipeline archive trades lake
     gapless pipeline archive trades lake --follow --every 60
     gapless pipeline archive trades lake --slice-seconds 600 --master local[*]
+    gapless pipeline archive trades lake --stream --follow --every 5
 
     Files are in lake/TOPIC/PUBEND/HOUR; _manifest.json says which ticks are there. A named
     subscription holds the log until the files are on stable storage. Run it again, also after a
@@ -54,10 +60,15 @@ def archive(
 
     limits = Limits(file_mb << 20, slice_seconds * 1_000_000)
     with ExitStack() as stack:
-        run: Run = InSpark(stack.enter_context(session(master))) if master else run_here
+        master = master or (MASTER if stream else "")
+        spark = stack.enter_context(session(master)) if master else None
+        run: Run = run_here if spark is None else InSpark(spark)
         job = Job(source_of(url, topic), lake, name, run, limits)
-        job.once()
-        while follow:
+        if stream and spark is not None:
+            job.stream(spark, every if follow else None)
+        else:
+            job.once()
+        while follow and not stream:
             time.sleep(every)
             job.once_more()
     if as_json:
@@ -79,7 +90,26 @@ class Job:
         from gapless.pipelines.archive import archive as move
 
         options = {"name": self._name, "run": self._run, "limits": self._limits}
-        self.events += move(self._source, self._lake, tell=self._tell, **options)  # type: ignore[arg-type]
+        move(self._source, self._lake, tell=self._tell, **options)  # type: ignore[arg-type]
+
+    def stream(self, spark: SparkSession, every_s: float | None) -> None:
+        """A query: until it has what there is, or until Ctrl-C.
+
+        Over Spark Connect its batches are told elsewhere; so what was moved is seen in the lake.
+        """
+        from gapless.pipelines.archive_query import start_archive
+        from gapless.pipelines.lake import Lake
+
+        lake = Lake(self._lake, self._source.topic)
+        before = lake.manifest().rows
+        given = {"name": self._name, "limits": self._limits, "every_s": every_s}
+        query = start_archive(spark, self._source, self._lake, tell=show, **given)  # type: ignore[arg-type]
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+            manifest = lake.manifest()
+            self.events, self.token = manifest.rows - before, dict(manifest.token)
 
     def once_more(self) -> None:
         """A broker that is away is no reason to stop: what is there stays there."""
@@ -92,7 +122,12 @@ class Job:
 
     def _tell(self, progress: Progress) -> None:
         self.token = dict(progress.manifest.token)
-        if progress.stage == "acknowledged" and progress.events:
-            lost = sum(len(each.lost) for each in progress.manifest.pubends.values())
-            note = f"; {lost} ranges of the log were lost before" if lost else ""
-            tell(f"{progress.events:,} events in {progress.files} files{note}")
+        self.events += progress.events if progress.stage == "committed" else 0
+        show(progress)
+
+
+def show(progress: Progress) -> None:
+    if progress.stage == "committed" and progress.events:
+        lost = sum(len(each.lost) for each in progress.manifest.pubends.values())
+        note = f"; {lost} ranges of the log were lost before" if lost else ""
+        tell(f"{progress.events:,} events in {progress.files} files{note}")

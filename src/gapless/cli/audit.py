@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from rich.table import Table
 
     from gapless.pipelines.audit import Audited
     from gapless.pipelines.verdict import Verdict
 
     Known = dict[str, tuple[int, int]] | None
 
+WORDS = {True: "ok", False: "VIOLATED"}
 SHOWN = ("expected", "delivered", "lost", "doubled", "reordered", "unwanted")
 
 
@@ -161,23 +163,42 @@ def _bound(name: str, given: Any, words: tuple[str, str]) -> Any:
 
 
 def show(verdicts: Sequence[Verdict]) -> None:
-    """A table on a terminal, lines elsewhere; columns without a count are left out."""
-    names = [
+    """A table on a terminal, lines elsewhere."""
+    if not sys.stdout.isatty():
+        for line in verdict_lines(verdicts):
+            typer.echo(line)
+        return
+    from rich.console import Console
+
+    Console().print(verdict_table(verdicts))
+
+
+def verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
+    names = shown_columns(verdicts)
+    return [
+        f"{each.subscription}  {WORDS[each.is_clean]}  "
+        + "  ".join(f"{name}={getattr(each, name)}" for name in names)
+        for each in verdicts
+    ]
+
+
+def verdict_table(verdicts: Sequence[Verdict], title: str | None = None) -> Table:
+    from rich.table import Table
+
+    names = shown_columns(verdicts)
+    table = Table("subscriber", *names, "", title=title, pad_edge=False)
+    for column in table.columns[1:-1]:
+        column.justify = "right"
+    for each in verdicts:
+        figures = [f"{getattr(each, name):,}" for name in names]
+        table.add_row(each.subscription, *figures, "ok" if each.is_clean else "[bold red]NO")
+    return table
+
+
+def shown_columns(verdicts: Sequence[Verdict]) -> list[str]:
+    """Some always; others where there is a count."""
+    return [
         name
         for name in asdict(verdicts[0])
         if name in SHOWN or (name != "subscription" and any(getattr(v, name) for v in verdicts))
     ]
-    words = {True: "ok", False: "VIOLATED"}
-    if not sys.stdout.isatty():
-        for verdict in verdicts:
-            counts = "  ".join(f"{name}={getattr(verdict, name)}" for name in names)
-            typer.echo(f"{verdict.subscription}  {words[verdict.is_clean]}  {counts}")
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("subscription", *names, "")
-    for verdict in verdicts:
-        figures = [f"{getattr(verdict, name):,}" for name in names]
-        table.add_row(verdict.subscription, *figures, words[verdict.is_clean])
-    Console().print(table)

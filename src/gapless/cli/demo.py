@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,9 @@ def demo(
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep data and logs of the brokers here: a new one."),
     ] = None,
+    no_spark: Annotated[
+        bool, typer.Option("--no-spark", help="Without the lake that Spark fills, and the audit.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     matching: Annotated[
         bool,
@@ -35,9 +39,11 @@ def demo(
 ) -> None:
     """Run five brokers and kill two of them; show that no subscriber misses anything.
 
-    Each broker is a process: one hosts the feed, two relay it, two host four subscribers. One
-    subscriber leaves and returns; a relay, then a broker of subscribers, are killed with -9 and
-    started again. At the end each subscriber's events are compared with what was published.
+    Each broker is a process: one hosts the feed, two relay it, two host subscribers. One of four
+    subscribers leaves and returns; a relay, then a broker of subscribers, are killed with -9 and
+    started again. A fifth is a Spark query that archives the feed into Parquet files; its driver is
+    killed, too. At the end each subscriber's events are compared with what was published, and Spark
+    audits the journals of all. The exit code is 1 if a promise is broken.
     """
     if matching:
         from gapless.cli.matching_demo import match_feed
@@ -49,7 +55,8 @@ def demo(
     from gapless.cli.demo_view import make_view
     from gapless.cli.real.story import Story
 
-    story = Story(seed, seconds, empty_folder(keep_data) if keep_data else None)
+    folder = empty_folder(keep_data) if keep_data else None
+    story = Story(seed, seconds, folder, has_spark=not no_spark)
     with make_view(story, quiet=as_json) as view:
         asyncio.run(story.play(view.tell))
     if as_json:
@@ -70,13 +77,15 @@ def empty_folder(path: Path) -> Path:
 
 
 def result(story: Story) -> dict[str, Any]:
+    conditions = {desk.name: desk.condition for desk in story.desks}
     return {
         "seed": story.seed,
         "published": len(story.feed.trades),
         "killed": story.killed,
         "subscribers": {
-            desk.name: {"condition": desk.condition, **desk.account(story.feed.trades)._asdict()}
-            for desk in story.desks
+            name: {"condition": conditions.get(name, ""), **account._asdict()}
+            for name, account in story.accounts().items()
         },
+        "audit": [{**asdict(each), "ok": each.is_clean} for each in story.verdicts],
         "right": story.is_right,
     }

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from gapless.cli.audit import verdict_lines, verdict_table
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -19,11 +21,18 @@ if TYPE_CHECKING:
     from gapless.cli.real.story import Story
 
 REFRESH_PER_S = 8
-TABLES_LINES = 20
+TABLES_LINES = 21
 TOLD_COUNT = 4
 """Happenings on screen, at least; as many as there is room for."""
 
-COLOURS = {"ready": "green", "killed": "bold red", "starting": "yellow", "down": "dim"}
+AUDIT = "Audit by Spark, of the journals and the lake"
+COLOURS = {
+    "ready": "green",
+    "connected": "green",
+    "killed": "bold red",
+    "starting": "yellow",
+    "down": "dim",
+}
 
 
 class View:
@@ -40,10 +49,12 @@ class View:
         return f"{time.monotonic() - self.story.begin_s:5.1f} s"
 
     def show_result(self) -> None:
-        for desk in self.story.desks:
-            found = desk.account(self.story.feed.trades)._asdict()
-            pairs = (f"{name}={count}" for name, count in found.items())
-            typer.echo(f"{desk.name}: {' '.join(pairs)}")
+        for name, account in self.story.accounts().items():
+            pairs = (f"{key}={count}" for key, count in account._asdict().items())
+            typer.echo(f"{name}: {' '.join(pairs)}")
+        if self.story.verdicts:
+            for line in verdict_lines(self.story.verdicts):
+                typer.echo(f"audit: {line}")
         typer.echo(verdict(self.story))
 
 
@@ -81,6 +92,8 @@ class LiveView(View):
     def show_result(self) -> None:
         colour = "green" if self.story.is_right else "bold red"
         self._console.print(result_table(self.story))
+        if self.story.verdicts:
+            self._console.print(verdict_table(self.story.verdicts, AUDIT))
         self._console.print(verdict(self.story), style=colour)
 
 
@@ -113,6 +126,8 @@ def brokers_table(story: Story) -> Table:
 def desks_table(story: Story) -> Table:
     from rich.table import Table
 
+    from gapless.cli.real.story import LAKE_BROKER
+
     table = Table("subscriber", "wants", "at", "state", "received")
     for desk in story.desks:
         state = "[green]connected" if desk.is_here else "[yellow]away"
@@ -121,6 +136,9 @@ def desks_table(story: Story) -> Table:
         elif desk.is_here and story.states[desk.broker] != "ready":
             state = "[red]cut off"
         table.add_row(desk.name, desk.condition, desk.broker, state, f"{desk.received:,}")
+    if (lake := story.lake) is not None:
+        state = "done" if story.is_over else f"[{COLOURS[lake.state]}]{lake.state}"
+        table.add_row("lake", "everything, with Spark", LAKE_BROKER, state, f"{lake.archived:,}")
     table.columns[3].min_width = len("connected")
     table.columns[4].justify = "right"
     return table
@@ -131,23 +149,22 @@ def result_table(story: Story) -> Table:
 
     columns = "matched", "delivered", "missing", "duplicate", "out of order", "gaps"
     table = Table("subscriber", *columns, title="What was published, and what each got")
-    for desk in story.desks:
-        found = desk.account(story.feed.trades)
+    for name, found in story.accounts().items():
         wrong = found.missing, found.duplicate, found.out_of_order, found.gaps
         shown = [f"[bold red]{count:,}" if count else "[green]0" for count in wrong]
-        table.add_row(desk.name, f"{found.matched:,}", f"{found.delivered:,}", *shown)
+        table.add_row(name, f"{found.matched:,}", f"{found.delivered:,}", *shown)
     for column in table.columns[1:]:
         column.justify = "right"
     return table
 
 
 def verdict(story: Story) -> str:
-    killed = " and ".join(story.killed)
+    killed = ", ".join(story.killed[:-1]) + f" and {story.killed[-1]}" if story.killed else ""
     if story.is_right:
         return (
             f"Every subscriber got every matching trade, once and in order, though {killed} "
             "were killed with -9."
         )
-    unwanted = sum(desk.account(story.feed.trades).unwanted for desk in story.desks)
+    unwanted = sum(account.unwanted for account in story.accounts().values())
     also = f" {unwanted:,} deliveries were not what was published and wanted." if unwanted else ""
     return f"A promise is broken: please report this, with --seed {story.seed}.{also}"

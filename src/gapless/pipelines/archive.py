@@ -120,6 +120,19 @@ def archive(
     return total
 
 
+def hold_log(source: Source, root: str | Path, name: str = "") -> Lake:
+    """From now on the log is held for the lake, whether a query runs or not."""
+    lake, name = Lake(root, source.topic), name or f"archive-{source.topic}"
+    with LakeWriter(lake) as writer, source.connect() as client:
+        manifest = lake.manifest()
+        hold(client, source.topic, name, manifest)
+        positions = client.positions(source.topic)
+        new = {pubend: Covered(low, low) for pubend, (low, _) in positions.items()}
+        if new.keys() - manifest.pubends.keys():
+            writer.commit(replace(manifest, pubends=new | manifest.pubends), {})
+    return lake
+
+
 def hold(client: Client, topic: str, name: str, manifest: Manifest) -> None:
     """The subscription exists, and has acknowledged what the manifest has and nothing else."""
     token = manifest.token

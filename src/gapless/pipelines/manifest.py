@@ -70,6 +70,10 @@ class Manifest:
         """Everything below it is in the lake, or lost."""
         return Token({name: covered.end for name, covered in self.pubends.items()})
 
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for covered in self.pubends.values() for file in covered.files)
+
     def to_json(self) -> str:
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gapless.core.errors import UsageError
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
 CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+
+QUICK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+"""For sessions that have little to do and should do it soon: demos and tests."""
 
 
 def make_session(master: str, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -48,6 +60,27 @@ def make_session(master: str, settings: Mapping[str, str] | None = None) -> Spar
     for key, value in (given | dict(settings or {})).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def make_home(folder: Path) -> Path:
+    """A SPARK_HOME of links to the installed pyspark, which Spark's Python workers need not unpack.
+
+    In the package it is a zip file, which Python compiles anew in each process.
+    """
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    lib = folder / "python" / "lib"
+    lib.mkdir(parents=True)
+    for each in installed.iterdir():
+        if each.name != "python":
+            (folder / each.name).symlink_to(each)
+    for each in (installed / "python" / "lib").iterdir():
+        if each.name != "pyspark.zip":
+            (lib / each.name).symlink_to(each)
+    (lib / "pyspark.zip").mkdir()
+    (lib / "pyspark.zip" / "pyspark").symlink_to(installed)
+    return folder
 
 
 def has_session() -> bool:

@@ -16,7 +16,7 @@ from gapless.filters.filter import Filter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.core.events import Attributes
+    from gapless.core.events import Attributes, Event
 
 TOPIC = "trades"
 SYMBOLS = {"IBM": 92.0, "SAP": 131.0, "T": 18.5, "MSFT": 310.0, "NVDA": 122.0, "XOM": 104.0}
@@ -50,7 +50,7 @@ class Feed(Source):
 
 
 class Account(NamedTuple):
-    """What a desk was owed, and what was wrong with what it got."""
+    """What a subscriber was owed, and what was wrong with what it got."""
 
     matched: int
     delivered: int
@@ -59,6 +59,34 @@ class Account(NamedTuple):
     out_of_order: int
     unwanted: int
     gaps: int
+
+    @classmethod
+    def of(
+        cls, condition: str, trades: Sequence[Attributes], got: Sequence[Event], gaps: int = 0
+    ) -> Account:
+        """Who asked for this, of these trades, and got that."""
+        parsed = Filter.parse(condition)
+        wanted = {number for number, trade in enumerate(trades) if parsed.matches(trade)}
+        numbers: list[int] = []
+        unwanted = disordered = 0
+        seen: set[int] = set()
+        for event in got:
+            number = event.sequence if event.sequence is not None else -1
+            if number not in wanted or event.attributes != trades[number]:
+                unwanted += 1
+                continue
+            disordered += bool(numbers) and number < numbers[-1]
+            numbers.append(number)
+            seen.add(number)
+        return cls(
+            matched=len(wanted),
+            delivered=len(got),
+            missing=len(wanted - seen),
+            duplicate=len(numbers) - len(seen),
+            out_of_order=disordered,
+            unwanted=unwanted,
+            gaps=gaps,
+        )
 
     @property
     def is_right(self) -> bool:
@@ -80,26 +108,4 @@ class Desk(Witness):
         return len(self.journal.events)
 
     def account(self, trades: Sequence[Attributes]) -> Account:
-        condition = Filter.parse(self.condition)
-        wanted = {number for number, trade in enumerate(trades) if condition.matches(trade)}
-        numbers: list[int] = []
-        unwanted = disordered = 0
-        seen: set[int] = set()
-        got = self.journal.events
-        for event in got:
-            number = event.sequence if event.sequence is not None else -1
-            if number not in wanted or event.attributes != trades[number]:
-                unwanted += 1
-                continue
-            disordered += bool(numbers) and number < numbers[-1]
-            numbers.append(number)
-            seen.add(number)
-        return Account(
-            matched=len(wanted),
-            delivered=len(got),
-            missing=len(wanted - seen),
-            duplicate=len(numbers) - len(seen),
-            out_of_order=disordered,
-            unwanted=unwanted,
-            gaps=len(self.journal.gaps),
-        )
+        return Account.of(self.condition, trades, self.journal.events, len(self.journal.gaps))

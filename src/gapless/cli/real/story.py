@@ -1,10 +1,14 @@
-"""The story of the demo: what happens when, to five brokers, a feed and four desks.
+"""The story of the demo: what happens when, to five brokers, a feed, four desks and a lake.
 
 Theory of operation
     The desks subscribe before the feed begins, so each is owed every trade that matches. The steps
     are at fixed parts of the time that the feed runs. At the end one more event is published on its
     own; a desk whose position has passed that one has been handed all it will ever get of the feed,
     so that nothing can come twice later either.
+    The lake is filled by a Spark driver, whose virtual machine starts while the brokers do: the log
+    is held for it before the feed begins. It is killed when it has written something, and no sooner
+    than its part of the time; at the end it goes on until it has come past the same event, and then
+    audits the journals of the desks by what the lake has. Without Spark all of this is left out.
 
 Invariants
     I1  however it ends, no process and no task is left
@@ -13,17 +17,22 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from gapless.cli.real.market import TOPIC, Desk, Feed
+from gapless.cli.real.lake import LakeQuery, why_no_spark
+from gapless.cli.real.market import TOPIC, Account, Desk, Feed
 from gapless.cli.real.processes import Processes, cell, topic
 from gapless.cli.real.witnesses import Bell
+from gapless.client.delivery import Silence
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
+
+    from gapless.pipelines.verdict import Verdict
 
 ROLES = {
     "host": "hosts the feed: its log is the only copy",
@@ -39,6 +48,8 @@ NETWORK = (
     cell("east", ["east"], "relays", subscribers=True),
     topic(TOPIC, "host"),
 )
+LAKE_BROKER = "east"
+DRIVER = "the Spark driver"
 TRADES_PER_S = 250
 LOOK_S = 0.02
 SETTLE_S = 30.0
@@ -48,7 +59,9 @@ SETTLE_S = 30.0
 class Story:
     """One demo; `play` it once. The rest may be looked at meanwhile."""
 
-    def __init__(self, seed: int, seconds: float, folder: Path | None = None) -> None:
+    def __init__(
+        self, seed: int, seconds: float, folder: Path | None = None, *, has_spark: bool = True
+    ) -> None:
         self.seed = seed
         self.seconds = seconds
         self.feed = Feed(seed, TRADES_PER_S)
@@ -60,6 +73,11 @@ class Story:
         ]
         self.states = dict.fromkeys(ROLES, "down")
         self.killed: list[str] = []
+        self.lake: LakeQuery | None = None
+        """There is one if there is Spark, and from `play` on."""
+        self.verdicts: list[Verdict] = []
+        self._lake_account: Account | None = None
+        self._has_spark = has_spark
         self.is_over = False
         self.begin_s = time.monotonic()
         self._brokers = Processes(*NETWORK, folder=folder)
@@ -67,33 +85,41 @@ class Story:
 
     @property
     def is_right(self) -> bool:
-        return all(desk.account(self.feed.trades).is_right for desk in self.desks)
+        accounts = all(each.is_right for each in self.accounts().values())
+        is_audited = self.lake is None or len(self.verdicts) == len(self.desks)
+        return accounts and is_audited and all(each.is_clean for each in self.verdicts)
+
+    def accounts(self) -> dict[str, Account]:
+        """By subscriber, when all is over."""
+        found = {desk.name: desk.account(self.feed.trades) for desk in self.desks}
+        return found if self._lake_account is None else {**found, "lake": self._lake_account}
 
     async def play(self, tell: Callable[[str], None]) -> None:
         """`tell` is called with each thing that happens."""
         self._tell = tell
         async with self._brokers:
-            tell("starting five brokers, a process each")
-            await self._start(*ROLES)
             try:
+                await self._wake_spark()
+                tell("starting five brokers, a process each")
+                await self._start(*ROLES)
                 for desk in self.desks:
                     await desk.come(self._brokers.url(desk.broker))
                 tell("four subscribers are connected; the feed begins")
-                async with self._feeding():
+                async with self._lake_filling() as filled, self._feeding():
                     await self._happenings()
                 tell(f"the feed is over: {len(self.feed.trades):,} trades are on stable storage")
-                await self._settle()
+                bell = await self._settle()
+                await filled
+                await self._close_lake(bell)
             finally:
                 self.is_over = True
                 for desk in self.desks:
                     await desk.leave()
+                if self.lake is not None:
+                    await self.lake.close()
 
     async def _happenings(self) -> None:
-        begin_s, traveller = time.monotonic(), self.desks[3]
-
-        async def until(part: float) -> None:
-            await asyncio.sleep(max(0.0, begin_s + part * self.seconds - time.monotonic()))
-
+        traveller, until = self.desks[3], self._parts()
         await until(0.15)
         await traveller.leave()
         self._tell("traveller disconnects; its subscription stays")
@@ -108,6 +134,70 @@ class Story:
         await until(0.75)
         await self._start("west")
         await until(1.0)
+
+    def _parts(self) -> Callable[[float], Awaitable[None]]:
+        """Wait until this part of the time has passed since now."""
+        begin_s = time.monotonic()
+
+        async def until(part: float) -> None:
+            await asyncio.sleep(max(0.0, begin_s + part * self.seconds - time.monotonic()))
+
+        return until
+
+    # --- the lake --------------------------------------------------------------------------------
+
+    async def _wake_spark(self) -> None:
+        lacks = await why_no_spark() if self._has_spark else ""
+        if lacks:
+            self._tell(f"{lacks}: the Spark part is left out")
+        elif self._has_spark:
+            self.lake = LakeQuery(TOPIC, self._brokers.folder / "lake")
+            await self.lake.start()
+            self._tell("a Spark driver starts: it will archive the feed into a lake")
+
+    @asynccontextmanager
+    async def _lake_filling(self) -> AsyncIterator[Awaitable[None]]:
+        """Meanwhile; what it gives ends when the lake's query runs for the second time."""
+        if self.lake is not None:
+            await self.lake.prepare(self._brokers.url(LAKE_BROKER))
+        filling = asyncio.create_task(self._fill_lake())
+        try:
+            yield filling
+        except BaseException:
+            filling.cancel()
+            with suppress(asyncio.CancelledError):
+                await filling
+            raise
+
+    async def _fill_lake(self) -> None:
+        lake, until = self.lake, self._parts()
+        if lake is None:
+            return
+        lake.archive(self._brokers.url(LAKE_BROKER))
+        await lake.wait_for("events")
+        self._tell("the lake has its first Parquet file")
+        await until(0.45)
+        number = lake.number
+        await lake.kill()
+        self.killed.append(DRIVER)
+        self._tell(f"kill -9 {number}: {DRIVER} is gone, with {lake.archived:,} trades in the lake")
+        await lake.start()
+        lake.archive(self._brokers.url(LAKE_BROKER))
+        await lake.wait_for("events")
+        self._tell("a new driver goes on from the checkpoint of the old one")
+
+    async def _close_lake(self, bell: Mapping[str, int]) -> None:
+        lake = self.lake
+        if lake is None:
+            return
+        await lake.finish(bell)
+        events = await asyncio.to_thread(lake.events, self.feed.name)
+        self._lake_account = Account.of("", self.feed.trades, events)
+        self._tell("the lake has everything; Spark audits what the subscribers wrote down")
+        file = await asyncio.to_thread(write_journals, lake.folder, self.desks)
+        self.verdicts = await lake.audit(file)
+
+    # --- the desks -------------------------------------------------------------------------------
 
     async def _return(self, desk: Desk) -> None:
         before, begin_s = desk.received, time.monotonic()
@@ -141,9 +231,36 @@ class Story:
         finally:
             await self.feed.cancel()
 
-    async def _settle(self) -> None:
-        late = await Bell(TOPIC).settled(self._brokers.url("host"), self.desks, SETTLE_S)
+    async def _settle(self) -> Mapping[str, int]:
+        """What comes after the closing bell."""
+        bell = Bell(TOPIC)
+        late = await bell.settled(self._brokers.url("host"), self.desks, SETTLE_S)
         for desk in late:
             self._tell(f"after {SETTLE_S:g} s {desk.journal.label} still waits")
         if not late:
             self._tell("every subscriber has all that was published before the closing bell")
+        return bell.token
+
+
+def write_journals(folder: Path, desks: Sequence[Desk]) -> Path:
+    """What each was handed, line by line, and what `gapless pipeline audit` is given."""
+    from gapless.cli.deliveries import show_json
+
+    listed = []
+    for desk in desks:
+        sessions = desk.journal.sessions
+        lines = [
+            show_json(item)
+            for session in sessions
+            for item in session.items
+            if not isinstance(item, Silence)
+        ]
+        (folder / f"{desk.name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        listed.append(
+            f"[[subscription]]\nname = {json.dumps(desk.name)}\n"
+            f"condition = {json.dumps(desk.condition)}\njournals = ['{desk.name}.jsonl']\n"
+            f"start = '{json.dumps(dict(sessions[0].start))}'\n"
+        )
+    file = folder / "audit.toml"
+    file.write_text("\n".join(listed), encoding="utf-8")
+    return file

@@ -163,6 +163,8 @@ class Bell:
 
     def __init__(self, topic: str) -> None:
         self.journal = PublisherJournal(None, topic)
+        self.token: dict[str, int] = {}
+        """Who has all below it has come past the last one."""
 
     async def settled(
         self, url: str, witnesses: Iterable[Witness], patience_s: float
@@ -173,6 +175,7 @@ class Bell:
             bell = await client.publish(self.journal.topic, event)
             self.journal.sent.append((event, b""))
             self.journal.durable += 1
+            self.token[bell.pubend] = bell.tick + 1
         end_s = time.monotonic() + patience_s
         while True:
             late = [each for each in witnesses if not each.has_settled(bell.pubend, bell.tick)]
