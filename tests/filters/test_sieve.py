@@ -75,3 +75,17 @@ def test_a_large_set_is_sieved_as_what_it_lies_in() -> None:
     assert candidates(numbers, rows) == [1, 2]
     texts = Filter.parse("a IN (" + ", ".join(f"'{number}'" for number in range(50)) + ")")
     assert candidates(texts, rows) == [4]
+
+
+def test_a_digest_is_small_where_nothing_is_lost_by_it() -> None:
+    for values, size in (
+        ([1, 2, 3.5], 12),
+        (["x", "y", "z"], 12),
+        ([True, False, True], 12),
+        ([0.1, 1, 2], 24),
+        ([1, "x", None], 27),
+    ):
+        assert digest(values).nbytes == size  # type: ignore[arg-type]
+    wanted = Filter.parse("a = 0.1")
+    assert candidates(wanted, [{"a": 0.1}, {"a": 0.5}]) == [0]
+    assert candidates(wanted, [{"a": 0.5}, {"a": 0.10000000149011612}]) == []

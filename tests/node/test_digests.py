@@ -12,7 +12,8 @@ from gapless.node.digests import ATTRIBUTES_MAX, Digests
 if TYPE_CHECKING:
     from gapless.node.digests import Stretch
 
-EVENT_BYTES = 17  # tick, kind and value
+VALUE_BYTES = 4
+EVENT_BYTES = 8 + VALUE_BYTES  # with its tick
 
 
 @dataclass(eq=False)
@@ -28,8 +29,9 @@ def make_log(name: str = "t/0") -> Any:
 
 
 def learn(digests: Digests, log: Any, low: int, high: int, *names: str) -> Stretch:
+    names = names or ("a",)
     rows: list[Any] = [dict.fromkeys(names, tick) for tick in range(low, high)]
-    stretch = digests.learn(log, Span(low, high), range(low, high), rows, names or ("a",))
+    stretch = digests.learn(log, Span(low, high), range(low, high), rows, names)
     digests.check()
     return stretch
 
@@ -59,7 +61,7 @@ def test_a_new_stretch_takes_the_place_of_what_it_overlaps_with_its_attributes()
     learn(digests, log, 5, 20, "b")
     assert spans(digests, log, range(30), "a") == [(5, 20), (20, 30)]
     assert spans(digests, log, range(30), "a", "b") == [(5, 20)]
-    assert digests.nbytes == 15 * (EVENT_BYTES + 9) + 10 * EVENT_BYTES
+    assert digests.nbytes == 15 * (EVENT_BYTES + VALUE_BYTES) + 10 * EVENT_BYTES
 
 
 def test_too_many_attributes_of_one_stretch_are_forgotten_for_the_newest() -> None:

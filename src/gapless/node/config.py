@@ -112,8 +112,8 @@ class Config:
     next."""
 
     range_digest_bytes_max: int = 64 * MEBIBYTE
-    """Digests of what range reads with a condition have seen, some 17 bytes an event; beyond it
-    those used longest ago are forgotten, and the next read looks at the log again."""
+    """Digests of what range reads with a condition have seen, 12 to 17 bytes an event; beyond
+    it those used longest ago are forgotten, and the next read looks at the log again."""
 
     publishers_max: int = 10_000
     """Named publishers a pubend remembers; beyond it a new name is refused."""
