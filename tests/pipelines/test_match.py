@@ -98,6 +98,8 @@ def test_columns_of_events_that_are_alike_are_made_without_sorting() -> None:
             assert columns is not None
             skipped = 10 - columns.num_rows
             assert columns.to_pydict() == {name: some[skipped:] for name, some in wanted.items()}
+    turned = [events[0], dict(reversed(events[1].items()))]
+    assert to_columns(attributes_column(turned)).to_pylist() == turned  # type: ignore[union-attr]
     events[4]["a"] = 0.5
     columns = to_columns(attributes_column(events))
     assert columns is not None

@@ -5,7 +5,7 @@ Theory of operation
     attribute. Nothing else of it is read, names and texts stay the dictionaries that Parquet has
     made of them (each text is then looked up once a batch, and not once an event), and batches are
     large: all of that together is what makes reading cheaper than matching. A row group is read in
-    one piece.
+    one piece, since Arrow has no dictionary in a map that spans two of them.
 
 Invariants
     I1  exactly the rows with ticks in [start, end) come, in the order of the file
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
@@ -39,23 +38,13 @@ def read_events(path: Path, start: int, end: int) -> Iterator[Any]:
         columns = schema.names
         texts = [field.name for field in schema if kinds.is_string(field.type)]
     texts.append("pubend")
-    with pq.ParquetFile(path, read_dictionary=texts) as file, pq.ParquetFile(path) as plain:
+    with pq.ParquetFile(path, read_dictionary=texts) as file:
         for number in range(file.num_row_groups):
-            group = _read_group(file, plain, number, columns)
+            group = file.read_row_group(number, columns, use_threads=False)
             for batch in group.combine_chunks().to_batches(ROWS):
                 kept = _between(batch, start, end)
                 if kept.num_rows:
                     yield kept
-
-
-def _read_group(
-    file: pq.ParquetFile, plain: pq.ParquetFile, number: int, columns: list[str]
-) -> pa.Table:
-    """Without dictionaries if the texts of a map were too many for one: Arrow cannot read that."""
-    try:
-        return file.read_row_group(number, columns, use_threads=False)
-    except pa.ArrowNotImplementedError:
-        return plain.read_row_group(number, columns, use_threads=False)
 
 
 def _between(batch: Any, start: int, end: int) -> Any:
