@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ROWS = 10_000
 """Rows of one Arrow batch."""
 
-SIZES = {1_000: (1_000_000, 16), 100_000: (1_000_000, 4), 1_000_000: (100_000, 4)}
+SIZES = {1_000: (500_000, 16), 100_000: (250_000, 4), 1_000_000: (50_000, 2)}
 """By number of subscriptions: how many events, and how often each is matched in one job."""
 
 QUICK = {1_000: (200_000, 4), 20_000: (50_000, 2)}
@@ -151,6 +151,7 @@ def run(quick: bool) -> list[Report]:
                     limit = (before + alone(folder)) / 2
                     cells = (rate(limit), name, rate(found), f"{found / limit:.0%}")
                     report.add(f"{size:,}", f"{count * times:,}", *cells)
+                    print("  ".join(report.rows[-1]), flush=True)
     finally:
         spark.stop()
     return [report]
