@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ROWS = 10_000
 """Rows of one Arrow batch."""
 
-SIZES = {1_000: (500_000, 16), 100_000: (250_000, 4), 1_000_000: (50_000, 2)}
+SIZES = {1_000: (2_000_000, 4), 100_000: (500_000, 2), 1_000_000: (50_000, 2)}
 """By number of subscriptions: how many events, and how often each is matched in one job."""
 
 QUICK = {1_000: (200_000, 4), 20_000: (50_000, 2)}
