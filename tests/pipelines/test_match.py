@@ -17,7 +17,8 @@ from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
 from gapless.pipelines.attributes import match_maps, to_columns
 from gapless.pipelines.audience import open_audience, write_audience
-from gapless.pipelines.match import match, match_numbers
+from gapless.pipelines.match import match, match_files, match_numbers
+from gapless.pipelines.match_files import read_events
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,11 +45,27 @@ CONDITIONS = (
 )
 
 
-@given(st.lists(st.dictionaries(st.sampled_from("abc"), VALUES), max_size=12), st.integers(0, 3))
-def test_maps_match_as_the_attributes_they_hold(events: list[Attributes], skipped: int) -> None:
-    """Whatever the types, and also where the array is a part of a larger one."""
+ALIKE = st.fixed_dictionaries({"b": st.sampled_from(["x", "y"]), "a": VALUES, "c": st.booleans()})
+
+
+@given(
+    st.one_of(
+        st.lists(st.dictionaries(st.sampled_from("abc"), VALUES), max_size=12),
+        st.lists(ALIKE, max_size=12),
+    ),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_maps_match_as_the_attributes_they_hold(
+    events: list[Attributes], skipped: int, in_parquet: bool
+) -> None:
+    """Whatever the types, and also where the array is a part of a larger one, or has dictionaries
+    as it does when it comes from Parquet."""
     matcher = Matcher[int](enumerate(CONDITIONS), engine="python")
-    maps = attributes_column(events)[skipped:]
+    maps = attributes_column(events)
+    if in_parquet:
+        maps = with_dictionaries(maps)
+    maps = maps[skipped:]
     rows, handles = match_maps(matcher, maps)
     wanted = [
         (row, number)
@@ -57,6 +74,61 @@ def test_maps_match_as_the_attributes_they_hold(events: list[Attributes], skippe
         if Filter.parse(condition).matches(event)
     ]
     assert sorted(zip(rows.tolist(), handles.tolist(), strict=True)) == wanted
+
+
+def with_dictionaries(maps: Any) -> Any:
+    """The same with names and texts as dictionaries, that of names with one that is not used."""
+    names = maps.keys.dictionary_encode()
+    more = pa.concat_arrays([names.dictionary, pa.array(["other"])])
+    fields = maps.items.flatten()
+    return pa.MapArray.from_arrays(
+        maps.offsets,
+        pa.DictionaryArray.from_arrays(names.indices, more),
+        pa.StructArray.from_arrays(
+            [*fields[:3], fields[3].dictionary_encode()], ["bool", "int", "float", "text"]
+        ),
+    )
+
+
+def test_columns_of_events_that_are_alike_are_made_without_sorting() -> None:
+    events = [{"a": i, "s": f"s{i % 3}", "f": i / 2, "b": i % 2 == 0} for i in range(10)]
+    wanted = {name: [event[name] for event in events] for name in events[0]}
+    for maps in (attributes_column(events), with_dictionaries(attributes_column(events))):
+        for columns in (to_columns(maps), to_columns(maps[2:])):
+            assert columns is not None
+            skipped = 10 - columns.num_rows
+            assert columns.to_pydict() == {name: some[skipped:] for name, some in wanted.items()}
+    turned = [events[0], dict(reversed(events[1].items()))]
+    assert to_columns(attributes_column(turned)).to_pylist() == turned  # type: ignore[union-attr]
+    events[4]["a"] = 0.5
+    columns = to_columns(attributes_column(events))
+    assert columns is not None
+    assert columns.column("a").to_pylist() == [0, 1, 2, 3, 0.5, 5, 6, 7, 8, 9]
+
+
+def test_of_a_file_exactly_the_rows_between_two_ticks_are_read(tmp_path: Path) -> None:
+    events = [{"i": i, "s": f"s{i % 3}"} for i in range(20)]
+    ids = {"pubend": ["p"] * 20, "tick": range(100, 120), "more": [b"x"] * 20}
+    columns = {name: [event[name] for event in events] for name in events[0]}
+    forms: tuple[dict[str, Any], ...] = ({"attributes": attributes_column(events)}, columns)
+    for form in forms:
+        pq.write_table(pa.table(ids | form), tmp_path / "a.parquet", row_group_size=7)
+        for start, end in ((0, 1_000), (103, 111), (110, 110), (119, 300), (120, 300)):
+            read = list(read_events(tmp_path / "a.parquet", start, end))
+            ticks = [tick for batch in read for tick in batch.column("tick").to_pylist()]
+            assert ticks == [*range(max(start, 100), min(end, 120))]
+            assert all(("more" in batch.schema.names) is ("i" in form) for batch in read)
+
+
+def test_texts_that_are_too_many_for_a_dictionary_are_read_too(tmp_path: Path) -> None:
+    events = [{"s": f"{i:050}"} for i in range(3_000)]
+    ids = {"pubend": ["p"] * 3_000, "tick": range(3_000)}
+    table = pa.table(ids | {"attributes": attributes_column(events)})
+    pq.write_table(table, tmp_path / "a.parquet", dictionary_pagesize_limit=10_000)
+    [batch] = read_events(tmp_path / "a.parquet", 0, 3_000)
+    columns = to_columns(batch.column("attributes"))
+    assert columns is not None
+    assert columns.to_pylist() == events
 
 
 def test_columns_are_made_where_types_allow() -> None:
@@ -117,6 +189,9 @@ def test_all_ways_to_match_equal_brute_force(spark: SparkSession, tmp_path: Path
         found = [tuple(row) for row in match(form, audience).collect()]
         assert len(found) == len(wanted)
         assert set(found) == wanted
+    pq.write_table(pa.table(ids | columns), tmp_path / "flat.parquet")
+    for path in (folder / "1.parquet", tmp_path / "flat.parquet"):
+        assert {tuple(row) for row in match_files(spark, [str(path)], audience).collect()} == wanted
     names = list(conditions)
     assert {
         (names[number], row["pubend"], row["tick"])

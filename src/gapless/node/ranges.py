@@ -1,12 +1,10 @@
 """Ranges: clients read the log of a pubend, filtered here, without subscribing.
 
 Theory of operation
-    Each step reads at most `range_bytes_max` of the log, however little of it matches, so that no
-    request holds the broker up; the answer says how far it came. It never passes what is settled,
-    and what is settled never changes: the same range gives the same events as long as it is
-    retained. A condition is compiled once and kept, for the steps that follow.
-
-Cost: a step decodes the attributes of what it reads; bodies are passed on as they are.
+    Each step looks at a bounded part of the log (`node.log_search`), however little of it matches,
+    so that no request holds the broker up; the answer says how far it came. It never passes what is
+    settled, and what is settled never changes: the same range gives the same events as long as it
+    is retained. A condition is compiled once and kept, for the steps that follow.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ from gapless.core.errors import FilterError
 from gapless.core.events import EventBatch
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span
-from gapless.filters.filter import Filter
-from gapless.knowledge.batch import read
+from gapless.node.log_search import LogSearch, Wanted
 from gapless.node.redirect import refuse_elsewhere
 
 if TYPE_CHECKING:
@@ -50,9 +47,8 @@ class Ranges:
     ) -> None:
         self.network = network
         self.streams = streams
-        self.config = config
-        self._attributes_of = attributes_of
-        self._conditions: dict[str, Filter] = {}
+        self._search = LogSearch(config, attributes_of)
+        self._conditions: dict[str, Wanted] = {}
 
     def receive(self, client: ClientName, message: RangeRequest) -> list[Effect]:
         topic = self.network.topic.get(message.topic)
@@ -75,19 +71,19 @@ class Ranges:
             position = {str(pubend.name): (pubend.released, pubend.end)}
             return [Send(client, Positions(message.request, position))]
         try:
-            condition = self._compiled(message.condition)
+            wanted = self._compiled(message.condition)
         except FilterError as error:
             return refuse(client, message, error.problem, f"{error.remedy}\n{error.caret()}")
-        return [Send(client, self._read(pubend, message, condition))]
+        return [Send(client, self._read(pubend, message, wanted))]
 
-    def _compiled(self, text: str) -> Filter:
-        condition = self._conditions.pop(text, None) or Filter.parse(text)
-        self._conditions[text] = condition
+    def _compiled(self, text: str) -> Wanted:
+        wanted = self._conditions.pop(text, None) or Wanted(text)
+        self._conditions[text] = wanted
         if len(self._conditions) > CONDITIONS_MAX:
             del self._conditions[next(iter(self._conditions))]
-        return condition
+        return wanted
 
-    def _read(self, pubend: Pubend, message: ReadRange, condition: Filter) -> RangeRead:
+    def _read(self, pubend: Pubend, message: ReadRange, wanted: Wanted) -> RangeRead:
         request, name = message.request, message.pubend
         start, end = message.span.start, min(message.span.end, pubend.end)
         if start >= end:
@@ -96,16 +92,8 @@ class Ranges:
         lost_below = kept_from if kept_from > start else 0
         if kept_from == end:
             return RangeRead(request, name, Span(start, end), lost_below=lost_below)
-        span, bytes_max = Span(kept_from, end), self.config.range_bytes_max
-        ticks, events, through = read(pubend.store, pubend.stream, span, bytes_max)
-        if message.condition:
-            rows = self._attributes_of(EventBatch.join(events))
-            passing = [i for i, row in enumerate(rows) if condition.matches(row)]
-            ticks, events = [ticks[i] for i in passing], [events[i] for i in passing]
-        limit = message.events_max
-        if limit and len(ticks) > limit:
-            through = ticks[limit]
-            ticks, events = ticks[:limit], events[:limit]
+        span = Span(kept_from, end)
+        ticks, events, through = self._search.find(pubend, span, wanted, message.events_max)
         return RangeRead(
             request,
             name,

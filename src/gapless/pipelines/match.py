@@ -20,19 +20,22 @@ Cost: `python -m benchmarks pipelines`.
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from gapless.core.ticks import TICK_MAX
 from gapless.pipelines.attributes import match_maps
 from gapless.pipelines.audience import Audience, open_audience
+from gapless.pipelines.match_files import read_events
 from gapless.pipelines.replay import check_lost, read_piece
 from gapless.pipelines.spread import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -65,10 +68,26 @@ def match_replay(
     return spread(spark, partial(_find_in, replay, audience, finder), pieces.pieces, schema)
 
 
+def match_files(
+    spark: SparkSession, paths: Sequence[str], audience: str, *, by_number: bool = False
+) -> DataFrame:
+    """The same of Parquet files that all workers see, with columns as `match` wants them."""
+    finder, schema = (_by_event, NUMBERS) if by_number else (_by_name, MATCHES)
+    return spread(spark, partial(_find_in_file, audience, finder), list(paths), schema)
+
+
 def _find_in(replay: Replay, audience: str, finder: Finder, piece: Piece) -> Iterator[Any]:
+    if piece.path and not replay.condition:
+        assert replay.lake is not None
+        file = replay.lake.folder / piece.path
+        return _find(audience, finder, read_events(file, piece.start, piece.end))
     columns = ["pubend", "tick", "attributes"]
     batches = (batch.select(columns) for batch in read_piece(replay, piece, columns))
     return _find(audience, finder, batches)
+
+
+def _find_in_file(audience: str, finder: Finder, path: str) -> Iterator[Any]:
+    return _find(audience, finder, read_events(Path(path), 0, TICK_MAX))
 
 
 def _events(events: DataFrame) -> DataFrame:
@@ -100,7 +119,7 @@ def _by_name(opened: Audience, batch: Any, rows: Any, handles: Any) -> Iterator[
         yield pa.record_batch(
             {
                 "subscription": opened.names.take(handles[first : first + ROWS_MAX]).cast("string"),
-                "pubend": batch.column("pubend").take(which),
+                "pubend": _plain(batch.column("pubend").take(which)),
                 "tick": batch.column("tick").take(which),
             }
         )
@@ -108,12 +127,17 @@ def _by_name(opened: Audience, batch: Any, rows: Any, handles: Any) -> Iterator[
 
 def _by_event(opened: Audience, batch: Any, rows: Any, handles: Any) -> Iterator[Any]:
     del opened
-    which, counts = np.unique(rows, return_counts=True)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    starts = np.flatnonzero(np.diff(rows, prepend=np.int64(-1)))  # pairs come by event
+    which, offsets = rows[starts], np.append(starts, len(rows)).astype(np.int32)
     yield pa.record_batch(
         {
-            "pubend": batch.column("pubend").take(which),
+            "pubend": _plain(batch.column("pubend").take(which)),
             "tick": batch.column("tick").take(which),
             "subscriptions": pa.ListArray.from_arrays(offsets, handles.astype(np.int32)),
         }
     )
+
+
+def _plain(texts: Any) -> Any:
+    """As Spark wants them."""
+    return texts.dictionary_decode() if kinds.is_dictionary(texts.type) else texts

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 MILLISECOND = 1_000
 
-TINY_LIMITS: dict[str, int] = {"transactions_max": 2, "staged_bytes_max": 1_500, "producers_max": 3}
+TINY_LIMITS: dict[str, int] = {"transactions_max": 2, "staged_bytes_max": 4_000, "producers_max": 3}
+"""The largest transaction that is drawn fits; two may have to wait for each other."""
 
 
 @dataclass(frozen=True, kw_only=True)

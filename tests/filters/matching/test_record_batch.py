@@ -114,9 +114,12 @@ def test_nulls_among_numbers_are_no_numbers(engine: Engine) -> None:
 @BOTH
 def test_nulls_among_strings_are_no_strings(engine: Engine) -> None:
     matcher = Matcher({1: "x = ''", 2: "x <> 'a'", 3: "x = 'a'"}, engine=engine)
-    for kind in (pa.string(), pa.large_string(), pa.string_view()):
+    plain = (pa.string(), pa.large_string(), pa.string_view())
+    for kind in (*plain, *(pa.dictionary(pa.int8(), each) for each in plain[:2])):
         batch = pa.record_batch({"x": pa.array([None, "", None, "a", "b"], kind)})
         assert list(matcher.match_batch(batch)) == [(1, 1), (1, 2), (3, 3), (4, 2)]
+        few = batch.slice(2, 2)  # fewer than a dictionary has
+        assert list(matcher.match_batch(few)) == [(1, 3)]
 
 
 @BOTH

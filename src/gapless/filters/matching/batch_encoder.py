@@ -84,7 +84,7 @@ class Encoding:
                 self._table[:, attribute.code] = np.where(nulls_of(column), np.nan, -1.0)
             if not by_value and not attribute.codes:
                 return
-        elif is_text(column.type) and not by_value:
+        elif not by_value and _is_of_texts(column):
             if attribute.code is not None:
                 self._table[:, attribute.code] = _text_codes(attribute, column)
             return
@@ -143,11 +143,26 @@ class Encoding:
         self._edges.append(np.array(found, np.int64)[np.repeat(bounds[places], sizes) + within])
 
 
+def _is_of_texts(column: pa.Array) -> bool:
+    """Of a dictionary, its values: they may be views, which no kernel reads."""
+    if not kinds.is_dictionary(column.type):
+        return is_text(column.type)
+    inner = column.type.value_type
+    return bool(kinds.is_string(inner) or kinds.is_large_string(inner))
+
+
 def _text_codes(attribute: AttributeColumns, column: pa.Array) -> NDArray[np.float64]:
     if attribute.texts is None:
         attribute.texts = TextCodes()
     attribute.texts.learn(attribute.codes)
-    codes = attribute.texts.look_up(column)
+    if kinds.is_dictionary(column.type) and len(column.dictionary) > len(column):
+        column = column.dictionary_decode()
+    if kinds.is_dictionary(column.type):
+        codes = attribute.texts.look_up(column.dictionary)
+        places = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        codes = codes[places] if len(codes) else np.zeros(len(column))
+    else:
+        codes = attribute.texts.look_up(column)
     if column.null_count:
         codes[nulls_of(column)] = np.nan
     return codes

@@ -1,0 +1,162 @@
+"""Log search: what matches in a part of a log, a bounded piece of work at a time.
+
+Theory of operation
+    The first search reads the log, decodes the attributes of each event and asks the condition. It
+    leaves digests behind (`node.digests`); where there are any, a search sifts them and reads the
+    candidates alone, each with one look. Where candidates are many it reads the log through, as
+    that is cheaper, and decodes only them. Bodies are never looked at.
+
+    A piece of work ends when `range_bytes_max` of the log were read (a look counts `LOOK_BYTES`),
+    or the digests of `range_events_max` events were sifted: some milliseconds, whatever matches.
+
+Invariants
+    I1  all that matches below `through` is found, with digests or without
+
+Cost: `python -m benchmarks ranges`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from gapless.core.events import EventBatch
+from gapless.core.ticks import Span
+from gapless.filters.filter import Filter
+from gapless.knowledge.batch import read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.core.events import Attributes
+    from gapless.filters.sieve import Sieve
+    from gapless.knowledge.pubend import Pubend
+    from gapless.node.config import Config
+    from gapless.node.digests import Digests
+
+LOOK_BYTES = 8 << 10
+"""What reading one event alone counts: it takes about as long as reading so much in one go."""
+
+SPARSE = 16
+"""If more than one event in so many is a candidate, the log is read through."""
+
+DIGESTED_MIN = 256
+"""Digests of fewer events are not kept: they are read again as quickly."""
+
+
+class Wanted:
+    """A condition, in both of its forms. `FilterError` if it is none."""
+
+    def __init__(self, text: str) -> None:
+        self.filter = Filter.parse(text)
+        self.is_all = not text
+
+    @cached_property
+    def sieve(self) -> Sieve | None:
+        """None: it would not hold anything back."""
+        from gapless.filters.sieve import Sieve  # loads numpy
+
+        sieve = Sieve(self.filter)
+        return sieve if sieve.is_tight else None
+
+
+class Found(NamedTuple):
+    """What matches up to `through`, and what it took to find it."""
+
+    ticks: list[int]
+    events: list[bytes]
+    through: int
+    bytes_read: int
+    events_sifted: int = 0
+
+
+class LogSearch:
+    """Searches the logs of one broker, and remembers what it has seen."""
+
+    def __init__(
+        self, config: Config, attributes_of: Callable[[EventBatch], list[Attributes]]
+    ) -> None:
+        self.config = config
+        self._attributes_of = attributes_of
+        self.digests: Digests | None = None  # made when first wanted, for it loads numpy
+
+    def find(
+        self, pubend: Pubend, span: Span, wanted: Wanted, events_max: int = 0
+    ) -> tuple[list[int], list[bytes], int]:
+        """Ticks and events that match at the beginning of a span that is settled and kept, at most
+        `events_max` of them (0: any number), and up to where these are all."""
+        ticks, events = list[int](), list[bytes]()
+        at, room, sifted = int(span.start), self.config.range_bytes_max, 0
+        while at < span.end and room > 0 and sifted < self.config.range_events_max:
+            found = self._look(pubend, Span(at, span.end), wanted, room)
+            ticks += found.ticks
+            events += found.events
+            if events_max and len(ticks) > events_max:
+                return ticks[:events_max], events[:events_max], ticks[events_max]
+            at = found.through
+            room -= found.bytes_read
+            sifted += found.events_sifted
+        return ticks, events, at
+
+    def _look(self, pubend: Pubend, span: Span, wanted: Wanted, room: int) -> Found:
+        """At the beginning of the span, in the cheapest way that there is."""
+        if wanted.is_all or self.digests is None or wanted.sieve is None:
+            return self._scan(pubend, span, wanted, room)
+        stretch, ahead = self.digests.find(pubend, span.start, wanted.sieve.names)
+        if stretch is None:
+            return self._scan(pubend, Span(span.start, min(ahead, span.end)), wanted, room)
+        span = Span(span.start, min(span.end, stretch.end))
+        low, high = stretch.places(span)
+        candidates = stretch.ticks[stretch.sift(wanted.sieve, low, high)].tolist()
+        search = self._sift if len(candidates) <= (high - low) // SPARSE else self._sift_through
+        return search(pubend, span, candidates, wanted, room)._replace(events_sifted=high - low)
+
+    def _scan(self, pubend: Pubend, span: Span, wanted: Wanted, room: int) -> Found:
+        """By reading and decoding all; what was seen is kept."""
+        ticks, events, through = read(pubend.store, pubend.stream, span, room)
+        size = room if through < span.end else sum(map(len, events))
+        if wanted.is_all:
+            return Found(ticks, events, through, size)
+        rows = self._attributes_of(EventBatch.join(events))
+        if len(ticks) >= DIGESTED_MIN and wanted.sieve is not None:
+            if self.digests is None:
+                from gapless.node.digests import Digests
+
+                self.digests = Digests(self.config.range_digest_bytes_max)
+            seen, names = Span(span.start, through), wanted.sieve.names
+            stretch = self.digests.learn(pubend, seen, ticks, rows, names)
+            chosen = stretch.sift(wanted.sieve, 0, len(ticks))
+            ticks, events = [ticks[i] for i in chosen], [events[i] for i in chosen]
+            rows = [rows[i] for i in chosen]
+        return Found(*_passing(ticks, events, rows, wanted), through, size)
+
+    def _sift(
+        self, pubend: Pubend, span: Span, candidates: list[int], wanted: Wanted, room: int
+    ) -> Found:
+        """By looking at each candidate."""
+        looks_max = max(1, room // LOOK_BYTES)
+        ticks = candidates[:looks_max]
+        through = candidates[looks_max] if len(candidates) > looks_max else span.end
+        events = [pubend.store.read(pubend.stream, tick) for tick in ticks]
+        rows = self._attributes_of(EventBatch.join(events))
+        size = LOOK_BYTES * len(ticks)
+        return Found(*_passing(ticks, events, rows, wanted), through, size)
+
+    def _sift_through(
+        self, pubend: Pubend, span: Span, candidates: list[int], wanted: Wanted, room: int
+    ) -> Found:
+        """By reading all, and decoding the candidates."""
+        ticks, events, through = read(pubend.store, pubend.stream, span, room)
+        size = room if through < span.end else sum(map(len, events))
+        known = frozenset(candidates)
+        chosen = [i for i, tick in enumerate(ticks) if tick in known]
+        ticks, events = [ticks[i] for i in chosen], [events[i] for i in chosen]
+        rows = self._attributes_of(EventBatch.join(events))
+        return Found(*_passing(ticks, events, rows, wanted), through, size)
+
+
+def _passing(
+    ticks: list[int], events: list[bytes], rows: list[Attributes], wanted: Wanted
+) -> tuple[list[int], list[bytes]]:
+    passing = [i for i, row in enumerate(rows) if wanted.filter.matches(row)]
+    return [ticks[i] for i in passing], [events[i] for i in passing]
