@@ -10,9 +10,8 @@ Theory of operation
     subscriptions in the table.
 
     The history of a new subscription is `match` over the lake; the ticks that a lost filtered log
-    listed for a subscription are the same. Writing them back into a broker's volume is not done
-    here: a broker whose filtered log is lost starts its subscriptions anew, and they are told a gap
-    that `replay` can fill.
+    listed for a subscription are the same. They are not written back into a broker's volume: it
+    does without (decision 0016).
 
 Cost: `python -m benchmarks pipelines`.
 """
