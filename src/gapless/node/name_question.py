@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
-from gapless.core.client_messages import Acknowledge, Forget, Subscribe
+from gapless.core.client_messages import Acknowledge, Forget, Refused, Subscribe
 from gapless.core.name_messages import Want
 
 if TYPE_CHECKING:
@@ -38,3 +38,12 @@ class Question:
     message: NameQuestion
     due: Instant
     askers: list[Asker] = field(default_factory=list)
+
+    def silent(self, asker: Asker) -> Refused:
+        """For one that has waited long enough."""
+        state = {"free": "has ended, but its name is not free yet", "claim": "is not here"}
+        what, registrar = state.get(self.message.want, "may have moved"), self.message.receiver
+        problem = (
+            f"subscription {self.message.name!r} {what}: {registrar!r}, its registrar, is silent"
+        )
+        return Refused(asker.message.request, problem, f"See that {registrar!r} runs.", retry=True)

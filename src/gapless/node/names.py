@@ -371,7 +371,7 @@ class Names:
             if asker.key is not None:
                 del self.waiting[asker.key]
             if asker.client in self.attachments.subscribers.clients:
-                effects.append(Send(asker.client, self._later(asker, question)))
+                effects.append(Send(asker.client, question.silent(asker)))
         is_wanted = want == "free" or bool(question.askers)
         if want == "tell":
             is_wanted = self.durables.subscriptions.get(name) is not None
@@ -379,13 +379,6 @@ class Names:
             del self.questions[key]
             return effects
         return effects + self._put(question, now)
-
-    def _later(self, asker: Asker, question: Question) -> Refused:
-        message, registrar = question.message, question.message.receiver
-        state = {"free": "has ended, but its name is not free yet", "claim": "is not here"}
-        what = state.get(message.want, "may have moved")
-        problem = f"subscription {message.name!r} {what}: {registrar!r}, its registrar, is silent"
-        return Refused(asker.message.request, problem, f"See that {registrar!r} runs.", retry=True)
 
     def check(self) -> None:
         self.registry.check()

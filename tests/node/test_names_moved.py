@@ -1,0 +1,86 @@
+"""Who lost its token is not served by an old copy of its subscription, which has moved."""
+
+from __future__ import annotations
+
+import pytest
+
+from gapless.core.client_messages import Acknowledge, Done, Refused, Subscribe, Subscribed
+from gapless.core.identity import BrokerName, SubscriptionName
+from gapless.node.attachments import UNCONFIRMED_MAX
+from tests.node.test_names import BEATS, Land
+from tests.node.town import NEWS
+
+
+def moved(land: Land, registrar: str, *cut: str) -> SubscriptionName:
+    """A name whose client has gone on from "a" to "b", while some brokers were cut off."""
+    name = land.name_at(registrar)
+    first = land.subscribe("a", name)
+    land.leave("a")
+    land.cut.update(cut)
+    wish = {"token": first.start, "previous": BrokerName("a"), "moves": first.moves}
+    assert isinstance(land.subscribe("b", name, **wish), Subscribed)
+    return name
+
+
+def acknowledge(land: Land, broker: str, *requests: int) -> list[int]:
+    """Those of all requests that are confirmed."""
+    for request in requests:
+        land.ask(broker, Acknowledge(1, {"news/0": 7 << 20}, request), "ann")
+    return [each.request for each in land.heard[f"ann@{broker}"] if isinstance(each, Done)]
+
+
+@pytest.mark.parametrize("registrar", "abc")
+def test_who_lost_its_token_is_not_served_by_an_old_copy_that_does_not_know_of_its_move(
+    registrar: str,
+) -> None:
+    land = Land()
+    name = moved(land, registrar, "a")
+    land.wait(BEATS)
+    if registrar != "a":  # who knows of the move, and "a" does not
+        assert acknowledge(land, "b", 5) == [5]
+    land.leave("b")
+    land.cut.clear()
+    assert land.homes(name) == ["a", "b"]
+    came = land.subscribe("a", name)
+    if registrar != "a":
+        assert came.elsewhere == ("b",)
+    else:  # nothing was confirmed that the old copy does not know
+        assert isinstance(came, Subscribed)
+
+
+def test_what_is_finished_after_a_move_is_confirmed_when_the_move_is_known() -> None:
+    for opened in "ac":
+        land = Land()
+        moved(land, "c", "a", "c")
+        land.wait(BEATS)
+        assert acknowledge(land, "b", 5, 6) == []
+        land.cut.discard(opened)  # where it was, or its registrar: one of them is enough
+        land.wait(BEATS)
+        assert acknowledge(land, "b", 7) == [5, 6, 7]
+
+
+def test_no_more_than_so_many_acknowledgements_wait_for_a_move_to_be_known() -> None:
+    land = Land()
+    moved(land, "c", "a", "c")
+    acknowledge(land, "b", *range(2, UNCONFIRMED_MAX + 3))
+    refused = [each for each in land.heard["ann@b"] if isinstance(each, Refused)]
+    assert [(each.request, each.retry) for each in refused] == [(UNCONFIRMED_MAX + 2, True)]
+
+
+def test_one_whose_subscription_moves_while_the_registrar_is_asked_is_sent_after_it() -> None:
+    land = Land(name_patience=60_000_000)
+    name = land.name_at("c")
+    first = land.subscribe("a", name)
+    land.leave("a")
+    land.cut.add("c")
+    town = land.towns["a"]
+    town.connect("bob")
+    town.receive("bob", Subscribe(NEWS, 1, 1, name=name))
+    wish = {"token": first.start, "previous": BrokerName("a"), "moves": first.moves}
+    assert isinstance(land.subscribe("b", name, **wish), Subscribed)
+    land.wait(1)
+    assert land.homes(name) == ["b"]
+    land.cut.clear()
+    land.wait(BEATS)
+    [refused] = [each for each in land.heard["bob@a"] if isinstance(each, Refused)]
+    assert refused.elsewhere == ("b",)
