@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gapless.core.identity import Instant
     from gapless.scribe.identifiers import NodeId, Space, TopicId
-    from gapless.scribe.messages import Routed, Seat, Subscribe, TreeEvent
+    from gapless.scribe.messages import Routed, Seat, TreeEvent
     from gapless.scribe.pastry import Application
     from gapless.scribe.settings import Settings
     from gapless.scribe.topic import Topic
@@ -83,16 +83,6 @@ class StaysRoot(Tree):
         return effects
 
 
-class TakesOnAncestors(Tree):
-    """Takes on anyone as a child, and looks at no path."""
-
-    def forward(self, subscribe: Subscribe, now: Instant) -> tuple[Subscribe | None, list[Effect]]:
-        topic = self.topics.get(subscribe.topic)
-        if topic is not None:
-            topic.path = topic.path[:1]
-        return super().forward(subscribe, now)
-
-
 class HandsOutAtOnce(Ordered):
     """Does not wait for what is missing."""
 
@@ -143,7 +133,6 @@ PLANTED_SCRIBE: dict[str, Parts] = {
     "gives-up-on-the-way": Parts(pastry=GivesUpOnTheWay),
     "trusts-silent-parents": Parts(tree=TrustsSilentParents),
     "stays-root": Parts(tree=StaysRoot),
-    "takes-on-ancestors": Parts(tree=TakesOnAncestors),
     "hands-out-at-once": Parts(ordered=HandsOutAtOnce),
     "never-asks": Parts(ordered=NeverAsks),
     "commits-alone": Parts(group=CommitsAlone),
