@@ -152,6 +152,11 @@ class Group:
         return self._campaign is not None
 
     @property
+    def needed(self) -> list[tuple[Seat, ...]]:
+        """The groups whose majorities we wait for."""
+        return [] if self._campaign is None else list(self._campaign.groups.values())
+
+    @property
     def newest(self) -> Lineup:
         """Of what we hold and what we were told of."""
         return max(self.lineup, self.known, key=lambda lineup: lineup.ballot)

@@ -142,7 +142,8 @@ def is_lost(world: ScribeWorld, topic: TopicId) -> bool:
     groups = [m.roots.groups[topic] for m in world.active() if topic in m.roots.groups]
     lineups = [lineup for group in groups for lineup in (group.lineup, group.known)]
     floor = max((each.ballot for each in lineups if each.active), default=None)
-    relevant = [each for each in lineups if each.seats and (not floor or each.ballot >= floor)]
-    return not relevant or any(
-        2 * len(lives.intersection(each.seats)) <= len(each.seats) for each in relevant
-    )
+    relevant = [
+        each.seats for each in lineups if each.seats and (not floor or each.ballot >= floor)
+    ]
+    relevant += [seats for group in groups for seats in group.needed]
+    return not relevant or any(2 * len(lives.intersection(each)) <= len(each) for each in relevant)
