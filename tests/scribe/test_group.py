@@ -11,7 +11,16 @@ from gapless.core.identity import Instant
 from gapless.scribe.effects import Effect, ToNode
 from gapless.scribe.group import Group
 from gapless.scribe.identifiers import Identifier, NodeId, TopicId
-from gapless.scribe.messages import Append, Hint, Outvoted, Prepare, Seat, TopicRecord
+from gapless.scribe.messages import (
+    Accept,
+    Append,
+    Ballot,
+    Hint,
+    Outvoted,
+    Prepare,
+    Seat,
+    TopicRecord,
+)
 from gapless.scribe.settings import Settings
 
 RECORD = TopicRecord(TopicId(Identifier(99)), "ann", ordered=True)
@@ -209,3 +218,17 @@ def test_a_lesser_ballot_is_refused_and_told_the_greater() -> None:
     [refusal] = five[3].receive(NodeId(Identifier(1)), stale, five.now)
     assert isinstance(refusal, ToNode)
     assert refusal.message == Outvoted(RECORD.topic, five[2].promised)
+
+
+def test_a_state_under_a_lesser_ballot_than_promised_is_not_taken() -> None:
+    five = Ensemble()
+    five.lead(1, 1, 2, 3)
+    [(_, accept), *_] = [each for each in five.waiting if each[1].node == 2]
+    assert isinstance(accept.message, Accept)
+    five[2].receive(
+        NodeId(Identifier(3)), Prepare(RECORD, Ballot(9, NodeId(Identifier(3)))), five.now
+    )
+    [refusal] = five[2].receive(NodeId(Identifier(1)), accept.message, five.now)
+    assert isinstance(refusal, ToNode)
+    assert refusal.message == Outvoted(RECORD.topic, Ballot(9, NodeId(Identifier(3))))
+    assert five[2].lineup.seats == ()
