@@ -14,7 +14,7 @@ FINDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "stays-root": ("one tree, and every subscriber in it", (4, 2, 11)),
     "hands-out-at-once": ("an ordered topic has no gap", (12, 7, 24)),
     "never-asks": ("what was confirmed arrives", (24, 20)),
-    "commits-alone": ("one number, one event", (3,)),
+    "commits-alone": ("one number, one event", (24, 50, 3)),
     "needs-nobody": ("what was confirmed arrives", (11, 4, 17)),
     "publishes-repeats": ("at most once", (17, 8, 14)),
 }

@@ -101,7 +101,11 @@ class NeverAsks(Ordered):
 
 
 class CommitsAlone(Group):
-    """Takes what it holds itself for what a majority holds."""
+    """Takes what it holds itself for committed; the others hear of it when they are behind."""
+
+    def publish(self, source: Seat, number: int, oldest: int, body: bytes) -> list[Effect]:
+        super().publish(source, number, oldest, body)
+        return []
 
     def _commit(self) -> None:
         if self.lineup.active:

@@ -109,12 +109,15 @@ class ScribeWorld(Stage):
         return abs(a.x - b.x) + abs(a.y - b.y)
 
     def start(self, place: Place) -> Member:
-        """A new life; it joins by a node that is up, or founds the ring."""
+        """A new life; it joins by whom it knew and by nodes that are up, or founds the ring.
+
+        Both: two that knew only each other would wait for each other for ever.
+        """
         assert place.member is None
         self._lives += 1
         place.life, place.wake = self._lives, None
         node = place.node
-        seeds = place.seeds or self._seeds(node)
+        seeds = [*place.seeds, *self._seeds(node)]
         member = self._make(Seat(node, place.life), lambda other: self.distance(node, other))
         place.member = member
         self.say(f"{self.space.show(node)} starts")
