@@ -7,10 +7,12 @@ import random
 import pytest
 
 from gapless.core.errors import UsageError
-from gapless.scribe.effects import Answer, Begun, Deliver, Missed
+from gapless.scribe.effects import Answer, Begun, Deliver, Missed, ToNode
 from gapless.scribe.messages import (
     Append,
     Ballot,
+    Create,
+    Created,
     Prepare,
     Publication,
     Published,
@@ -18,6 +20,7 @@ from gapless.scribe.messages import (
     TopicRecord,
     TreeEvent,
 )
+from gapless.scribe.roots import FULL
 from gapless.scribe.settings import Settings
 from tests.scribe.stand import Stand
 
@@ -138,6 +141,18 @@ def test_more_publications_than_may_wait_are_refused() -> None:
     stand.publish(b"2")
     with pytest.raises(UsageError, match="wait for an answer"):
         stand.publish(b"3")
+
+
+def test_more_topics_than_a_node_takes_are_refused() -> None:
+    stand = Rooted(ordered=False, settings=Settings(publish_topics_max=1, records_max=1))
+    stand.publish(b"1")
+    stand.record = TopicRecord(stand.space.topic_id("other", "x"))
+    with pytest.raises(UsageError, match="as many as it may"):
+        stand.publish(b"2")
+    root = stand.members[stand.root].roots
+    assert list(root.records) == [stand.space.topic_id("t", "x")]
+    [refusal] = root.create(Create(stand.record, stand.other), stand.now)
+    assert refusal == ToNode(stand.other, Created(stand.record.topic, FULL))
 
 
 def test_settings_that_cannot_be_are_refused() -> None:

@@ -98,3 +98,19 @@ def test_a_root_that_is_no_longer_the_closest_becomes_a_child() -> None:
     assert stand.closest(topic) == topic + 1
     assert not member.tree.topics[topic].is_root
     assert member.tree.topics[topic].parent == topic + 1
+
+
+def test_children_of_one_that_leaves_have_another_parent_at_once() -> None:
+    stand, topic, nodes = ring(30, Settings(leaf_set_size=4, replicas=3))
+    for name in nodes:
+        subscribed(stand, topic, name)
+    forwarder = next(name for name in nodes if stand.members[name].tree.topics[topic].children)
+    children = list(stand.members[forwarder].tree.topics[topic].children)
+    stand.do(forwarder, stand.members[forwarder].leave())
+    stand.settle()
+    stand.crash(forwarder)
+    stand.settle()
+    for name, member in stand.members.items():
+        entry = member.tree.topics[topic]
+        assert forwarder not in (entry.parent, *entry.children), name
+    assert all(stand.members[name].tree.topics[topic].parent for name in children)

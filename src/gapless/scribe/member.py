@@ -73,11 +73,16 @@ class Member:
         return self._settle(self.pastry.join(seeds, now), now)
 
     def leave(self) -> list[Effect]:
-        """Go in good order: parents and the leaf set need not find out."""
-        effects: list[Effect] = []
-        for topic in list(self.tree.topics):
-            effects += self.tree.unsubscribe(topic)
-        return effects + self.pastry.leave()
+        """Go in good order: parents, children and the leaf set need not find out."""
+        trees = {
+            node
+            for topic in self.tree.topics.values()
+            for node in (topic.parent, *topic.children)
+            if node is not None
+        }
+        leaves = self.pastry.leave()
+        told = {effect.node for effect in leaves if isinstance(effect, ToNode)}
+        return [*leaves, *(ToNode(node, m.Leave()) for node in sorted(trees - told))]
 
     def create(
         self, record: m.TopicRecord, now: Instant, credential: m.Credential | None = None
@@ -122,22 +127,17 @@ class Member:
 
     def _receive(self, sender: NodeId, message: m.ScribeMessage, now: Instant) -> list[Effect]:
         match message:
-            case m.TreeEvent():
-                return self.tree.receive_event(sender, message, now)
-            case m.Heartbeat():
-                return self.tree.receive_heartbeat(sender, message, now)
-            case m.Adopted():
-                return self.tree.receive_adopted(sender, message, now)
-            case m.Refresh():
-                return self.tree.receive_refresh(sender, message, now)
-            case m.Unsubscribe():
-                return self.tree.receive_unsubscribe(sender, message)
-            case m.Pull():
-                return self.tree.receive_pull(message)
-            case m.Gone():
-                return self.tree.receive_gone(message)
-            case m.Denied(topic, problem):
-                return [*self.tree.unsubscribe(topic), Answer(topic, None, problem)]
+            case (
+                m.TreeEvent()
+                | m.Heartbeat()
+                | m.Adopted()
+                | m.Refresh()
+                | m.Unsubscribe()
+                | m.Pull()
+                | m.Gone()
+                | m.Denied()
+            ):
+                return self._receive_in_tree(sender, message, now)
             case m.Created(topic, problem):
                 return [Answer(topic, None, problem)]
             case m.Publication():
@@ -157,8 +157,32 @@ class Member:
                 | m.Retired()
             ):
                 return self.roots.receive_group(sender, message, now)
+            case m.Leave():
+                left = self.pastry.receive(sender, message, now)
+                return left + self.tree.receive_leave(sender, now)
             case _:
                 return self.pastry.receive(sender, message, now)
+
+    def _receive_in_tree(
+        self, sender: NodeId, message: m.TreeMessage, now: Instant
+    ) -> list[Effect]:
+        match message:
+            case m.TreeEvent():
+                return self.tree.receive_event(sender, message, now)
+            case m.Heartbeat():
+                return self.tree.receive_heartbeat(sender, message, now)
+            case m.Adopted():
+                return self.tree.receive_adopted(sender, message, now)
+            case m.Refresh():
+                return self.tree.receive_refresh(sender, message, now)
+            case m.Unsubscribe():
+                return self.tree.receive_unsubscribe(sender, message)
+            case m.Pull():
+                return self.tree.receive_pull(message)
+            case m.Gone():
+                return self.tree.receive_gone(message)
+            case m.Denied(topic, problem):
+                return [*self.tree.unsubscribe(topic), Answer(topic, None, problem)]
 
     @property
     def deadline(self) -> Instant:

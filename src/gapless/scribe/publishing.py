@@ -7,7 +7,7 @@ Theory of operation
     others are given up after a few times.
 
 Invariants (checked by `check`)
-    I1  at most `publish_pending_max` wait for an answer
+    I1  at most `publish_pending_max` wait for an answer, of at most `publish_topics_max` topics
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ class Publishing:
                 f"{len(self._pending)} publications wait for an answer",
                 "Wait until some are answered, then publish this one.",
             )
+        if topic not in self._last and len(self._last) >= self._settings.publish_topics_max:
+            raise UsageError(
+                f"this node has published to {len(self._last)} topics, as many as it may",
+                "Publish to this one through another node, or raise publish_topics_max.",
+            )
         number = self._last[topic] = self._last.get(topic, 0) + 1
         pending = Pending(body, credential, ordered, self._due(now))
         self._pending[topic, number] = pending
@@ -118,3 +123,4 @@ class Publishing:
 
     def check(self) -> None:
         assert len(self._pending) <= self._settings.publish_pending_max, "I1"
+        assert len(self._roots) <= len(self._last) <= self._settings.publish_topics_max, "I1"

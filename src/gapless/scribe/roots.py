@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from gapless.scribe.topic import Topic
     from gapless.scribe.tree import Tree
 
+FULL = "this node has as many topics as it takes; choose another name"
 UNKNOWN = "no such topic is known here yet; create it, or try again"
 
 
@@ -102,6 +103,8 @@ class Roots:
         known = self.record_of(topic)
         if not problem and known is not None and known.ordered != record.ordered:
             problem = "it exists with another order; choose another name"
+        if not problem and known is None and self._is_full(record):
+            problem = FULL
         if problem:
             return [ToNode(source, Created(topic, problem))]
         if not record.ordered:
@@ -110,12 +113,14 @@ class Roots:
         self._creators[topic] = source
         group, effects = self.groups.get(topic), []
         if group is None:
-            if len(self.groups) >= self._settings.groups_max:
-                problem = "this node has as many ordered topics as it takes; choose another name"
-                return [ToNode(source, Created(topic, problem))]
             group = self.groups[topic] = self._group(record, self._pastry.seat, self._settings)
             effects = group.lead(self._seats(topic), now)
         return effects + self._advance(group, now)
+
+    def _is_full(self, record: TopicRecord) -> bool:
+        if record.ordered:
+            return len(self.groups) >= self._settings.groups_max
+        return len(self.records) >= self._settings.records_max
 
     def _found(self, record: TopicRecord) -> list[Effect]:
         self.records[record.topic] = record
@@ -221,7 +226,8 @@ class Roots:
 
     def receive_replica(self, replica: Replica) -> list[Effect]:
         for record in replica.records:
-            self.records.setdefault(record.topic, record)
+            if not self._is_full(record):
+                self.records.setdefault(record.topic, record)
         return []
 
     def receive_group(self, sender: NodeId, message: GroupMessage, now: Instant) -> list[Effect]:
@@ -235,7 +241,7 @@ class Roots:
                 topic = message.topic
         group = self.groups.get(topic)
         if group is None:
-            if record is None or len(self.groups) >= self._settings.groups_max:
+            if record is None or self._is_full(record):
                 return []
             group = self.groups[topic] = self._group(record, self._pastry.seat, self._settings)
         return group.receive(sender, message, now) + self._advance(group, now)

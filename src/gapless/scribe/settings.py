@@ -82,6 +82,14 @@ class Settings:
     publish_pending_max: int = 1_024
     """Unanswered publications of one node; beyond it the next is refused."""
 
+    publish_topics_max: int = 100_000
+    """Topics that one node has published to; beyond it a publication to one more is refused. Its
+    numbers must not begin again, so none is forgotten."""
+
+    records_max: int = 1_000_000
+    """Records of topics that one node keeps as root or replica; beyond it a new topic is refused,
+    and a copy of a record is not taken."""
+
     recent_max: int = 1_024
     """Publications of a best-effort topic that its root remembers, so that one that comes again
     is not published again; beyond it the oldest is forgotten."""

@@ -230,6 +230,17 @@ class Tree:
                 effects += self._leave_if_idle(topic)
         return effects
 
+    def receive_leave(self, sender: NodeId, now: Instant) -> list[Effect]:
+        """A parent or a child goes: there is no need to miss it first."""
+        effects: list[Effect] = []
+        for topic in list(self.topics.values()):
+            if topic.parent == sender:
+                topic.become_orphan(now)
+                effects += self._find_parent(topic, now)
+            elif topic.children.pop(sender, None) is not None:
+                effects += self._leave_if_idle(topic)
+        return effects
+
     def receive_event(self, sender: NodeId, event: TreeEvent, now: Instant) -> list[Effect]:
         topic = self.topics.get(event.topic)
         if topic is None:
