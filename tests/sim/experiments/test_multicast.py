@@ -10,6 +10,7 @@ from gapless.sim.experiments.multicast import (
     make_ring,
     measure_repair,
     measure_trees,
+    report,
     subscribe_all,
     subscribers,
 )
@@ -40,6 +41,12 @@ def test_trees_reach_all_members_and_cost_more_than_the_best_possible() -> None:
     assert max(figures.stress) >= max(figures.ip_stress)
     assert sum(figures.tables) <= sum(figures.entries)
     assert all(ours for _, ours, _ in figures.rows())
+
+
+def test_the_report_has_a_line_for_each_figure() -> None:
+    first, *rest = report(30, 3, [])
+    assert first.startswith("30 nodes, 3 topics")
+    assert len(rest) == 11
 
 
 @pytest.mark.slow

@@ -104,6 +104,23 @@ class RepairFigures:
     members of all plain topics; None if they did not within the watch."""
 
 
+def report(nodes: int, topics: int, shares: list[float], seed: int = 1) -> list[str]:
+    """The whole experiment, as lines of a table."""
+    ring = make_ring(nodes, seed)
+    trees = measure_trees(ring, subscribe_all(ring, topics))
+    lines = [f"{nodes:,} nodes, {topics:,} topics, {trees.members:,} members, seed {seed}"]
+    lines += [f"{name:32} {ours:24} {recalled}" for name, ours, recalled in trees.rows()]
+    for share in shares:
+        repair = measure_repair(make_ring(nodes, seed), share)
+        after = "not yet" if repair.repaired_after is None else f"{repair.repaired_after:.0f} s"
+        lines.append(
+            f"{share:.0%} fail: {repair.delivered:.2%} delivered, ordered "
+            f"{repair.ordered_delivered:.2%}, {repair.standing_still} stand still, "
+            f"repaired after {after}"
+        )
+    return lines
+
+
 def make_ring(nodes: int, seed: int, settings: Settings | None = None) -> Ring:
     dice = random.Random(f"multicast {seed}")
     return Ring(nodes, draw_transit_stub(dice), settings or Settings(), dice)
