@@ -55,6 +55,8 @@ class Facts:
         self.forgotten: set[TopicId] = set()
         """Unordered topics whose replicas all failed at one moment."""
         self.is_troubled = False
+        self.troubled: set[bytes] = set()
+        """What was published while roots may have changed."""
         self.deliveries = 0
         self.steps = 0
         self._check_every = check_every
@@ -79,6 +81,8 @@ class Facts:
 
     def published(self, node: NodeId, topic: TopicId, number: int, body: bytes) -> None:
         self.sent[node, topic, number] = body
+        if self.is_troubled:
+            self.troubled.add(body)
 
     def answered(self, node: NodeId, topic: TopicId, number: int | None, problem: str) -> None:
         if number is None:
@@ -101,7 +105,7 @@ class Facts:
         self.deliveries += 1
         taken = self.wishes[node, topic]
         ordered = self.records[topic].ordered
-        if body in taken.bodies and (ordered or not self.is_troubled):
+        if body in taken.bodies and (ordered or body not in self.troubled):
             raise Violation(ONCE, f"{node:x} got {body!r} twice")
         taken.bodies.add(body)
         if not ordered:
