@@ -1,0 +1,56 @@
+"""What a machine of the multicast service wants done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gapless.scribe.identifiers import NodeId, TopicId
+    from gapless.scribe.messages import ScribeMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ToNode:
+    """Send to a node, wherever it is. It may be lost, late, doubled, out of order."""
+
+    node: NodeId
+    message: ScribeMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """An event for the subscribers of this node. Numbers of an ordered topic have no gaps."""
+
+    topic: TopicId
+    number: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """From this number on nothing of an ordered topic will be missed without a `Missed`."""
+
+    topic: TopicId
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Events of an ordered topic are lost to the subscribers of this node, and which."""
+
+    topic: TopicId
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a publication (`number`) or of a topic to be created (none)."""
+
+    topic: TopicId
+    number: int | None
+    problem: str = ""
+
+
+Effect = ToNode | Deliver | Begun | Missed | Answer

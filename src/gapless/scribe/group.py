@@ -1,0 +1,398 @@
+"""The group of an ordered topic: its root and a few nodes next to it, which hold its log together.
+
+Theory of operation
+    One leads, under a ballot. To lead, a node asks all seats of the group that it knows of for a
+    promise to follow no lesser ballot; each promise tells what its giver holds, and perhaps of
+    other groups: of each a majority must promise. The greatest ballot among the answers, and of
+    that the longest log, has everything that was ever committed. The leader then has that state
+    held, with new seats, by a majority of the old ones and of the new ones; then it is active.
+    An event is appended to the log and is committed when a majority of the seats holds it. So to
+    change the seats is simply to lead again. A seat is one life of a node: one that comes back has
+    forgotten its promises, and must not vote as if it had not.
+    Who is active says so; a group that is known to be active makes all that came before it
+    irrelevant. Where a majority of the seats is lost before the group could change them, nothing is
+    committed any more: the topic stands still, rather than lose what was acknowledged.
+
+Invariants (checked by `check`)
+    I1  the ballot we hold is not greater than the one we promised
+    I2  what is committed never shrinks, and lies below the end of the log
+    I3  only an active leader commits
+
+Source: the Scribe paper, section 4.2, names Paxos. Deviation: a majority of backups with ballots
+and seats that move along with the leaf set.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gapless.core.identity import Instant
+from gapless.scribe.effects import Effect, ToNode
+from gapless.scribe.messages import (
+    Accept,
+    Append,
+    Appended,
+    Ballot,
+    GroupState,
+    Hint,
+    Lineup,
+    LogEntry,
+    Outvoted,
+    Prepare,
+    Promise,
+    Retired,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gapless.scribe.identifiers import NodeId
+    from gapless.scribe.messages import GroupMessage, Seat, TopicRecord
+    from gapless.scribe.settings import Settings
+
+NOBODY = Ballot()
+CATCH_UP_MAX = 64
+"""Entries sent to a seat that lags, at a time."""
+
+
+class Campaign:
+    """What one who wants to lead has gathered so far."""
+
+    __slots__ = ("_floor", "accepted", "ballot", "groups", "promises", "seats", "state")
+
+    def __init__(self, ballot: Ballot, seats: tuple[Seat, ...]) -> None:
+        self.ballot = ballot
+        self.seats = seats  # of the group to be
+        self.groups: dict[Ballot, tuple[Seat, ...]] = {}  # whose majorities are needed
+        self.promises: dict[Seat, GroupState] = {}
+        self.state: GroupState | None = None  # what is to be held; none while promises are due
+        self.accepted: set[Seat] = set()
+        self._floor = NOBODY  # the greatest ballot known to be active
+
+    def need(self, lineup: Lineup) -> bool:
+        """Someone knows of a group. Is it new to us, and does it matter?"""
+        if lineup.active and lineup.ballot > self._floor:
+            self._floor = lineup.ballot
+            self.groups = {b: s for b, s in self.groups.items() if b >= lineup.ballot}
+        if not lineup.seats or lineup.ballot < self._floor or lineup.ballot in self.groups:
+            return False
+        self.groups[lineup.ballot] = lineup.seats
+        return True
+
+    def has(self, voters: Collection[Seat]) -> bool:
+        """A majority of every group that is needed."""
+        return all(is_majority(seats, voters) for seats in self.groups.values())
+
+    def best(self) -> GroupState:
+        return max(self.promises.values(), key=lambda state: (state.lineup.ballot, state.end))
+
+    def nodes(self, *more: tuple[Seat, ...]) -> set[NodeId]:
+        """Of all groups that are needed, and of these."""
+        return {seat.node for seats in (*self.groups.values(), *more) for seat in seats}
+
+
+def is_majority(seats: tuple[Seat, ...], voters: Collection[Seat]) -> bool:
+    return 2 * sum(1 for seat in seats if seat in voters) > len(seats)
+
+
+class Group:
+    """One seat of it. See the module docstring."""
+
+    __slots__ = (
+        "_base",
+        "_campaign",
+        "_entries",
+        "_held",
+        "_own",
+        "_repeat_due",
+        "_settings",
+        "_sources",
+        "committed",
+        "known",
+        "lineup",
+        "promised",
+        "record",
+        "topic",
+    )
+
+    def __init__(self, record: TopicRecord, own: Seat, settings: Settings) -> None:
+        self.record = record
+        self.topic = record.topic
+        self._own = own
+        self._settings = settings
+        self.promised = NOBODY
+        self.lineup = Lineup()  # of the state we hold
+        self.known = Lineup()  # the newest that we were told of
+        self.committed = 1  # as leader: all below this is
+        self._base = 1
+        self._entries: deque[LogEntry] = deque()
+        self._sources: dict[Seat, int] = {}
+        self._held: dict[Seat, int] = {}  # as leader: how far each seat is
+        self._campaign: Campaign | None = None
+        self._repeat_due = Instant(0)
+
+    # --- what it is now --------------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        """Do we lead a group that is active?"""
+        lineup = self.lineup
+        return (
+            lineup.active
+            and lineup.ballot.node == self._own.node
+            and lineup.ballot == self.promised
+            and self._campaign is None
+        )
+
+    @property
+    def is_campaigning(self) -> bool:
+        return self._campaign is not None
+
+    @property
+    def needed(self) -> list[tuple[Seat, ...]]:
+        """The groups whose majorities we wait for."""
+        return [] if self._campaign is None else list(self._campaign.groups.values())
+
+    @property
+    def newest(self) -> Lineup:
+        """Of what we hold and what we were told of."""
+        return max(self.lineup, self.known, key=lambda lineup: lineup.ballot)
+
+    @property
+    def base(self) -> int:
+        """The first number in the log."""
+        return self._base
+
+    @property
+    def end(self) -> int:
+        return self._base + len(self._entries)
+
+    def between(self, start: int, end: int) -> list[tuple[int, LogEntry]]:
+        start = max(start, self._base)
+        return [(n, self._entries[n - self._base]) for n in range(start, min(end, self.end))]
+
+    # --- leading ---------------------------------------------------------------------------------
+
+    def lead(self, seats: tuple[Seat, ...], now: Instant) -> list[Effect]:
+        """Become the leader of a group with these seats; of the first one if we know of none."""
+        newest = max(self.promised, self.newest.ballot)
+        ballot = Ballot(newest.number + 1, self._own.node)
+        campaign = self._campaign = Campaign(ballot, seats)
+        campaign.need(self.lineup)
+        campaign.need(self.known)
+        self.promised = ballot
+        self._repeat_due = Instant(now + self._settings.lead_repeat)
+        prepare = Prepare(self.record, ballot)
+        effects = self._to(campaign.nodes(), prepare)
+        own = Promise(self.topic, ballot, self._own, self._state(), self.known)
+        return effects + self._receive_promise(own, now)
+
+    def _to(self, nodes: set[NodeId], message: GroupMessage) -> list[Effect]:
+        return [ToNode(node, message) for node in sorted(nodes) if node != self._own.node]
+
+    def _receive_promise(self, promise: Promise, now: Instant) -> list[Effect]:
+        campaign = self._campaign
+        if campaign is None or campaign.ballot != promise.ballot or campaign.state is not None:
+            return []
+        campaign.promises[promise.seat] = promise.state
+        effects: list[Effect] = []
+        for lineup in (promise.state.lineup, promise.known):
+            if campaign.need(lineup):
+                nodes = {seat.node for seat in lineup.seats}
+                effects += self._to(nodes, Prepare(self.record, campaign.ballot))
+        if campaign.has(campaign.promises):
+            effects += self._propose(campaign, now)
+        return effects
+
+    def _propose(self, campaign: Campaign, now: Instant) -> list[Effect]:
+        lineup = Lineup(campaign.ballot, campaign.seats)
+        state = msgspec.structs.replace(campaign.best(), record=self.record, lineup=lineup)
+        campaign.state = state
+        self._hold(state)
+        effects = self._to(campaign.nodes(campaign.seats), Accept(state))
+        own = Appended(self.topic, campaign.ballot, self._own, self.end)
+        return effects + self._receive_appended(own)
+
+    def publish(self, source: Seat, number: int, oldest: int, body: bytes) -> list[Effect]:
+        """Append to the log, as leader, unless it is there or must wait: its source repeats it."""
+        assert self.is_leader, "I3"
+        if self.end - self.committed >= self._settings.buffer_events_max // 2:
+            return []  # what is not committed must not be pushed out of the log
+        last = self._sources.get(source)
+        is_next = number == oldest if last is None else number in (last + 1, oldest)
+        if not is_next or (last is not None and number <= last):
+            return []
+        append = Append(
+            self.topic, self.lineup.ballot, self.end, (LogEntry(source, number, body),), True
+        )
+        self._append(append.entries[0])
+        self._held[self._own] = self.end
+        self._commit()
+        return self._to({seat.node for seat in self.lineup.seats}, append)
+
+    def has_published(self, source: Seat, number: int) -> bool:
+        """Is it committed?"""
+        if number > self._sources.get(source, 0):
+            return False
+        waiting = (entry for _, entry in self.between(self.committed, self.end))
+        return all(entry.source != source or entry.number != number for entry in waiting)
+
+    def _receive_appended(self, appended: Appended) -> list[Effect]:
+        ballot = self.lineup.ballot
+        if appended.ballot != ballot or ballot.node != self._own.node:
+            return []
+        self._held[appended.seat] = max(self._held.get(appended.seat, 0), appended.end)
+        campaign = self._campaign
+        if campaign is None:
+            self._commit()
+            return []
+        if campaign.state is None:
+            return []
+        campaign.accepted.add(appended.seat)
+        accepted = campaign.accepted
+        if not (campaign.has(accepted) and is_majority(campaign.seats, accepted)):
+            return []
+        return self._become_leader(campaign)
+
+    def _become_leader(self, campaign: Campaign) -> list[Effect]:
+        self._campaign = None
+        self.lineup = Lineup(campaign.ballot, campaign.seats, active=True)
+        self.committed = self.end
+        stay = {seat.node for seat in campaign.seats}
+        active = Append(self.topic, campaign.ballot, self.end, (), True)
+        retired = Retired(self.topic, self.lineup)
+        return self._to(stay, active) + self._to(campaign.nodes() - stay, retired)
+
+    def _commit(self) -> None:
+        """What a majority holds is committed."""
+        if self.lineup.active:
+            seats = self.lineup.seats
+            ends = sorted((self._held.get(seat, 0) for seat in seats), reverse=True)
+            self.committed = max(self.committed, ends[len(seats) // 2])
+
+    # --- following -------------------------------------------------------------------------------
+
+    def receive(self, sender: NodeId, message: GroupMessage, now: Instant) -> list[Effect]:
+        match message:
+            case Prepare(_, ballot):
+                if ballot < self.promised:
+                    return [ToNode(sender, Outvoted(self.topic, self.promised))]
+                self._follow(ballot)
+                promise = Promise(self.topic, ballot, self._own, self._state(), self.known)
+                return [ToNode(sender, promise)]
+            case Promise():
+                return self._receive_promise(message, now)
+            case Accept(state):
+                return self._receive_accept(sender, state)
+            case Append():
+                return self._receive_append(sender, message)
+            case Appended():
+                return self._receive_appended(message)
+            case Outvoted(_, ballot):
+                self._follow(ballot)
+            case Hint(_, known):
+                self._learn(known)
+            case Retired(_, known):
+                self._retire(known)
+        return []
+
+    def _receive_accept(self, sender: NodeId, state: GroupState) -> list[Effect]:
+        ballot = state.lineup.ballot
+        if ballot < self.promised:
+            return [ToNode(sender, Outvoted(self.topic, self.promised))]
+        self._follow(ballot)
+        if ballot != self.lineup.ballot or state.end > self.end:
+            self._hold(state)
+        return [ToNode(sender, Appended(self.topic, ballot, self._own, self.end))]
+
+    def _receive_append(self, sender: NodeId, append: Append) -> list[Effect]:
+        if append.ballot < self.promised:
+            return [ToNode(sender, Outvoted(self.topic, self.promised))]
+        if append.ballot != self.lineup.ballot:
+            return []  # the state under this ballot has not come: it will come again
+        if append.active and not self.lineup.active:
+            self.lineup = msgspec.structs.replace(self.lineup, active=True)
+        for number, entry in enumerate(append.entries, append.start):
+            if number == self.end:
+                self._append(entry)
+        return [ToNode(sender, Appended(self.topic, append.ballot, self._own, self.end))]
+
+    def _follow(self, ballot: Ballot) -> None:
+        """Follow no lesser ballot than this."""
+        if ballot > self.promised:
+            self.promised = ballot
+            self._campaign = None
+
+    def _learn(self, known: Lineup) -> None:
+        """There is a group that we may know nothing of."""
+        if known.ballot > self.known.ballot or (known.ballot == self.known.ballot and known.active):
+            self.known = known
+
+    def _retire(self, known: Lineup) -> None:
+        """It goes on without us. Promises are not forgotten; the log is of no use any more."""
+        self._learn(known)
+        if known.ballot >= self.lineup.ballot and self._own not in known.seats:
+            self.lineup = Lineup()
+            self._base, self._entries, self._sources = 1, deque(), {}
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def repeat(self, now: Instant) -> list[Effect]:
+        """Ask again whoever has not answered."""
+        if now < self._repeat_due:
+            return []
+        self._repeat_due = Instant(now + self._settings.lead_repeat)
+        campaign = self._campaign
+        if campaign is None:
+            return self._catch_up() if self.is_leader else []
+        if campaign.state is None:
+            return self.lead(campaign.seats, now)
+        groups = (*campaign.groups.values(), campaign.seats)
+        silent = {s.node for group in groups for s in group if s not in campaign.accepted}
+        return self._to(silent, Accept(campaign.state))
+
+    def _catch_up(self) -> list[Effect]:
+        """Send each seat what it lacks."""
+        effects: list[Effect] = []
+        for seat in self.lineup.seats:
+            held = self._held.get(seat, 0)
+            if seat == self._own or held >= self.end:
+                continue
+            if held < self._base:
+                effects.append(ToNode(seat.node, Accept(self._state())))
+                continue
+            entries = tuple(entry for _, entry in self.between(held, held + CATCH_UP_MAX))
+            append = Append(self.topic, self.lineup.ballot, held, entries, True)
+            effects.append(ToNode(seat.node, append))
+        return effects
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    def _state(self) -> GroupState:
+        entries, sources = tuple(self._entries), tuple(self._sources.items())
+        return GroupState(self.record, self.lineup, self._base, entries, sources)
+
+    def _hold(self, state: GroupState) -> None:
+        self.record, self.lineup = state.record, state.lineup
+        self._base, self._entries = state.base, deque(state.entries)
+        self._sources = dict(state.sources)
+        self._held = {}
+
+    def _append(self, entry: LogEntry) -> None:
+        self._entries.append(entry)
+        self._sources.pop(entry.source, None)
+        self._sources[entry.source] = entry.number
+        if len(self._sources) > self._settings.sources_max:
+            del self._sources[next(iter(self._sources))]
+        if len(self._entries) > self._settings.buffer_events_max:
+            self._entries.popleft()
+            self._base += 1
+
+    def check(self) -> None:
+        assert self.lineup.ballot <= self.promised, "I1"
+        if self.is_leader:
+            assert self.committed <= self.end, "I2"
+        assert len(self._entries) <= self._settings.buffer_events_max

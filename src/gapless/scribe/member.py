@@ -1,0 +1,244 @@
+"""One node of the multicast service: ring, trees, roots and publications in one machine.
+
+Theory of operation
+    Messages come in by `receive` and time by `fire`; what is to be done comes out. `deadline` says
+    when to call `fire` at the latest. A member keeps nothing on disk: one that comes back is new,
+    joins by whom it knew before (`known_nodes`), and has another `born`.
+
+Invariants: those of its parts, see `check`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.scribe import messages as m
+from gapless.scribe.credentials import Guard
+from gapless.scribe.effects import Answer, Effect, ToNode
+from gapless.scribe.identifiers import Space
+from gapless.scribe.parts import Parts
+from gapless.scribe.pastry import Phase
+from gapless.scribe.publishing import Publishing
+from gapless.scribe.roots import Roots
+from gapless.scribe.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gapless.core.identity import Instant
+    from gapless.scribe.identifiers import Identifier, NodeId, TopicId
+
+
+class Member:
+    """See the module docstring."""
+
+    __slots__ = ("_changes", "_publishing", "pastry", "roots", "tree")
+
+    def __init__(
+        self,
+        seat: m.Seat,
+        proximity: Callable[[NodeId], int],
+        *,
+        settings: Settings | None = None,
+        space: Space | None = None,
+        guard: Guard | None = None,
+        parts: Parts | None = None,
+    ) -> None:
+        settings, guard, parts = settings or Settings(), guard or Guard(), parts or Parts()
+        self.pastry = parts.pastry(seat, self, settings, space or Space(), proximity)
+        self.tree = parts.tree(self.pastry, settings, guard, parts.best_effort(), parts.ordered())
+        self.roots = Roots(self.pastry, self.tree, settings, guard, parts.group)
+        self._publishing = Publishing(self.pastry, settings)
+        self._changes = 0
+
+    # --- what users want -------------------------------------------------------------------------
+
+    @property
+    def node(self) -> NodeId:
+        return self.pastry.seat.node
+
+    @property
+    def is_active(self) -> bool:
+        return self.pastry.phase is Phase.ACTIVE
+
+    @property
+    def known_nodes(self) -> list[NodeId]:
+        """Whom to join by, after coming back."""
+        return list(self.pastry.contacts.leaves.members)
+
+    def found(self, now: Instant) -> list[Effect]:
+        return self._settle(self.pastry.found(now), now)
+
+    def join(self, seeds: Iterable[NodeId], now: Instant) -> list[Effect]:
+        return self._settle(self.pastry.join(seeds, now), now)
+
+    def leave(self) -> list[Effect]:
+        """Go in good order: parents, children and the leaf set need not find out."""
+        trees = {
+            node
+            for topic in self.tree.topics.values()
+            for node in (topic.parent, *topic.children)
+            if node is not None
+        }
+        leaves = self.pastry.leave()
+        told = {effect.node for effect in leaves if isinstance(effect, ToNode)}
+        return [*leaves, *(ToNode(node, m.Leave()) for node in sorted(trees - told))]
+
+    def create(
+        self, record: m.TopicRecord, now: Instant, credential: m.Credential | None = None
+    ) -> list[Effect]:
+        """An `Answer` without a number says what became of it; ask again if none comes."""
+        create = m.Create(record, self.node, credential)
+        return self._settle(self.pastry.route(create, record.topic, now), now)
+
+    def subscribe(
+        self,
+        topic: TopicId,
+        now: Instant,
+        *,
+        ordered: bool = False,
+        credential: m.Credential | None = None,
+    ) -> list[Effect]:
+        effects = self.tree.subscribe(topic, now, ordered=ordered, credential=credential)
+        return self._settle(effects, now)
+
+    def unsubscribe(self, topic: TopicId, now: Instant) -> list[Effect]:
+        return self._settle(self.tree.unsubscribe(topic), now)
+
+    def publish(
+        self,
+        topic: TopicId,
+        body: bytes,
+        now: Instant,
+        *,
+        ordered: bool = False,
+        credential: m.Credential | None = None,
+    ) -> tuple[int, list[Effect]]:
+        """Its number, by which an `Answer` comes."""
+        number, effects = self._publishing.publish(
+            topic, body, now, ordered=ordered, credential=credential
+        )
+        return number, self._settle(effects, now)
+
+    # --- messages and time -----------------------------------------------------------------------
+
+    def receive(self, sender: NodeId, message: m.ScribeMessage, now: Instant) -> list[Effect]:
+        return self._settle(self._receive(sender, message, now), now)
+
+    def _receive(self, sender: NodeId, message: m.ScribeMessage, now: Instant) -> list[Effect]:
+        match message:
+            case (
+                m.TreeEvent()
+                | m.Heartbeat()
+                | m.Adopted()
+                | m.Refresh()
+                | m.Unsubscribe()
+                | m.Pull()
+                | m.Gone()
+                | m.Denied()
+            ):
+                return self._receive_in_tree(sender, message, now)
+            case m.Created(topic, problem):
+                return [Answer(topic, None, problem)]
+            case m.Publication():
+                return self.roots.publish(message, now) if self.is_active else []
+            case m.Published():
+                return self._publishing.receive(sender, message)
+            case m.Replica():
+                return self.roots.receive_replica(message)
+            case (
+                m.Prepare()
+                | m.Promise()
+                | m.Outvoted()
+                | m.Accept()
+                | m.Append()
+                | m.Appended()
+                | m.Hint()
+                | m.Retired()
+            ):
+                return self.roots.receive_group(sender, message, now)
+            case m.Leave():
+                left = self.pastry.receive(sender, message, now)
+                return left + self.tree.receive_leave(sender, now)
+            case _:
+                return self.pastry.receive(sender, message, now)
+
+    def _receive_in_tree(
+        self, sender: NodeId, message: m.TreeMessage, now: Instant
+    ) -> list[Effect]:
+        match message:
+            case m.TreeEvent():
+                return self.tree.receive_event(sender, message, now)
+            case m.Heartbeat():
+                return self.tree.receive_heartbeat(sender, message, now)
+            case m.Adopted():
+                return self.tree.receive_adopted(sender, message, now)
+            case m.Refresh():
+                return self.tree.receive_refresh(sender, message, now)
+            case m.Unsubscribe():
+                return self.tree.receive_unsubscribe(sender, message)
+            case m.Pull():
+                return self.tree.receive_pull(message)
+            case m.Gone():
+                return self.tree.receive_gone(message)
+            case m.Denied(topic, problem):
+                return [*self.tree.unsubscribe(topic), Answer(topic, None, problem)]
+
+    @property
+    def deadline(self) -> Instant:
+        due = self.pastry.deadline
+        if not self.is_active:
+            return due
+        for other in (self.tree.deadline, self.roots.deadline, self._publishing.deadline):
+            if other is not None and other < due:
+                due = other
+        return due
+
+    def fire(self, now: Instant) -> list[Effect]:
+        effects = self.pastry.fire(now)
+        if self.is_active:
+            effects += self.tree.fire(now) + self.roots.fire(now) + self._publishing.fire(now)
+        return self._settle(effects, now)
+
+    def _settle(self, effects: list[Effect], now: Instant) -> list[Effect]:
+        """Follow up on changes of the leaf set; take in what is for ourselves."""
+        out: list[Effect] = []
+        while True:
+            if self._changes != self.pastry.members.changes and self.is_active:
+                self._changes = self.pastry.members.changes
+                effects = effects + self.tree.leaves_changed(now)
+            own: list[Effect] = []
+            for effect in effects:
+                if isinstance(effect, ToNode) and effect.node == self.node:
+                    own += self._receive(self.node, effect.message, now)
+                else:
+                    out.append(effect)
+            if not own:
+                return out
+            effects = own
+
+    # --- the ring calls --------------------------------------------------------------------------
+
+    def forward(
+        self, payload: m.Payload, key: Identifier, hop: NodeId, now: Instant
+    ) -> tuple[m.Payload | None, list[Effect]]:
+        if isinstance(payload, m.Subscribe):
+            return self.tree.forward(payload, now)
+        return payload, []
+
+    def deliver(self, payload: m.Payload, key: Identifier, now: Instant) -> list[Effect]:
+        match payload:
+            case m.Subscribe():
+                return self.tree.deliver(payload, now)
+            case m.Create():
+                return self.roots.create(payload, now)
+            case m.Publication():
+                return self.roots.publish(payload, now)
+            case m.Join():
+                raise AssertionError("joins are the ring's own business")
+
+    def check(self) -> None:
+        self.pastry.check()
+        self.tree.check()
+        self.roots.check()
+        self._publishing.check()

@@ -1,0 +1,353 @@
+"""The messages of the multicast service, between nodes that need not be neighbours.
+
+Theory of operation
+    What is `Routed` goes from node to node towards a key; each hop is confirmed. All else goes
+    straight to the node it is for. Every one may be lost, late, doubled or out of order: a receiver
+    does the right thing then, and a sender asks again.
+    A codec needs one hook, for `Identifier`: 16 bytes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gapless.core.messages import Message
+from gapless.scribe.identifiers import Identifier, NodeId, TopicId
+
+
+class Ballot(msgspec.Struct, frozen=True, order=True):
+    """Of two that lead a group the one with the greater ballot holds."""
+
+    number: int = 0
+    node: NodeId = NodeId(Identifier(0))
+
+
+class Seat(msgspec.Struct, frozen=True, order=True):
+    """One life of one node: one that comes back has forgotten what it knew."""
+
+    node: NodeId
+    born: int
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """Says that a principal has rights to a topic; the proof is made with the network's secret."""
+
+    principal: str = ""
+    rights: tuple[str, ...] = ()
+    proof: bytes = b""
+
+
+class TopicRecord(msgspec.Struct, frozen=True):
+    """What the root of a topic knows of it, and its replicas with it."""
+
+    topic: TopicId
+    creator: str = ""
+    publishers: tuple[str, ...] = ()  # who may publish; none: whoever has the right
+    ordered: bool = False
+
+
+# --- the ring -------------------------------------------------------------------------------------
+
+
+class Ping(Message, frozen=True, tag="scribe ping"):
+    """Proof of life, to every member of the leaf set."""
+
+    born: int
+
+
+class Probe(Message, frozen=True):
+    """Are you there? This is my leaf set. `active`: I have joined, take me into yours."""
+
+    born: int
+    leaves: tuple[NodeId, ...]
+    active: bool = True
+
+
+class ProbeReply(Message, frozen=True):
+    """I am, and this is mine."""
+
+    born: int
+    leaves: tuple[NodeId, ...]
+
+
+class Join(Message, frozen=True):
+    """Routed towards the identifier of a newcomer; each node on the way adds a row of its table.
+
+    `fresh`: the newcomer knows nothing, even if it was here before. Otherwise it has joined, and
+    looks for its place in a part of the ring that it had lost sight of.
+    """
+
+    newcomer: NodeId
+    fresh: bool = True
+    contacts: tuple[NodeId, ...] = ()
+
+
+class Welcome(Message, frozen=True):
+    """From the node that was closest to a newcomer: its leaf set, and the rows of the way."""
+
+    leaves: tuple[NodeId, ...]
+    contacts: tuple[NodeId, ...]
+
+
+class Leave(Message, frozen=True):
+    """I leave; do not wait until you miss me."""
+
+
+class RowQuery(Message, frozen=True):
+    """What do you have in this row of your table? This is mine."""
+
+    row: int
+    nodes: tuple[NodeId, ...] = ()
+
+
+class Row(Message, frozen=True):
+    """The answer to a `RowQuery`."""
+
+    nodes: tuple[NodeId, ...]
+
+
+class Passed(Message, frozen=True):
+    """A hop arrived."""
+
+    number: int
+
+
+# --- trees ----------------------------------------------------------------------------------------
+
+
+class Create(Message, frozen=True):
+    """Routed to the root of a topic that is to be."""
+
+    record: TopicRecord
+    source: NodeId
+    credential: Credential | None = None
+
+
+class Created(Message, frozen=True):
+    """The topic exists at the root and its replicas; or why not."""
+
+    topic: TopicId
+    problem: str = ""
+
+
+class Subscribe(Message, frozen=True, tag="scribe subscribe"):
+    """Routed towards a topic until someone takes `child` on. `position`: what it has of an ordered
+    topic, none if it is new to it."""
+
+    topic: TopicId
+    child: NodeId
+    ordered: bool = False
+    position: int | None = None
+    credential: Credential | None = None
+
+
+class Adopted(Message, frozen=True):
+    """I am your parent now. `path`: those above me, the next one first."""
+
+    topic: TopicId
+    path: tuple[NodeId, ...]
+    position: int | None = None
+
+
+class Unsubscribe(Message, frozen=True, tag="scribe unsubscribe"):
+    """I am no longer your child."""
+
+    topics: tuple[TopicId, ...]
+
+
+class Refresh(Message, frozen=True):
+    """Child to parent: I still want these, and this is what I have of those that are ordered."""
+
+    topics: tuple[tuple[TopicId, bool, int | None], ...]
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """One topic in a heartbeat: those above the sender, and what it has of an ordered one."""
+
+    topic: TopicId
+    path: tuple[NodeId, ...]
+    position: int | None = None
+
+
+class Heartbeat(Message, frozen=True):
+    """Parent to child, for all topics that they share and that had no event lately."""
+
+    beats: tuple[Beat, ...]
+
+
+class Denied(Message, frozen=True):
+    """Someone may not do what it asked for."""
+
+    topic: TopicId
+    problem: str
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+class Publication(Message, frozen=True):
+    """To the root of a topic. `oldest`: the least number of the source that is still unanswered."""
+
+    topic: TopicId
+    source: Seat
+    number: int
+    oldest: int
+    body: bytes
+    credential: Credential | None = None
+
+
+class Published(Message, frozen=True):
+    """The answer of the root, whose address it is by the way; or why not."""
+
+    topic: TopicId
+    source: Seat  # which life of a node asked: the next one begins at 1 again
+    number: int
+    problem: str = ""
+    final: bool = True  # with a problem: asking again will not help
+
+
+class TreeEvent(Message, frozen=True):
+    """An event on its way down a tree. `era`: of which root, where the topic is not ordered."""
+
+    topic: TopicId
+    number: int
+    body: bytes
+    era: Ballot | None = None
+
+
+class Pull(Message, frozen=True):
+    """Up the tree of an ordered topic, until someone has it: `asker` lacks these."""
+
+    topic: TopicId
+    asker: NodeId
+    start: int
+    end: int
+
+
+class Gone(Message, frozen=True):
+    """From the root: what you asked for below `start` is no longer kept."""
+
+    topic: TopicId
+    start: int
+
+
+# --- what roots know, and replicas with them ------------------------------------------------------
+
+
+class Replica(Message, frozen=True):
+    """The record of a topic that is not ordered, for the nodes closest to it."""
+
+    records: tuple[TopicRecord, ...]
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    """One event of an ordered topic, before and after it is committed."""
+
+    source: Seat
+    number: int
+    body: bytes
+
+
+class Lineup(msgspec.Struct, frozen=True):
+    """Who is in a group, under which ballot. `active`: a majority is known to have taken it."""
+
+    ballot: Ballot = Ballot()
+    seats: tuple[Seat, ...] = ()
+    active: bool = False
+
+
+class GroupState(msgspec.Struct, frozen=True):
+    """All that a member of a group holds: who is in it, and the log."""
+
+    record: TopicRecord
+    lineup: Lineup
+    base: int  # the number of the first entry
+    entries: tuple[LogEntry, ...]
+    sources: tuple[tuple[Seat, int], ...]  # the last number of each, the least recent first
+
+    @property
+    def end(self) -> int:
+        return self.base + len(self.entries)
+
+
+class Prepare(Message, frozen=True):
+    """May I lead the group of this topic?"""
+
+    record: TopicRecord
+    ballot: Ballot
+
+
+class Promise(Message, frozen=True):
+    """Yes, I follow no lesser ballot from now on. `state`: what I hold; `known`: what I know of."""
+
+    topic: TopicId
+    ballot: Ballot
+    seat: Seat
+    state: GroupState
+    known: Lineup
+
+
+class Outvoted(Message, frozen=True):
+    """No: I follow this one."""
+
+    topic: TopicId
+    ballot: Ballot
+
+
+class Accept(Message, frozen=True):
+    """Hold this instead of what you hold."""
+
+    state: GroupState
+
+
+class Append(Message, frozen=True):
+    """Add these to the log, from number `start` on. `active`: a majority has taken this ballot."""
+
+    topic: TopicId
+    ballot: Ballot
+    start: int
+    entries: tuple[LogEntry, ...]
+    active: bool
+
+
+class Appended(Message, frozen=True):
+    """I hold all below `end` under this ballot."""
+
+    topic: TopicId
+    ballot: Ballot
+    seat: Seat
+    end: int
+
+
+class Hint(Message, frozen=True):
+    """To who seems to be the root: there is a group for this topic, and these are in it."""
+
+    record: TopicRecord
+    known: Lineup
+
+
+class Retired(Message, frozen=True):
+    """The group of this topic goes on without you: let go of its log."""
+
+    topic: TopicId
+    known: Lineup
+
+
+Payload = Join | Create | Subscribe | Publication
+
+
+class Routed(Message, frozen=True):
+    """A payload on its way to a key. `near`: it travels by leaf sets already."""
+
+    number: int
+    key: Identifier
+    payload: Payload
+    near: bool = False
+    hops: int = 0
+
+
+RingMessage = Ping | Probe | ProbeReply | Welcome | Leave | RowQuery | Row | Passed | Routed
+TreeMessage = Adopted | Unsubscribe | Refresh | Heartbeat | Denied | TreeEvent | Pull | Gone
+RootMessage = Created | Published | Replica
+GroupMessage = Prepare | Promise | Outvoted | Accept | Append | Appended | Hint | Retired
+ScribeMessage = RingMessage | TreeMessage | RootMessage | GroupMessage | Publication

@@ -1,0 +1,22 @@
+"""Which machines a member is made of. The simulator plants faults by putting in others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gapless.scribe.group import Group
+from gapless.scribe.ordered import Ordered
+from gapless.scribe.pastry import Pastry
+from gapless.scribe.tree import Tree
+from gapless.scribe.upcalls import BestEffort
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The classes that a member builds its machines from."""
+
+    pastry: type[Pastry] = Pastry
+    tree: type[Tree] = Tree
+    group: type[Group] = Group
+    best_effort: type[BestEffort] = BestEffort
+    ordered: type[Ordered] = Ordered

@@ -1,0 +1,126 @@
+"""Publications of one node that their roots have not confirmed yet.
+
+Theory of operation
+    Each topic's publications are numbered from 1. They go straight to the root, once its address
+    is known from an answer, and by a route before, and again whenever no answer comes. The root
+    tells repeats by their numbers. One to an ordered topic is repeated for as long as it takes; the
+    others are given up after a few times.
+
+Invariants (checked by `check`)
+    I1  at most `publish_pending_max` wait for an answer, of at most `publish_topics_max` topics
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapless.core.errors import UsageError
+from gapless.core.identity import Instant
+from gapless.scribe.effects import Answer, Effect, ToNode
+from gapless.scribe.messages import Publication
+
+if TYPE_CHECKING:
+    from gapless.scribe.identifiers import NodeId, TopicId
+    from gapless.scribe.messages import Credential, Published
+    from gapless.scribe.pastry import Pastry
+    from gapless.scribe.settings import Settings
+
+
+@dataclass(slots=True)
+class Pending:
+    """One publication that is not confirmed."""
+
+    body: bytes
+    credential: Credential | None
+    ordered: bool
+    due: Instant
+    attempt: int = 1
+
+
+class Publishing:
+    """See the module docstring."""
+
+    __slots__ = ("_last", "_pastry", "_pending", "_roots", "_settings")
+
+    def __init__(self, pastry: Pastry, settings: Settings) -> None:
+        self._pastry = pastry
+        self._settings = settings
+        self._last: dict[TopicId, int] = {}
+        self._pending: dict[tuple[TopicId, int], Pending] = {}
+        self._roots: dict[TopicId, NodeId] = {}
+
+    def publish(
+        self,
+        topic: TopicId,
+        body: bytes,
+        now: Instant,
+        *,
+        ordered: bool,
+        credential: Credential | None,
+    ) -> tuple[int, list[Effect]]:
+        """Its number, by which an `Answer` will come."""
+        if len(self._pending) >= self._settings.publish_pending_max:
+            raise UsageError(
+                f"{len(self._pending)} publications wait for an answer",
+                "Wait until some are answered, then publish this one.",
+            )
+        if topic not in self._last and len(self._last) >= self._settings.publish_topics_max:
+            raise UsageError(
+                f"this node has published to {len(self._last)} topics, as many as it may",
+                "Publish to this one through another node, or raise publish_topics_max.",
+            )
+        number = self._last[topic] = self._last.get(topic, 0) + 1
+        pending = Pending(body, credential, ordered, self._due(now))
+        self._pending[topic, number] = pending
+        return number, self._send(topic, number, pending, now)
+
+    def _due(self, now: Instant) -> Instant:
+        return Instant(now + self._settings.publish_repeat)
+
+    def _send(self, topic: TopicId, number: int, pending: Pending, now: Instant) -> list[Effect]:
+        oldest = min(other for each, other in self._pending if each == topic)
+        publication = Publication(
+            topic, self._pastry.seat, number, oldest, pending.body, pending.credential
+        )
+        root = self._roots.get(topic)
+        if root is None or root == self._pastry.seat.node:
+            return self._pastry.route(publication, topic, now)
+        return [ToNode(root, publication)]
+
+    def receive(self, sender: NodeId, published: Published) -> list[Effect]:
+        topic, number = published.topic, published.number
+        pending = self._pending.get((topic, number))
+        if pending is None or published.source != self._pastry.seat:
+            return []
+        if published.problem and not published.final:
+            self._roots.pop(topic, None)
+            return []  # it may come to know the topic yet
+        if not published.problem:
+            self._roots[topic] = sender
+        del self._pending[topic, number]
+        return [Answer(topic, number, published.problem)]
+
+    @property
+    def deadline(self) -> Instant | None:
+        return min((pending.due for pending in self._pending.values()), default=None)
+
+    def fire(self, now: Instant) -> list[Effect]:
+        effects: list[Effect] = []
+        for (topic, number), pending in list(self._pending.items()):
+            if pending.due > now:
+                continue
+            self._roots.pop(topic, None)  # whoever it was does not answer: ask the ring
+            if not pending.ordered and pending.attempt >= self._settings.publish_attempts_max:
+                del self._pending[topic, number]
+                problem = "the root of the topic did not answer; try again later"
+                effects.append(Answer(topic, number, problem))
+                continue
+            pending.attempt += 1
+            pending.due = self._due(now)
+            effects += self._send(topic, number, pending, now)
+        return effects
+
+    def check(self) -> None:
+        assert len(self._pending) <= self._settings.publish_pending_max, "I1"
+        assert len(self._roots) <= len(self._last) <= self._settings.publish_topics_max, "I1"

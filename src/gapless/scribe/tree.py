@@ -1,0 +1,340 @@
+"""The trees of all topics that a node takes part in: subscribing, heartbeats, repair, multicast.
+
+Theory of operation
+    A `Subscribe` is routed towards the topic. The first node on its way takes the sender on as a
+    child and ends it there; if it was not in the tree it becomes a forwarder and subscribes itself.
+    So the tree is made of the routes, and who is responsible for the topic is its root.
+    A parent shows itself to its children by events or heartbeats, a child confirms itself now and
+    then. A child whose parent is silent subscribes again; the route leads elsewhere by then. When
+    the leaf set changes, roots ask themselves whether they still are, and others whether they are.
+    Heartbeats carry the path up to the root. Who finds itself in it is part of a circle, and lets
+    go of its parent; who is above us is not taken on as a child. So circles do not last.
+
+Invariants (checked by `check`)
+    I1  every topic here has a reason: a subscriber, or a child
+    I2  what `Topic` promises: no root has a parent, nobody is above itself
+
+Source: the Scribe paper, sections 3 and 4. Deviation: paths; a parent makes itself known at once,
+so that nothing has to wait for the first event; one message carries all topics of two nodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.identity import Instant
+from gapless.scribe.effects import Begun, Effect, ToNode
+from gapless.scribe.messages import (
+    Adopted,
+    Beat,
+    Denied,
+    Heartbeat,
+    Refresh,
+    Subscribe,
+    Unsubscribe,
+)
+from gapless.scribe.stream import Stream
+from gapless.scribe.topic import Topic
+
+if TYPE_CHECKING:
+    from gapless.scribe.credentials import Guard
+    from gapless.scribe.identifiers import NodeId, TopicId
+    from gapless.scribe.messages import Credential, Gone, Pull, TreeEvent
+    from gapless.scribe.ordered import Ordered
+    from gapless.scribe.pastry import Pastry
+    from gapless.scribe.settings import Settings
+    from gapless.scribe.upcalls import BestEffort, Upcalls
+
+
+class Tree:
+    """See the module docstring."""
+
+    __slots__ = (
+        "_best_effort",
+        "_guard",
+        "_ordered",
+        "_own",
+        "_pastry",
+        "_round_due",
+        "_settings",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        pastry: Pastry,
+        settings: Settings,
+        guard: Guard,
+        best_effort: BestEffort,
+        ordered: Ordered,
+    ) -> None:
+        self._pastry = pastry
+        self._own = pastry.seat.node
+        self._settings = settings
+        self._guard = guard
+        self._best_effort = best_effort
+        self._ordered = ordered
+        self._round_due = Instant(0)
+        self.topics: dict[TopicId, Topic] = {}
+
+    # --- what users want -------------------------------------------------------------------------
+
+    def subscribe(
+        self, identifier: TopicId, now: Instant, *, ordered: bool, credential: Credential | None
+    ) -> list[Effect]:
+        topic = self.topics.get(identifier)
+        if topic is None:
+            topic = self._enter(identifier, ordered, credential, now)
+            topic.subscribed = True
+            return self._find_parent(topic, now)
+        if topic.subscribed:
+            return []
+        topic.subscribed = True
+        return [] if topic.position is None else [Begun(identifier, topic.position)]
+
+    def unsubscribe(self, identifier: TopicId) -> list[Effect]:
+        topic = self.topics.get(identifier)
+        if topic is None:
+            return []
+        topic.subscribed = False
+        return self._leave_if_idle(topic)
+
+    # --- subscribing -----------------------------------------------------------------------------
+
+    def forward(self, subscribe: Subscribe, now: Instant) -> tuple[Subscribe | None, list[Effect]]:
+        """A subscription comes by: it ends here unless its sender is above us already."""
+        if subscribe.child == self._own:
+            return subscribe, []
+        topic = self.topics.get(subscribe.topic)
+        if topic is not None and subscribe.child in topic.path:
+            return subscribe, []
+        if topic is None and len(self.topics) >= self._settings.topics_max:
+            return subscribe, []
+        return None, self._take_on(subscribe, now)
+
+    def deliver(self, subscribe: Subscribe, now: Instant) -> list[Effect]:
+        """A subscription has arrived: we are the root."""
+        topic = self.topics.get(subscribe.topic)
+        if subscribe.child == self._own:
+            return [] if topic is None else self._become_root(topic)
+        effects = [] if topic is None else self._become_root(topic)
+        return effects + self._take_on(subscribe, now)
+
+    def _take_on(self, subscribe: Subscribe, now: Instant) -> list[Effect]:
+        identifier, child = subscribe.topic, subscribe.child
+        if problem := self._guard.problem(subscribe.credential, identifier, "subscribe"):
+            return [ToNode(child, Denied(identifier, problem))]
+        topic, effects = self.topics.get(identifier), []
+        if topic is None:
+            topic = self._enter(identifier, subscribe.ordered, subscribe.credential, now)
+            topic.children[child] = self._expiry(now)
+            effects = self._find_parent(topic, now)
+        topic.children[child] = self._expiry(now)
+        effects.append(ToNode(child, Adopted(identifier, topic.path, topic.position)))
+        return effects + self._upcalls(topic).join(topic, child, subscribe.position)
+
+    def _enter(
+        self, identifier: TopicId, ordered: bool, credential: Credential | None, now: Instant
+    ) -> Topic:
+        stream = Stream(self._settings.buffer_events_max) if ordered else None
+        topic = Topic(identifier, stream, credential=credential)
+        if not self.topics:
+            self._round_due = Instant(now + self._settings.heartbeat)
+        topic.refresh_due = Instant(now + self._settings.refresh_every)
+        self.topics[identifier] = topic
+        return topic
+
+    def _find_parent(self, topic: Topic, now: Instant) -> list[Effect]:
+        topic.ask_due = Instant(now + self._settings.subscribe_repeat)
+        wish = Subscribe(
+            topic.identifier,
+            self._own,
+            ordered=topic.stream is not None,
+            credential=topic.credential,
+        )
+        wish = self._upcalls(topic).fault(topic, wish)
+        return self._pastry.route(wish, topic.identifier, now)
+
+    def _become_root(self, topic: Topic) -> list[Effect]:
+        parent = topic.parent
+        topic.become_root()
+        return [] if parent is None else [ToNode(parent, Unsubscribe((topic.identifier,)))]
+
+    def _leave_if_idle(self, topic: Topic) -> list[Effect]:
+        if topic.is_needed:
+            return []
+        del self.topics[topic.identifier]
+        if topic.parent is None:
+            return []  # whoever takes us on after all is told that we are not here
+        return [ToNode(topic.parent, Unsubscribe((topic.identifier,)))]
+
+    def _expiry(self, now: Instant) -> Instant:
+        return Instant(now + self._settings.child_expiry)
+
+    def _upcalls(self, topic: Topic) -> Upcalls:
+        return self._best_effort if topic.stream is None else self._ordered
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def receive_adopted(self, sender: NodeId, adopted: Adopted, now: Instant) -> list[Effect]:
+        beat = Beat(adopted.topic, adopted.path, adopted.position)
+        return self._hear_parent(sender, beat, now, adopts=True)
+
+    def receive_heartbeat(self, sender: NodeId, heartbeat: Heartbeat, now: Instant) -> list[Effect]:
+        effects: list[Effect] = []
+        for beat in heartbeat.beats:
+            effects += self._hear_parent(sender, beat, now, adopts=False)
+        return effects
+
+    def _hear_parent(
+        self, sender: NodeId, beat: Beat, now: Instant, *, adopts: bool
+    ) -> list[Effect]:
+        """Someone says that it is our parent. If we do not want that, it is told so."""
+        topic = self.topics.get(beat.topic)
+        refusal: list[Effect] = [ToNode(sender, Unsubscribe((beat.topic,)))]
+        if topic is None or topic.is_root:
+            return refusal
+        if self._own in beat.path or sender in topic.children:
+            if topic.parent == sender:
+                topic.become_orphan(now)
+            return refusal
+        before = topic.parent
+        if before not in (None, sender) and not adopts:
+            return refusal
+        topic.become_child(sender, beat.path, now)
+        effects: list[Effect] = []
+        if before not in (None, sender):
+            assert before is not None
+            effects.append(ToNode(before, Unsubscribe((beat.topic,))))
+        if topic.stream is not None:
+            effects += self._ordered.hear(topic, beat.position)
+        return effects
+
+    def receive_refresh(self, sender: NodeId, refresh: Refresh, now: Instant) -> list[Effect]:
+        effects: list[Effect] = []
+        for identifier, ordered, position in refresh.topics:
+            topic = self.topics.get(identifier)
+            if topic is not None and sender in topic.children:
+                topic.children[sender] = self._expiry(now)
+            elif topic is None or sender not in topic.path:
+                wish = Subscribe(identifier, sender, ordered=ordered, position=position)
+                if not self._guard.problem(None, identifier, "subscribe"):
+                    effects += self._take_on(wish, now)
+        return effects
+
+    def receive_unsubscribe(self, sender: NodeId, message: Unsubscribe) -> list[Effect]:
+        effects: list[Effect] = []
+        for identifier in message.topics:
+            topic = self.topics.get(identifier)
+            if topic is not None and topic.children.pop(sender, None) is not None:
+                effects += self._leave_if_idle(topic)
+        return effects
+
+    def receive_leave(self, sender: NodeId, now: Instant) -> list[Effect]:
+        """A parent or a child goes: there is no need to miss it first."""
+        effects: list[Effect] = []
+        for topic in list(self.topics.values()):
+            if topic.parent == sender:
+                topic.become_orphan(now)
+                effects += self._find_parent(topic, now)
+            elif topic.children.pop(sender, None) is not None:
+                effects += self._leave_if_idle(topic)
+        return effects
+
+    def receive_event(self, sender: NodeId, event: TreeEvent, now: Instant) -> list[Effect]:
+        topic = self.topics.get(event.topic)
+        if topic is None:
+            return [ToNode(sender, Unsubscribe((event.topic,)))]
+        if sender == topic.parent:
+            topic.parent_heard = now
+        return self.multicast(topic, event, now)
+
+    def multicast(self, topic: Topic, event: TreeEvent, now: Instant) -> list[Effect]:
+        """Take an event, and pass it on to the children."""
+        onward, effects = self._upcalls(topic).forward(topic, event)
+        if onward is not None:
+            topic.told = now
+            effects = [ToNode(child, onward) for child in topic.children] + effects
+        return effects
+
+    def receive_pull(self, pull: Pull) -> list[Effect]:
+        topic = self.topics.get(pull.topic)
+        return [] if topic is None else self._ordered.answer(topic, pull)
+
+    def receive_gone(self, gone: Gone) -> list[Effect]:
+        topic = self.topics.get(gone.topic)
+        return [] if topic is None else self._ordered.skip(topic, gone.start)
+
+    def begin(self, topic: Topic, position: int) -> list[Effect]:
+        """The root of an ordered topic knows where it stands."""
+        return self._ordered.begin(topic, position)
+
+    def skip(self, topic: Topic, start: int) -> list[Effect]:
+        """The root of an ordered topic finds that what came before is no longer kept."""
+        return self._ordered.skip(topic, start)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> Instant | None:
+        return self._round_due if self.topics else None
+
+    def leaves_changed(self, now: Instant) -> list[Effect]:
+        """Are we still root where we were, and are we where we were not?"""
+        effects: list[Effect] = []
+        for topic in self.topics.values():
+            responsible = self._pastry.contacts.is_responsible(topic.identifier)
+            if responsible and not topic.is_root:
+                effects += self._become_root(topic)
+            elif topic.is_root and not responsible:
+                topic.become_orphan(now)
+                effects += self._find_parent(topic, now)
+        return effects
+
+    def fire(self, now: Instant) -> list[Effect]:
+        if not self.topics or now < self._round_due:
+            return []
+        self._round_due = Instant(now + self._settings.heartbeat)
+        effects: list[Effect] = []
+        beats: dict[NodeId, list[Beat]] = {}
+        wanted: dict[NodeId, list[tuple[TopicId, bool, int | None]]] = {}
+        for topic in list(self.topics.values()):
+            for child in [c for c, expiry in topic.children.items() if expiry <= now]:
+                del topic.children[child]
+            if not topic.is_needed:
+                effects += self._leave_if_idle(topic)
+                continue
+            effects += self._keep_parent(topic, wanted, now) + self._ordered.ask(topic, self._own)
+            if now - topic.told >= self._settings.heartbeat:
+                beat = Beat(topic.identifier, topic.path, topic.position)
+                for child in topic.children:
+                    beats.setdefault(child, []).append(beat)
+        effects += [ToNode(child, Heartbeat(tuple(each))) for child, each in beats.items()]
+        effects += [ToNode(parent, Refresh(tuple(each))) for parent, each in wanted.items()]
+        return effects
+
+    def _keep_parent(
+        self,
+        topic: Topic,
+        wanted: dict[NodeId, list[tuple[TopicId, bool, int | None]]],
+        now: Instant,
+    ) -> list[Effect]:
+        """Notice a parent that failed; look for one where there is none; confirm where there is."""
+        if topic.is_root:
+            return []
+        if topic.parent is not None:
+            if now - topic.parent_heard < self._settings.parent_dead_after:
+                if now >= topic.refresh_due:
+                    topic.refresh_due = Instant(now + self._settings.refresh_every)
+                    ordered = topic.stream is not None
+                    wanted.setdefault(topic.parent, []).append(
+                        (topic.identifier, ordered, topic.position)
+                    )
+                return []
+            topic.become_orphan(now)
+        return self._find_parent(topic, now) if now >= topic.ask_due else []
+
+    def check(self) -> None:
+        for topic in self.topics.values():
+            assert topic.is_needed, "I1"
+            topic.check(self._own)

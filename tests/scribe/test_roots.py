@@ -1,0 +1,170 @@
+"""Roots and publications: once, only when committed, and never from nothing."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gapless.core.errors import UsageError
+from gapless.scribe.effects import Answer, Begun, Deliver, Missed, ToNode
+from gapless.scribe.messages import (
+    Append,
+    Ballot,
+    Create,
+    Created,
+    Prepare,
+    Publication,
+    Published,
+    Seat,
+    TopicRecord,
+    TreeEvent,
+)
+from gapless.scribe.roots import FULL
+from gapless.scribe.settings import Settings
+from tests.scribe.stand import Stand
+
+
+class Rooted(Stand):
+    """A ring, a topic that exists, and one node besides its root."""
+
+    def __init__(self, *, ordered: bool, settings: Settings | None = None) -> None:
+        super().__init__(settings)
+        dice = random.Random(3)
+        for _ in range(8):
+            self.add(dice.getrandbits(128))
+        self.run(5)
+        self.record = TopicRecord(self.space.topic_id("t", "x"), ordered=ordered)
+        self.root = self.closest(self.record.topic)
+        self.other = next(name for name in self.members if name != self.root)
+        self.do(self.other, self.members[self.other].create(self.record, self.now))
+        self.run(3)
+
+    def subscribe(self) -> None:
+        member = self.members[self.other]
+        effects = member.subscribe(self.record.topic, self.now, ordered=self.record.ordered)
+        self.do(self.other, effects)
+        self.run(2)
+
+    def publish(self, body: bytes) -> int:
+        member = self.members[self.other]
+        number, effects = member.publish(
+            self.record.topic, body, self.now, ordered=self.record.ordered
+        )
+        self.do(self.other, effects)
+        return number
+
+    def got(self) -> list[bytes]:
+        return [effect.body for _, effect in self.done if isinstance(effect, Deliver)]
+
+    def answers(self) -> list[Answer]:
+        return [e for _, e in self.done if isinstance(e, Answer) and e.number is not None]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_publication_whose_answer_is_lost_is_repeated_and_comes_once(ordered: bool) -> None:
+    stand = Rooted(ordered=ordered)
+    stand.subscribe()
+    stand.is_lost = lambda _, to, message: isinstance(message, Published) and to == stand.other
+    stand.publish(b"news")
+    stand.run(3)
+    assert stand.answers() == []
+    stand.is_lost = lambda *_: False
+    stand.run(3)
+    assert stand.got() == [b"news"]
+    assert [answer.problem for answer in stand.answers()] == [""]
+
+
+def test_an_event_that_no_majority_holds_is_neither_sent_down_nor_confirmed() -> None:
+    stand = Rooted(ordered=True)
+    stand.subscribe()
+    stand.is_lost = lambda _, __, message: isinstance(message, Append)
+    stand.publish(b"news")
+    stand.run(1)
+    assert stand.got() == []
+    assert stand.answers() == []
+    stand.is_lost = lambda *_: False
+    stand.run(10)
+    assert stand.got() == [b"news"]
+
+
+def test_a_publication_to_no_topic_is_told_so_in_the_end() -> None:
+    stand = Rooted(ordered=False)
+    stand.record = TopicRecord(stand.space.topic_id("none", "x"))
+    stand.publish(b"news")
+    stand.run(60)
+    [answer] = stand.answers()
+    assert "did not answer" in answer.problem
+
+
+def test_an_answer_to_another_life_of_the_publisher_is_not_ours() -> None:
+    stand = Rooted(ordered=True)
+    stand.is_lost = lambda _, __, message: isinstance(message, Publication)
+    number = stand.publish(b"news")
+    before = Seat(stand.other, 0)
+    stale = Published(stand.record.topic, before, number)
+    stand.do(stand.other, stand.members[stand.other].receive(stand.root, stale, stand.now))
+    assert stand.answers() == []
+
+
+def test_one_that_heard_of_a_group_and_not_who_is_in_it_begins_no_other() -> None:
+    """Else it would have a group of its own, without what was confirmed."""
+    stand = Rooted(ordered=False)
+    root = stand.members[stand.root]
+    record = TopicRecord(stand.record.topic, ordered=True)
+    prepare = Prepare(record, Ballot(7, stand.other))
+    stand.do(stand.root, root.receive(stand.other, prepare, stand.now))
+    stand.run(10)
+    assert not root.roots.groups[record.topic].is_leader
+    assert not root.roots.groups[record.topic].is_campaigning
+
+
+def test_what_nobody_keeps_any_more_is_told_as_missed_and_exactly_that() -> None:
+    stand = Rooted(ordered=True, settings=Settings(buffer_events_max=4))
+    stand.subscribe()
+    stand.is_lost = lambda _, to, message: isinstance(message, TreeEvent) and to == stand.other
+    for number in range(10):
+        stand.publish(b"%d" % number)
+        stand.run(0.1)
+    stand.is_lost = lambda *_: False
+    stand.run(10)
+    [begun] = [e for _, e in stand.done if isinstance(e, Begun)]
+    [missed] = [e for _, e in stand.done if isinstance(e, Missed)]
+    assert (begun.position, missed.start, missed.end) == (1, 1, 7)
+    assert stand.got() == [b"6", b"7", b"8", b"9"]
+
+
+def test_more_publications_than_may_wait_are_refused() -> None:
+    stand = Rooted(ordered=True, settings=Settings(publish_pending_max=2))
+    stand.is_lost = lambda *_: True
+    stand.publish(b"1")
+    stand.publish(b"2")
+    with pytest.raises(UsageError, match="wait for an answer"):
+        stand.publish(b"3")
+
+
+def test_more_topics_than_a_node_takes_are_refused() -> None:
+    stand = Rooted(ordered=False, settings=Settings(publish_topics_max=1, records_max=1))
+    stand.publish(b"1")
+    stand.record = TopicRecord(stand.space.topic_id("other", "x"))
+    with pytest.raises(UsageError, match="as many as it may"):
+        stand.publish(b"2")
+    root = stand.members[stand.root].roots
+    assert list(root.records) == [stand.space.topic_id("t", "x")]
+    [refusal] = root.create(Create(stand.record, stand.other), stand.now)
+    assert refusal == ToNode(stand.other, Created(stand.record.topic, FULL))
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    for wrong in ({"leaf_set_size": 5}, {"heartbeat": 0}, {"replicas": 20}):
+        with pytest.raises(UsageError):
+            Settings(**wrong)
+
+
+def test_an_ordered_topic_is_not_created_again_as_another() -> None:
+    stand = Rooted(ordered=True)
+    other = TopicRecord(stand.record.topic, ordered=False)
+    stand.do(stand.other, stand.members[stand.other].create(other, stand.now))
+    stand.run(2)
+    answers = [e for _, e in stand.done if isinstance(e, Answer) and e.number is None]
+    assert "another order" in answers[-1].problem

@@ -1,0 +1,116 @@
+"""Trees: circles are broken, old parents are told, bounds hold."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from gapless.scribe.effects import ToNode
+from gapless.scribe.messages import Adopted, Beat, Heartbeat, Subscribe, TreeEvent, Unsubscribe
+from gapless.scribe.settings import Settings
+from tests.scribe.stand import Stand
+
+if TYPE_CHECKING:
+    from gapless.scribe.identifiers import NodeId, TopicId
+    from gapless.scribe.member import Member
+
+
+def ring(count: int = 12, settings: Settings | None = None) -> tuple[Stand, TopicId, list[NodeId]]:
+    """A stand, a topic, and the nodes that are not its root."""
+    dice, stand = random.Random(5), Stand(settings)
+    for _ in range(count):
+        stand.add(dice.getrandbits(128))
+    stand.run(5)
+    topic = stand.space.topic_id("t", "x")
+    return stand, topic, [node for node in stand.members if node != stand.closest(topic)]
+
+
+def subscribed(stand: Stand, topic: TopicId, node: NodeId) -> Member:
+    member = stand.members[node]
+    stand.do(node, member.subscribe(topic, stand.now))
+    stand.settle()
+    return member
+
+
+def test_a_circle_of_parents_is_noticed_by_its_path_and_given_up() -> None:
+    stand, topic, (one, two, *_) = ring()
+    member = subscribed(stand, topic, one)
+    stand.do(one, member.receive(two, Heartbeat((Beat(topic, (one,)),)), stand.now))
+    assert member.tree.topics[topic].parent != two
+    member.tree.topics[topic].become_child(two, (), stand.now)
+    member.check()
+    refusal = member.receive(two, Heartbeat((Beat(topic, (one,)),)), stand.now)
+    assert refusal == [ToNode(two, Unsubscribe((topic,)))]
+    assert member.tree.topics[topic].parent is None
+    stand.run(5)
+    assert member.tree.topics[topic].path[-1] == stand.closest(topic)
+
+
+def test_who_is_above_us_is_not_taken_on() -> None:
+    stand, topic, (one, *_) = ring()
+    member = subscribed(stand, topic, one)
+    above = member.tree.topics[topic].path[-1]
+    wish = Subscribe(topic, above)
+    assert member.tree.forward(wish, stand.now) == (wish, [])
+    assert above not in member.tree.topics[topic].children
+
+
+def test_a_second_parent_replaces_the_first_which_is_told() -> None:
+    stand, topic, (one, two, *_) = ring()
+    member = subscribed(stand, topic, one)
+    first = member.tree.topics[topic].parent
+    assert first is not None
+    effects = member.receive(two, Adopted(topic, ()), stand.now)
+    assert effects == [ToNode(first, Unsubscribe((topic,)))]
+    assert member.tree.topics[topic].parent == two
+
+
+def test_a_heartbeat_of_another_than_the_parent_is_refused() -> None:
+    stand, topic, (one, two, *_) = ring()
+    member = subscribed(stand, topic, one)
+    before = member.tree.topics[topic].parent
+    effects = member.receive(two, Heartbeat((Beat(topic, ()),)), stand.now)
+    assert effects == [ToNode(two, Unsubscribe((topic,)))]
+    assert member.tree.topics[topic].parent == before
+
+
+def test_an_event_of_a_topic_that_nobody_here_wants_ends_the_matter() -> None:
+    stand, topic, (one, two, *_) = ring()
+    effects = stand.members[one].receive(two, TreeEvent(topic, 1, b"x"), stand.now)
+    assert effects == [ToNode(two, Unsubscribe((topic,)))]
+
+
+def test_a_node_with_as_many_topics_as_it_takes_lets_subscriptions_pass() -> None:
+    stand, topic, (one, two, *_) = ring(settings=Settings(topics_max=1))
+    member = subscribed(stand, stand.space.topic_id("other", "x"), one)
+    wish = Subscribe(topic, two)
+    assert member.tree.forward(wish, stand.now) == (wish, [])
+    assert topic not in member.tree.topics
+
+
+def test_a_root_that_is_no_longer_the_closest_becomes_a_child() -> None:
+    stand, topic, _ = ring()
+    root = stand.closest(topic)
+    member = subscribed(stand, topic, root)
+    assert member.tree.topics[topic].is_root
+    stand.add(int(topic) + 1)
+    stand.run(5)
+    assert stand.closest(topic) == topic + 1
+    assert not member.tree.topics[topic].is_root
+    assert member.tree.topics[topic].parent == topic + 1
+
+
+def test_children_of_one_that_leaves_have_another_parent_at_once() -> None:
+    stand, topic, nodes = ring(30, Settings(leaf_set_size=4, replicas=3))
+    for name in nodes:
+        subscribed(stand, topic, name)
+    forwarder = next(name for name in nodes if stand.members[name].tree.topics[topic].children)
+    children = list(stand.members[forwarder].tree.topics[topic].children)
+    stand.do(forwarder, stand.members[forwarder].leave())
+    stand.settle()
+    stand.crash(forwarder)
+    stand.settle()
+    for name, member in stand.members.items():
+        entry = member.tree.topics[topic]
+        assert forwarder not in (entry.parent, *entry.children), name
+    assert all(stand.members[name].tree.topics[topic].parent for name in children)
