@@ -30,7 +30,7 @@ PACE_S = 0.05
 
 
 def publish(
-    topic: str,
+    topic: Annotated[str, typer.Argument(help="The topic.")],
     attributes: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="One event's attributes.")
     ] = None,

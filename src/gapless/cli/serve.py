@@ -22,7 +22,8 @@ LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 
 def serve(
     topic: Annotated[
-        list[str] | None, typer.Option(help="A topic to have from the start; give several.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A topic to have from the start; may be repeated."),
     ] = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="For clients; port 0: any free one.")

@@ -38,7 +38,8 @@ def create(
         int, typer.Option(min=1, help="How many streams it has, spread over the brokers.")
     ] = 1,
     host: Annotated[
-        list[str] | None, typer.Option(help="The broker of a pubend; one for each.")
+        list[str] | None,
+        typer.Option(metavar="BROKER", help="The broker of a pubend; one for each."),
     ] = None,
     retention_seconds: Annotated[
         float | None, typer.Option(help="Give up what is older, whoever has not had it.")
