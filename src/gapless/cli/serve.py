@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,7 +17,9 @@ Insecure = Annotated[
     ),
 ]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines as JSON objects.")]
-LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"], typer.Option(help="What to log, and worse.")
+]
 
 
 def serve(
