@@ -9,7 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 from gapless.cli import app
-from gapless.cli.publish import BATCH_SIZE, open_file, read_events, read_pairs, read_value, take
+from gapless.cli.publish import (
+    BATCH_SIZE,
+    interruption_told,
+    open_file,
+    read_events,
+    read_pairs,
+    read_value,
+    take,
+)
 from gapless.core.errors import EventError, UsageError
 
 if TYPE_CHECKING:
@@ -90,6 +98,21 @@ def test_where_a_file_stops_it_is_told_how_much_of_it_is_published() -> None:
     assert len(take(events, 1, 0)) == 1
     with pytest.raises(EventError, match=r"line 2: .*\(1 events of the file were published\)"):
         take(events, 1, 1)
+
+
+@pytest.mark.parametrize(("name", "told"), [("", "5 are published"), ("n", "run it again")])
+def test_whoever_interrupts_is_told_how_far_it_went(
+    name: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def publish() -> None:
+        with interruption_told(name) as count:
+            count(2)
+            count(3)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        publish()
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

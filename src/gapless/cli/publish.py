@@ -78,7 +78,7 @@ def publish(
     opened = open_file(file)
     with opened:
         events = read_events(opened, body_field, is_csv=file.suffix == ".csv")
-        with progress(opened) as tell:
+        with interruption_told(name) as count, progress(opened, count) as tell:
             asyncio.run(publish_file(url, topic, events, name, rate, tell, as_json=as_json))
 
 
@@ -165,10 +165,27 @@ def take(
 
 
 @contextmanager
-def progress(file: TextIO) -> Iterator[Callable[[int], None]]:
-    """Call it with the number of events that went out: on a terminal, shows how far it is."""
+def interruption_told(name: str) -> Iterator[Callable[[int], None]]:
+    """Call it with the number of events that went out: Ctrl-C leaves nobody guessing."""
+    published = 0
+
+    def count(more: int) -> None:
+        nonlocal published
+        published += more
+
+    try:
+        yield count
+    except KeyboardInterrupt:
+        told = "run it again: it goes on where it was" if name else f"{published} are published"
+        typer.echo(f"gapless: interrupted; {told}", err=True)
+        raise
+
+
+@contextmanager
+def progress(file: TextIO, also: Callable[[int], None]) -> Iterator[Callable[[int], None]]:
+    """The same on a terminal, to show how far it is; `also` is told in any case."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield also
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -188,6 +205,7 @@ def progress(file: TextIO) -> Iterator[Callable[[int], None]]:
         def tell(more: int) -> None:
             nonlocal count
             count += more
+            also(more)
             rate = count / max(1e-9, time.monotonic() - begin_s)
             read_bytes = file.buffer.tell() if is_file else 0
             shown.update(task, completed=read_bytes, events=count, rate=rate)
