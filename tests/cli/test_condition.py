@@ -55,6 +55,14 @@ def test_bad_events_are_wrong_usage_and_named_by_line() -> None:
         assert complaint in output.replace("│", "").replace("\n", " ").replace("  ", " ")
 
 
+def test_a_file_that_is_not_utf8_is_no_surprise(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"price": 7}\n\xff\n')
+    code, output = run("price > 5", str(path))
+    assert code == 2
+    assert "line 2 is not JSON" in output
+
+
 def test_explain_shows_the_conjunctions() -> None:
     code, output = run("a = 1 OR b + c > 2", "--explain")
     assert code == 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import gapless
 
 HEAVY = ("numpy", "numba", "pyarrow", "pyspark", "matplotlib", "asyncio", "rich.progress")
@@ -48,8 +50,9 @@ def test_an_error_is_one_line_for_people_and_code_1() -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_wrong_usage_is_code_2() -> None:
-    code = "import sys; sys.argv[1:] = ['demo', '--events', '0']; import gapless.cli as c; c.main()"
+@pytest.mark.parametrize("wrong", [["demo", "--events", "0"], ["serve", "--log-level", "loud"]])
+def test_wrong_usage_is_code_2(wrong: list[str]) -> None:
+    code = f"import sys; sys.argv[1:] = {wrong!r}; import gapless.cli as c; c.main()"
     assert python(code).returncode == 2
 
 

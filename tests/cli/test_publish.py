@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
-from gapless.cli.publish import read_events, read_pairs, read_value
+from gapless.cli import app
+from gapless.cli.publish import (
+    BATCH_SIZE,
+    interruption_told,
+    open_file,
+    read_events,
+    read_pairs,
+    read_value,
+    take,
+)
 from gapless.core.errors import EventError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gapless.core.events import Attributes
 
 
 @pytest.mark.parametrize(
@@ -42,7 +58,66 @@ def test_a_csv_row_is_an_event_and_an_empty_field_is_left_out() -> None:
     ]
 
 
-@pytest.mark.parametrize(("line", "problem"), [("{", "line 1 is not JSON"), ("[]", "no JSON obj")])
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{", "line 1 is not JSON"),
+        ("[]", "no JSON obj"),
+        ('{"a": {"b": 1}}', "line 1: attribute 'a' is of type dict"),
+        ('{"a": "\udcff"}', "line 1: attribute 'a' is text with half a surrogate pair"),
+        ('{"text": "\udcff"}', "line 1 is not UTF-8"),
+    ],
+)
 def test_a_line_that_is_no_event_is_named(line: str, problem: str) -> None:
     with pytest.raises(EventError, match=problem):
-        list(read_events(io.StringIO(line), "", is_csv=False))
+        list(read_events(io.StringIO(line), "text", is_csv=False))
+
+
+def test_a_csv_row_with_a_field_too_many_is_named() -> None:
+    with pytest.raises(EventError, match="line 3 has more fields"):
+        list(read_events(io.StringIO("a,b\n1,2\n1,2,3\n"), "", is_csv=True))
+
+
+def test_bytes_that_are_not_utf8_are_found_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"a": 1}\n\xff\n')
+    with open_file(path) as file, pytest.raises(EventError, match="line 2 is not JSON"):
+        list(read_events(file, "", is_csv=False))
+
+
+def test_large_events_go_out_a_few_at_a_time() -> None:
+    large: tuple[Attributes, bytes] = ({"a": "x" * (BATCH_SIZE // 2)}, b"")
+    small: tuple[Attributes, bytes] = ({"a": 1}, b"")
+    events = iter([large] * 3 + [small] * 9)
+    assert [len(take(events, 8, 0)) for _ in range(3)] == [2, 8, 2]
+    assert len(take(iter([(small[0], bytes(BATCH_SIZE))] * 2), 8, 0)) == 1
+
+
+def test_where_a_file_stops_it_is_told_how_much_of_it_is_published() -> None:
+    events = read_events(io.StringIO('{"a": 1}\n{"a": []}\n'), "", is_csv=False)
+    assert len(take(events, 1, 0)) == 1
+    with pytest.raises(EventError, match=r"line 2: .*\(1 events of the file were published\)"):
+        take(events, 1, 1)
+
+
+@pytest.mark.parametrize(("name", "told"), [("", "5 are published"), ("n", "run it again")])
+def test_whoever_interrupts_is_told_how_far_it_went(
+    name: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def publish() -> None:
+        with interruption_told(name) as count:
+            count(2)
+            count(3)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        publish()
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options", [["a=1", "--name", "n"], ["a=1", "--rate", "5"], ["--file", "f", "--body", "x"]]
+)
+def test_an_option_that_would_have_no_effect_is_refused(options: list[str]) -> None:
+    result = CliRunner().invoke(app, ["publish", "trades", *options])
+    assert isinstance(result.exception, UsageError), result.output

@@ -34,6 +34,8 @@ def test_a_range_is_printed_or_written_to_a_file(tmp_path: Path) -> None:
         assert [line["attributes"]["i"] for line in lines] == [1, 2]
         plain = CliRunner().invoke(app, ["read", "t", "--from", end, "--url", url])
         assert (plain.exit_code, plain.stdout) == (0, "")
+        assert "nothing that is kept matches" in plain.stderr
+        assert "nothing" not in shown.stderr
         written = CliRunner().invoke(app, [*read, "--parquet", str(target)])
         assert written.exit_code == 0, written.output
         rows = pq.read_table(target).to_pylist()

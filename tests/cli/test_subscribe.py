@@ -132,3 +132,15 @@ def test_a_name_lets_the_broker_keep_the_token_and_is_listed_until_it_is_ended(
 
 def listed(data: Path, *options: str) -> str:
     return command("subscriptions", "--data", str(data), *options).stdout
+
+
+def test_whoever_cannot_keep_the_token_ends_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "token.new").mkdir()  # where the next token is written before it counts
+    with serving(tmp_path / "data", "--topic", "trades") as (url, _):
+        ended = command(
+            *("subscribe", "trades", "--name", "desk", "--url", url),
+            *("--token-file", str(tmp_path / "token")),
+        )
+    assert ended.returncode == 1
+    assert "cannot write" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -95,3 +96,20 @@ def test_the_token_file_says_where_to_start_and_the_journal_what_was_seen_since(
     again = Journal(tmp_path / "journal")
     assert where_from("latest", kept, again) == Token({"t/0": 8, "t/1": 50})
     again.close()
+
+
+def test_a_token_file_that_cannot_be_written_is_told_before_anything_is_subscribed(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError, match="its folder is not there"):
+        TokenFile(tmp_path / "nowhere" / "token")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_journal_on_a_full_disk_says_so(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    with open("/dev/full", "wb") as full:
+        os.dup2(full.fileno(), journal._file.fileno())
+    with pytest.raises(UsageError, match="No space left on device"):
+        journal.write("{}")
+    journal.close()

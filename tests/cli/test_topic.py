@@ -15,7 +15,7 @@ def test_topics_are_created_listed_shown_and_deleted_and_survive_a_restart(tmp_p
     with serving(tmp_path) as (url, _):
         refused = gapless("publish", "trades", "price=1", "--url", url)
         assert refused.returncode == 1
-        assert "create it: gapless topic create trades" in refused.stderr
+        assert "Create it: gapless topic create trades" in refused.stderr
         created = gapless("topic", "create", "trades", "--pubends", "2", "--json", "--url", url)
         assert json.loads(created.stdout)["pubends"] == 2
         assert gapless("topic", "create", "trades", "--url", url).returncode == 1
@@ -36,4 +36,4 @@ def test_topics_are_created_listed_shown_and_deleted_and_survive_a_restart(tmp_p
         shown = gapless("topic", "show", "trades", "--url", url).stdout
         assert "retention: all that is needed" in shown
         missing = gapless("topic", "show", "gone", "--url", url)
-        assert "create it: gapless topic create gone" in missing.stderr
+        assert "Create it: gapless topic create gone" in missing.stderr

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from errno import ECONNREFUSED
+from socket import EAI_NONAME, gaierror
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gapless.client.address import parse_addresses
 from gapless.client.client import connect
-from gapless.client.connection import Connection
+from gapless.client.connection import Connection, reason_of
 from gapless.client.errors import LinkError
 from gapless.core.client_messages import Deliveries, Subscribe, Subscribed
 from gapless.core.errors import GaplessError
@@ -89,7 +91,7 @@ async def open_connection(url: str, patience_s: float) -> None:
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "frame"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP, not gapless"),
         (frames(Subscribed(1, 1, {})), "no Hello"),
         (frames(Hello(version=9, version_min=9)), "no common protocol version"),
         (frames(Goodbye("go away", "Elsewhere.")), "go away"),
@@ -102,6 +104,13 @@ def test_what_is_no_broker_of_ours_is_told(said: bytes, problem: str) -> None:
                 await open_connection(url, 60.0)
 
     run(main())
+
+
+def test_a_name_that_is_not_known_is_told_in_words() -> None:
+    error = gaierror(EAI_NONAME, "Name or service not known")
+    assert reason_of(error) == "Name or service not known"
+    assert reason_of(ConnectionRefusedError(ECONNREFUSED, "")) == "Connection refused"
+    assert reason_of(TimeoutError()) == "it takes too long"
 
 
 def test_a_broker_that_says_nothing_is_given_up() -> None:

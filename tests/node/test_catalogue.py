@@ -220,7 +220,7 @@ def test_a_broker_that_does_not_know_a_topic_asks_before_it_says_no_for_good() -
     answers = [country.ask("l", publish("red", topic="sport")) for _ in range(2)]
     assert [each.retry for each in answers if isinstance(each, Refused)] == [True, False]
     assert isinstance(answers[1], Refused)
-    assert answers[1].remedy == "create it: gapless topic create sport"
+    assert answers[1].remedy == "Create it: gapless topic create sport"
     country.cut.add("l")
     country.decide(CREATE, country.owner("sport"))
     country.cut.clear()

@@ -127,7 +127,11 @@ def test_no_flipped_bit_gets_through(bit: int) -> None:
 
 @pytest.mark.parametrize(
     ("greeting", "protocol"),
-    [(b"GET / HTTP/1.1\r\n", "HTTP"), (b"\x16\x03\x01\x02\x00\x01\x00\x01", "TLS")],
+    [
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"HTTP/1.1 400\r\n", "HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "TLS"),
+    ],
 )
 def test_a_peer_of_another_protocol_is_named(greeting: bytes, protocol: str) -> None:
     with pytest.raises(WireError, match=f"speaks {protocol}, not gapless"):

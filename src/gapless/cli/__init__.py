@@ -15,6 +15,7 @@ from gapless.cli.condition import condition
 from gapless.cli.connection import with_credentials
 from gapless.cli.demo import demo
 from gapless.cli.experiment import experiment
+from gapless.cli.help import lay_out
 from gapless.cli.pipeline import pipeline
 from gapless.cli.publish import publish
 from gapless.cli.read import read
@@ -52,6 +53,7 @@ app.command()(simulate)
 app.command()(swarm)
 app.command()(experiment)
 app.command()(soak)
+lay_out(app)
 
 
 @app.callback(invoke_without_command=True)

@@ -17,7 +17,10 @@ def condition(
     events: Annotated[
         typer.FileText | None,
         typer.Argument(
-            metavar="FILE", help="Events as JSON objects, one a line; - for standard input."
+            metavar="FILE",
+            encoding="utf-8",
+            errors="surrogateescape",
+            help="Events as JSON objects, one a line; - for standard input.",
         ),
     ] = None,
     count: Annotated[

@@ -95,13 +95,19 @@ async def saved(subscription: Subscription, output: Output) -> AsyncIterator[Non
             await save(subscription, output)
             await asyncio.sleep(SAVE_S)
 
+    printing = asyncio.current_task()
+    assert printing is not None
     saving = asyncio.create_task(keep_saving()) if output.keeps_token else None
+    if saving is not None:  # what cannot be kept must not be printed as if it were
+        saving.add_done_callback(lambda done: done.cancelled() or printing.cancel())
     try:
         yield
     finally:
         if saving is not None:
             saving.cancel()
-            await asyncio.gather(saving, return_exceptions=True)
+            (failure,) = await asyncio.gather(saving, return_exceptions=True)
+            if isinstance(failure, GaplessError):
+                raise failure
         with suppress(TimeoutError):
             async with asyncio.timeout(END_S):
                 await save(subscription, output)

@@ -9,6 +9,7 @@ import stat
 import sys
 import time
 from contextlib import AsyncExitStack, contextmanager
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
     from gapless.core.events import Attributes, Value
 
 BATCH_EVENTS = 256
+BATCH_SIZE = 1 << 20
+"""Characters and bytes of the body: well below what one publication may have."""
+
 PACE_S = 0.05
 """Where a rate is given: how much of it goes out at a time."""
 
 
 def publish(
-    topic: str,
+    topic: Annotated[str, typer.Argument(help="The topic.")],
     attributes: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="One event's attributes.")
     ] = None,
@@ -62,14 +66,19 @@ def publish(
 
     if (file is None) == (not attributes):
         raise UsageError("give attributes or --file, one of both", "See gapless publish --help.")
+    if file is None and (name or body_field or rate):
+        problem = "--name, --body-field and --rate are for the events of a file"
+        raise UsageError(problem, "Leave them out, or give --file (-: standard input).")
+    if file is not None and body:
+        raise UsageError("--body is for one event", "Give --body-field with --file.")
     if file is None:
         event = read_pairs(attributes or [])
         asyncio.run(publish_one(url, topic, event, body.encode(), as_json=as_json))
         return
-    opened = sys.stdin if str(file) == "-" else open_file(file)
+    opened = open_file(file)
     with opened:
         events = read_events(opened, body_field, is_csv=file.suffix == ".csv")
-        with progress(opened) as tell:
+        with interruption_told(name) as count, progress(opened, count) as tell:
             asyncio.run(publish_file(url, topic, events, name, rate, tell, as_json=as_json))
 
 
@@ -124,7 +133,7 @@ async def send_all(
         if name:
             publisher = await stack.enter_async_context(client.publisher(topic, name=name))
             skipped = sum(1 for _ in islice(events, publisher.sequence))
-        while batch := list(islice(events, batch_size)):
+        while batch := take(events, batch_size, skipped + count):
             if publisher is not None:
                 await publisher.send_many(batch)
             else:
@@ -136,11 +145,47 @@ async def send_all(
     return skipped, count
 
 
+def take(
+    events: Iterator[tuple[Attributes, bytes]], count_max: int, before: int
+) -> list[tuple[Attributes, bytes]]:
+    """The next events: so many, or fewer that are large enough together."""
+    batch: list[tuple[Attributes, bytes]] = []
+    size = 0
+    try:
+        for attributes, body in islice(events, count_max):
+            batch.append((attributes, body))
+            texts = (value for value in attributes.values() if isinstance(value, str))
+            size += len(body) + sum(map(len, texts)) + sum(map(len, attributes))
+            if size >= BATCH_SIZE:
+                break
+    except EventError as error:
+        problem = f"{error.problem} ({before} events of the file were published)"
+        raise EventError(problem, error.remedy) from None
+    return batch
+
+
 @contextmanager
-def progress(file: TextIO) -> Iterator[Callable[[int], None]]:
-    """Call it with the number of events that went out: on a terminal, shows how far it is."""
+def interruption_told(name: str) -> Iterator[Callable[[int], None]]:
+    """Call it with the number of events that went out: Ctrl-C leaves nobody guessing."""
+    published = 0
+
+    def count(more: int) -> None:
+        nonlocal published
+        published += more
+
+    try:
+        yield count
+    except KeyboardInterrupt:
+        told = "run it again: it goes on where it was" if name else f"{published} are published"
+        typer.echo(f"gapless: interrupted; {told}", err=True)
+        raise
+
+
+@contextmanager
+def progress(file: TextIO, also: Callable[[int], None]) -> Iterator[Callable[[int], None]]:
+    """The same on a terminal, to show how far it is; `also` is told in any case."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield also
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -160,6 +205,7 @@ def progress(file: TextIO) -> Iterator[Callable[[int], None]]:
         def tell(more: int) -> None:
             nonlocal count
             count += more
+            also(more)
             rate = count / max(1e-9, time.monotonic() - begin_s)
             read_bytes = file.buffer.tell() if is_file else 0
             shown.update(task, completed=read_bytes, events=count, rate=rate)
@@ -171,8 +217,10 @@ def progress(file: TextIO) -> Iterator[Callable[[int], None]]:
 
 
 def open_file(path: Path) -> TextIO:
+    """Bytes that are not UTF-8 are found where they stand, with the number of their line."""
     try:
-        return path.open(encoding="utf-8", newline="")
+        file = sys.stdin.buffer if str(path) == "-" else path.open("rb")
+        return TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}", "Give a file of events."
@@ -201,18 +249,31 @@ def read_value(text: str) -> Value:
 def read_events(
     lines: TextIO, body_field: str, *, is_csv: bool
 ) -> Iterator[tuple[Attributes, bytes]]:
-    found = read_csv(lines) if is_csv else read_json(lines)
-    for attributes in found:
-        body = str(attributes.pop(body_field, "")).encode() if body_field else b""
+    """Each event, once it is sure that it can be published."""
+    from gapless.wire.events import encode_event
+
+    for number, attributes in read_csv(lines) if is_csv else read_json(lines):
+        try:
+            body = str(attributes.pop(body_field, "")).encode() if body_field else b""
+            encode_event(attributes, body)
+        except UnicodeEncodeError:
+            raise EventError(f"line {number} is not UTF-8", "Correct it there.") from None
+        except EventError as error:
+            raise EventError(f"line {number}: {error.problem}", error.remedy) from None
         yield attributes, body
 
 
-def read_csv(lines: TextIO) -> Iterator[Attributes]:
-    for row in csv.DictReader(lines):
-        yield {key: read_value(value) for key, value in row.items() if key and value}
+def read_csv(lines: TextIO) -> Iterator[tuple[int, Attributes]]:
+    rows = csv.DictReader(lines)
+    for row in rows:
+        if None in row:
+            problem = f"line {rows.line_num} has more fields than the first line has names"
+            raise EventError(problem, "Quote a field that has a comma in it.")
+        found = {key: read_value(value) for key, value in row.items() if key and value}
+        yield rows.line_num, found
 
 
-def read_json(lines: TextIO) -> Iterator[Attributes]:
+def read_json(lines: TextIO) -> Iterator[tuple[int, Attributes]]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -222,4 +283,4 @@ def read_json(lines: TextIO) -> Iterator[Attributes]:
             raise EventError(f"line {number} is not JSON: {error}", "Correct it there.") from None
         if not isinstance(found, dict):
             raise EventError(f"line {number} is no JSON object", "Write one object a line.")
-        yield {key: value for key, value in found.items() if value is not None}
+        yield number, {key: value for key, value in found.items() if value is not None}

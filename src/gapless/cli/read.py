@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from gapless.client.range import RangeBatch
     from gapless.core.token import Token
 
+NOTHING = (
+    "gapless: nothing that is kept matches; an event is kept until every named subscription has "
+    "acknowledged it"
+)
+
 
 def read(
     topic: Annotated[str, typer.Argument(help="The topic.")],
@@ -72,10 +77,14 @@ async def _read(
             count = await _write(batches, parquet)
             typer.echo(f"{count} events in {parquet}", err=True)
             return
+        count = 0
         async for batch in batches:
             assert isinstance(batch, RangeBatch)  # a gap raises
             for event in batch.events():
                 typer.echo(show_json(event) if as_json else show(event))
+            count += len(batch)
+        if not count:
+            typer.echo(NOTHING, err=True)
 
 
 async def _write(batches: AsyncIterator[RangeBatch | Gap], path: Path) -> int:

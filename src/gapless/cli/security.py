@@ -51,7 +51,9 @@ def init(
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(help="A name or address under which clients reach the brokers; several."),
+        typer.Option(
+            metavar="HOST", help="A name or address under which clients reach the brokers; several."
+        ),
     ] = None,
 ) -> None:
     """Make a private authority, a certificate for each broker, and a first token with all rights.
@@ -130,7 +132,8 @@ def certificate(
     rights: RightsOption = None,
     broker: Annotated[bool, typer.Option("--broker", help="For a broker, not a client.")] = False,
     host: Annotated[
-        list[str] | None, typer.Option(help="Of a broker: where clients reach it; several.")
+        list[str] | None,
+        typer.Option(metavar="HOST", help="Of a broker: where clients reach it; several."),
     ] = None,
     days: Annotated[int, typer.Option(min=1, help="How long it counts.")] = 365,
     renew: Annotated[bool, typer.Option("--renew", help="Replace the one there is.")] = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,12 +17,15 @@ Insecure = Annotated[
     ),
 ]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines as JSON objects.")]
-LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"], typer.Option(help="What to log, and worse.")
+]
 
 
 def serve(
     topic: Annotated[
-        list[str] | None, typer.Option(help="A topic to have from the start; give several.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A topic to have from the start; may be repeated."),
     ] = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="For clients; port 0: any free one.")

@@ -99,6 +99,7 @@ def admin_of(told: dict[str, str]) -> str | None:
 
 
 def ask(address: str, what: str = "statistics") -> Any | None:
+    from http.client import HTTPException
     from ssl import SSLCertVerificationError
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
@@ -123,7 +124,7 @@ def ask(address: str, what: str = "statistics") -> Any | None:
                     "Give --access-token with a token that has the right to administer.",
                 ) from None
         return None
-    except (URLError, OSError, ValueError) as error:
+    except (URLError, HTTPException, OSError, ValueError) as error:
         if isinstance(getattr(error, "reason", None), SSLCertVerificationError):
             raise UsageError(
                 f"the certificate of {address} is not good: {error}",
@@ -157,9 +158,14 @@ def rows(found: dict[str, dict[str, Any] | None]) -> list[dict[str, str]]:
 def brokers_table(
     found: dict[str, dict[str, Any] | None], restarts: dict[str, int] | None = None
 ) -> Table:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    shown = Table(*COLUMNS, *(["restarts"] if restarts else []))
+    shown = Table(*COLUMNS, *(["restarts"] if restarts else []), box=SIMPLE_HEAD, padding=0)
+    for column in shown.columns:  # on a narrow screen headings break, what they head does not
+        column.overflow = "fold"
+    for column in shown.columns[:3]:
+        column.no_wrap = True
     colours = {"ready": "green", "no answer": "red"}
     for row in rows(found):
         row["state"] = f"[{colours.get(row['state'], 'yellow')}]{row['state']}"

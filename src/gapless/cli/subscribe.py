@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def subscribe(
-    topic: str,
+    topic: Annotated[str, typer.Argument(help="The topic.")],
     condition: Annotated[
         str, typer.Argument(help="A SQL condition over attributes; empty: everything.")
     ] = "",

@@ -12,24 +12,33 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+
+@contextmanager
+def told(path: Path | str, what: str) -> Iterator[None]:
+    """A disk that does not do as it is asked, in words."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"cannot write {path}: {error.strerror}"
+        raise UsageError(problem, f"Give a {what} that can be written.") from None
 
 
 class Journal:
     """JSON lines, appended. A torn last line, of a process that was killed, is cut off."""
 
     def __init__(self, path: Path) -> None:
-        try:
+        with told(path, "journal"):
             self._file = path.open("a+b")
-        except OSError as error:
-            problem = f"cannot write {path}: {error.strerror}"
-            raise UsageError(problem, "Give a journal that can be written.") from None
         self._file.seek(0)
         kept = 0
         self.positions: dict[str, int] = {}
@@ -54,20 +63,26 @@ class Journal:
         self.positions[pubend] = end if "gap" in found else end + 1
 
     def write(self, line: str) -> None:
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
+        with told(self._file.name, "journal"):
+            self._file.write(line.encode() + b"\n")
+            self._file.flush()
 
     def sync(self) -> None:
-        os.fsync(self._file.fileno())
+        with told(self._file.name, "journal"):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # of a line that did not fit, and that was told
+            self._file.close()
 
 
 class TokenFile:
     """One token, replaced as it moves."""
 
     def __init__(self, path: Path) -> None:
+        if not os.access(path.parent, os.W_OK):  # better told now than after the first event
+            problem = f"cannot write {path}: its folder is not there, or not yours to write to"
+            raise UsageError(problem, "Give a token file that can be written.")
         self._path = path
         self._kept: Token | None = None
 
@@ -87,14 +102,11 @@ class TokenFile:
         if token == self._kept or not len(token):
             return False
         new = self._path.with_name(f"{self._path.name}.new")
-        try:
+        with told(self._path, "token file"):
             with new.open("w", encoding="utf-8") as file:
                 file.write(token.to_json() + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(new, self._path)
-        except OSError as error:
-            problem = f"cannot write {self._path}: {error.strerror}"
-            raise UsageError(problem, "Give a token file that can be written.") from None
         self._kept = token
         return True

@@ -38,7 +38,8 @@ def create(
         int, typer.Option(min=1, help="How many streams it has, spread over the brokers.")
     ] = 1,
     host: Annotated[
-        list[str] | None, typer.Option(help="The broker of a pubend; one for each.")
+        list[str] | None,
+        typer.Option(metavar="BROKER", help="The broker of a pubend; one for each."),
     ] = None,
     retention_seconds: Annotated[
         float | None, typer.Option(help="Give up what is older, whoever has not had it.")
@@ -106,7 +107,7 @@ def show(name: Name, as_json: AsJson = False, url: Url = URL) -> None:
     """Show one topic."""
     found = [each for each in run(url, lambda client: client.topics()) if each.name == name]
     if not found:
-        raise UsageError(f"there is no topic {name!r}", f"create it: gapless topic create {name}")
+        raise UsageError(f"there is no topic {name!r}", f"Create it: gapless topic create {name}")
     lines = "\n".join(f"{key}: {value}" for key, value in row(found[0]).items())
     tell(found[0], lines, as_json=as_json)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
+from socket import gaierror
 from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
@@ -116,7 +117,7 @@ class Connection(asyncio.Protocol):
                 raise
             if shown.context is not None and (refused := tls_refusal(address, error)):
                 raise refused from None
-            reason = os.strerror(error.errno) if error.errno else str(error) or "it takes too long"
+            reason = reason_of(error)
             raise LinkError(f"no broker answers at {address} ({reason})") from None
         except BaseException:
             if connection is not None:
@@ -230,6 +231,13 @@ class Connection(asyncio.Protocol):
         self._is_closing = True
         if self._transport is not None:
             self._transport.abort()
+
+
+def reason_of(error: OSError) -> str:
+    """Why there is no connection. What a name server says has numbers of its own."""
+    if error.errno and not isinstance(error, gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or "it takes too long"
 
 
 def tls_refusal(address: Address, error: OSError) -> RefusedError | None:

@@ -205,7 +205,7 @@ class Catalogue:
         """A client wants something of a topic that is not known here; its owner may know it."""
         question = self.ask(topic, now)
         if question is None:
-            remedy = f"create it: gapless topic create {topic}"
+            remedy = f"Create it: gapless topic create {topic}"
             return [Send(client, Refused(message.request, f"there is no topic {topic!r}", remedy))]
         owner = self.owner(topic)
         problem = f"topic {topic!r} is not known here, and {owner!r} is being asked about it"

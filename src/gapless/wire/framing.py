@@ -43,6 +43,7 @@ _FOREIGN = {
     b"POST": "HTTP",
     b"HEAD": "HTTP",
     b"PRI ": "HTTP",
+    b"HTTP": "HTTP",
 }
 """How other protocols begin. As lengths they are all beyond 300 MB, so beyond any sane limit."""
 

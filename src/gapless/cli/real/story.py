@@ -192,6 +192,7 @@ class Story:
             return
         await lake.finish(bell)
         events = await asyncio.to_thread(lake.events, self.feed.name)
+        lake.archived = len(events)  # what is really there: of the trades, without the bell
         self._lake_account = Account.of("", self.feed.trades, events)
         self._tell("the lake has everything; Spark audits what the subscribers wrote down")
         file = await asyncio.to_thread(write_journals, lake.folder, self.desks)

@@ -1,0 +1,43 @@
+"""What a command says of itself is what was written, on a screen of any width."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import typer.rich_utils
+from typer.testing import CliRunner
+
+from gapless.cli import app
+from gapless.cli.help import flow
+
+
+def help_of(monkeypatch: pytest.MonkeyPatch, *command: str) -> str:
+    monkeypatch.setattr(typer.rich_utils, "MAX_WIDTH", 200)
+    result = CliRunner().invoke(app, [*command, "--help"])
+    assert result.exit_code == 0, result.output
+    return re.sub(r"\x1b\[[0-9;]*m", "", result.output)
+
+
+@pytest.mark.parametrize(
+    ("command", "written"),
+    [
+        (["up"], "[[cell]]"),
+        (["serve"], "With [security], as"),
+        (["pipeline", "audit"], "[[subscription]] with name"),
+    ],
+)
+def test_brackets_are_shown(
+    monkeypatch: pytest.MonkeyPatch, command: list[str], written: str
+) -> None:
+    assert written in help_of(monkeypatch, *command)
+
+
+@pytest.mark.parametrize("command", [["serve"], ["topic", "create"], []])
+def test_a_flag_takes_no_value(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    assert "<bool>" not in help_of(monkeypatch, *command)
+
+
+def test_paragraphs_flow_and_examples_stand_as_written() -> None:
+    text = "First\nline.\n\n\b\na  1\nb  2\n\nMore\ntext."
+    assert flow(text) == "First line.\n\na  1\nb  2\n\nMore text."

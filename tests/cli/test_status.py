@@ -1,0 +1,44 @@
+"""What brokers say of themselves fits a screen, and who is no broker is no surprise."""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+
+from rich.console import Console
+
+from gapless.cli.status import ask, brokers_table
+
+FIGURES = {
+    "ready": True,
+    "address": "127.0.0.1:7117",
+    "subscriptions": 3,
+    "delivered": 12_345,
+    "links": {"clients": 2, "brokers_up": [], "brokers_down": []},
+    "disk": {"sync_us": 4_000, "syncs": 1},
+}
+
+
+def test_a_port_that_does_not_speak_http_is_no_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"\x00\x00\x00\x01 a frame")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        assert ask(f"127.0.0.1:{server.getsockname()[1]}") is None
+        thread.join()
+
+
+def test_the_table_fits_80_columns_with_nothing_cut_off() -> None:
+    console = Console(width=80, file=io.StringIO())
+    console.print(brokers_table({"serve": FIGURES, "other": None}))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "\u2026" not in shown
+    assert all(word in shown for word in ("127.0.0.1:7117", "delivered", "12,345", "no answer"))
