@@ -127,8 +127,8 @@ class Connections:
     def receive(self, sender: BrokerName, carried: Carried) -> CarriedMessage | None:
         """What came, if it is next in order."""
         end = self._end(sender)
-        if carried.session != end.theirs or end.received is None:
-            return None
+        if carried.session != end.theirs or end.received is None or end.reach is not Reach.UP:
+            return None  # not UP: it could not be answered; that it is missing will be noticed
         if carried.number != end.received:
             if carried.number > end.received:
                 self._lose(end)

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gapless.filters.matcher import Matcher
-from gapless.tree.messages import Clearing, Hop, Subscription, SubscriptionId
+from gapless.tree.messages import Clearing, Hop, PartitionId, Subscription, SubscriptionId
 from gapless.tree.trail import PASSED, extend, is_legitimate
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gapless.core.events import Attributes
     from gapless.core.identity import BrokerName
     from gapless.tree.frontier import Frontier
-    from gapless.tree.messages import PartitionId, Tags
+    from gapless.tree.messages import Tags
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.partitions import Partitions
     from gapless.tree.settings import TreeSettings
@@ -175,9 +175,9 @@ class Subscriptions:
         if not routed.is_complete:
             self.retag(routed, fresh)
         else:
-            # Asked again. What nobody knows of any more is over, if all beside us could say so; at
-            # the source nothing may be closed that was open.
-            kept = routed.tags if own else routed.tags & fresh
+            # Asked again. If nothing is closed any more, what we knew of is over; otherwise one of
+            # the new names may hide it. At the source nothing may be closed that was open.
+            kept = routed.tags if fresh else frozenset[PartitionId]()
             self.retag(routed, kept if routed.towards is None else kept | fresh)
         routed.answer = tuple(sorted(fresh))
         routed.is_complete = True

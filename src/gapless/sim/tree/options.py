@@ -8,7 +8,8 @@ Theory of operation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName
@@ -42,8 +43,7 @@ class TreeOptions:
     publish_every: int = 15 * MILLISECOND
     subscribe_every: int = 120 * MILLISECOND
     subscriptions_at_first: int = 3
-    duration: int = 2_000 * MILLISECOND
-    joins: int = 0
+    duration: int = 1_500 * MILLISECOND
 
     @property
     def is_within(self) -> bool:
@@ -59,34 +59,64 @@ class TreeOptions:
         ]
 
 
-def settings_for(failures_tolerated: int) -> TreeSettings:
+def settings_for(failures_tolerated: int, window_max: int = 100) -> TreeSettings:
     """Timers on a small scale, so that a short run sees many of them."""
     return TreeSettings(
         failures_tolerated=failures_tolerated,
         beat_every=35 * MILLISECOND,
         patience=110 * MILLISECOND,
         queue_max=300,
-        window_max=100,
+        window_max=window_max,
     )
 
 
 def draw_options(dice: random.Random) -> TreeOptions:
     """A tree, faults and load."""
     failures = dice.choice((0, 1, 1, 2, 2, 3))
-    count = dice.randint(3, 9)
+    count = dice.randint(3, 8)
     brokers = tuple(BrokerName(f"b{i}") for i in range(count))
-    faults = tuple(fault for fault in FAULTS if dice.random() < 0.5)
     within = dice.random() < 0.5
     return TreeOptions(
         brokers=brokers,
         edges=draw_edges(dice, brokers),
-        settings=settings_for(failures),
-        faults=faults,
+        settings=settings_for(failures, dice.choice((2, 10, 100))),
+        faults=tuple(fault for fault in FAULTS if dice.random() < 0.5),
         faults_at_once_max=failures if within else dice.randint(1, count),
-        fault_every=dice.choice((60, 150, 400)) * MILLISECOND,
-        fault_lasts=dice.choice((100, 300, 1_000)) * MILLISECOND,
-        publish_every=dice.choice((4, 15, 40)) * MILLISECOND,
-        subscribe_every=dice.choice((40, 120, 400)) * MILLISECOND,
+        fault_every=dice.choice((25, 60, 150)) * MILLISECOND,
+        fault_lasts=dice.choice((60, 200, 500)) * MILLISECOND,
+        publish_every=dice.choice((5, 15)) * MILLISECOND,
+        subscribe_every=dice.choice((15, 60, 400)) * MILLISECOND,
+        subscriptions_at_first=dice.randint(1, 5),
+    )
+
+
+def flapping(failures_tolerated: int, brokers: int = 8) -> TreeOptions:
+    """A chain whose links come and go all the time, many at once."""
+    names = tuple(BrokerName(f"b{i}") for i in range(brokers))
+    return TreeOptions(
+        brokers=names,
+        edges=tuple(pairwise(names)),
+        settings=settings_for(failures_tolerated),
+        faults=("cut",),
+        faults_at_once_max=brokers,
+        fault_every=25 * MILLISECOND,
+        fault_lasts=150 * MILLISECOND,
+        publish_every=5 * MILLISECOND,
+        subscribe_every=10_000 * MILLISECOND,
+        subscriptions_at_first=5,
+    )
+
+
+def restless(failures_tolerated: int) -> TreeOptions:
+    """A small tree where subscriptions come and go while links do."""
+    return replace(
+        flapping(failures_tolerated, brokers=5),
+        settings=settings_for(failures_tolerated, window_max=2),
+        faults=("cut", "stall"),
+        faults_at_once_max=3,
+        fault_every=40 * MILLISECOND,
+        fault_lasts=200 * MILLISECOND,
+        subscribe_every=15 * MILLISECOND,
     )
 
 

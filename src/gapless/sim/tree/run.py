@@ -4,7 +4,8 @@ Theory of operation
     Safety phase: brokers publish, subscribe and withdraw while faults come; flows stay contiguous
     all the time. Then everything is healed, and within a bounded time every partition, tag, queue
     and held confirmation is gone, every broker knows exactly the subscriptions that exist, and
-    nothing is owed. Last, each broker publishes once more, and all who match get it.
+    nothing is owed. Last, each broker publishes once more, and all who match get it. If nobody
+    crashed, the trail has told every repeat.
     Every phase is bounded in time, and `Stage.run` bounds its steps.
 """
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gapless.tree.messages import SubscriptionId
 
 AT_REST = "it comes to rest"
+TOLD = "the trail tells repeats"
 ROUNDS_MAX = 40
 """How many rounds of 100 ms healing may take."""
 
@@ -143,6 +145,8 @@ class TreeRun:
             raise Violation(NOTHING_LOST, f"{owed[0][0]} is owed to {owed[0][1]}, after healing")
         if left := self.world.restlessness():
             raise Violation(AT_REST, "; ".join(left))
+        if self._late_repeats() and "crash" not in self.options.faults:
+            raise Violation(TOLD, f"{self._late_repeats()} by the source's number only")
 
     def _check_tables(self) -> None:
         alive = {s for p in self.world.processes.values() for s in p.in_force}
