@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from gapless.core.errors import UsageError
@@ -126,3 +128,33 @@ def test_a_subscription_of_an_unreadable_condition_changes_nothing() -> None:
     with pytest.raises(ValueError, match="condition"):
         scene.machine("A").subscribe("k =", scene.run.stage.now)
     assert scene.machine("A").statistics()["subscriptions"] == 0
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_as_many_neighbours_as_tolerated_may_be_dead_and_nothing_is_lost_or_stalls(
+    failures: int,
+) -> None:
+    names = [f"b{i}" for i in range(failures + 4)]
+    edges = " ".join(f"{a}-{b}" for a, b in pairwise(names))
+    scene = Scene(edges, failures)
+    first, last = scene.subscribe(names[0]), scene.subscribe(names[-1])
+    under_way = [scene.publish(names[0]), scene.publish(names[-1])]
+    for dead in names[2 : 2 + failures]:
+        scene.world.processes[BrokerName(dead)].crash()
+    for name in (names[0], names[1], names[-2], names[-1]):
+        under_way.append(scene.publish(name))
+    scene.wait()
+    assert {*scene.got(first)} == {*scene.got(last)} == {*under_way}
+    assert scene.machine(names[0]).statistics()["queued_publications"] == 0
+
+
+def test_one_dead_neighbour_more_than_tolerated_stalls_until_it_returns() -> None:
+    scene = Scene("A-B B-C C-D", failures_tolerated=1)
+    subscription = scene.subscribe("D")
+    scene.crash("B")
+    scene.crash("C")
+    published = scene.publish("A")
+    scene.wait()
+    assert scene.got(subscription) == []
+    scene.restart("C")
+    assert scene.got(subscription) == [published]

@@ -219,7 +219,8 @@ class TreeBroker:
             self._publications.look_again()
         self._sessions.become_ready()
         self._partitions.update(self._sessions.frontier, self._subscriptions.tags_in_use)
-        self._spreading.advance()
+        for clearing in self._spreading.advance():
+            self._forwarding.announce(clearing)
         self._forwarding.pump()
         self._spreading.release()
         effects, self._sessions.effects = self._sessions.effects, []

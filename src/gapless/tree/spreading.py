@@ -77,6 +77,7 @@ class Spreading:
         self._epoch = epoch
         self._settings = settings
         self._held: list[Held] = []
+        self._ending: list[BrokerName] = []
 
     # --- messages --------------------------------------------------------------------------------
 
@@ -95,7 +96,9 @@ class Spreading:
             upward = session_of(routed.route, self._sessions.active)
             if upward not in (None, sender):
                 self._offer(routed, upward)
-        if self._neighbourhood.path(sender)[0] == message.hops[0].broker:
+            if self._neighbourhood.path(sender)[0] == routed.towards:
+                self._subscriptions.ask(routed)
+        if sender == message.hops[0].broker:
             self._asked(routed, sender, message)
 
     def _asked(self, routed: Routed, sender: BrokerName, message: Subscription) -> None:
@@ -151,13 +154,13 @@ class Spreading:
                 routed.asked.discard(sender)
             elif routed.id not in known and self._concerns(routed, sender):
                 self._offer(routed, sender)
-        self.advance()
-        self._sessions.send(sender, SyncEnd())
+        self._ending.append(sender)  # what is asked for goes first
 
     # --- asking and answering --------------------------------------------------------------------
 
-    def advance(self) -> None:
-        """Ask whoever must be asked; complete what is confirmed."""
+    def advance(self) -> list[Clearing]:
+        """Ask whoever must be asked; complete what is confirmed; says what is over by that."""
+        over: list[Clearing] = []
         frontier = self._sessions.frontier
         for routed in self._subscriptions.asking():
             for broker in self._subscriptions.reachable(routed, frontier):
@@ -165,16 +168,22 @@ class Spreading:
                     routed.asked.add(broker)
                     self._offer(routed, broker)
             if self._subscriptions.is_confirmed(routed, frontier):
-                self._complete(routed)
+                clearing = self._complete(routed)
+                over += [] if clearing is None else [clearing]
+        for broker in self._ending:
+            self._sessions.send(broker, SyncEnd())
+        self._ending.clear()
+        return over
 
-    def _complete(self, routed: Routed) -> None:
+    def _complete(self, routed: Routed) -> Clearing | None:
         is_new = not routed.is_complete
-        self._subscriptions.complete(routed)
+        clearing = self._subscriptions.complete(routed)
         if routed.towards is not None:
             self._hold(routed)
         elif is_new:
             tags = tuple(sorted(routed.tags))
             self._sessions.effects.append(Tell(Accepted(routed.id, tags)))
+        return None if is_new else clearing
 
     def forget(self, ended: list[BrokerName]) -> None:
         """These sessions are over: whoever is reached there again is asked again."""

@@ -11,9 +11,11 @@ Theory of operation
     closes all that lies there.
     A broker that has bypassed others learns of a subscription from behind (`from_behind`): it
     routes by it, and asks nobody until it is asked itself.
-    When one on a partition confirms, for this subscription the partition is over: its name gives
-    way to the tags of that confirmation, and a `Clearing` goes to the source. So what is closed to
-    a subscription only ever shrinks.
+    When a neighbour on a partition confirms, for this subscription the partition is over: its name
+    gives way to the tags of that confirmation, and a `Clearing` goes to the source. So what is
+    closed to a subscription only ever shrinks. A clearing may bypass a broker; so whoever still has
+    tags asks again when a session begins or another clearing comes, and clears what is not known
+    any more.
 
 Invariants
     I1  a subscription that is being confirmed to somebody is complete
@@ -165,8 +167,9 @@ class Subscriptions:
             if len(self._neighbourhood.path(broker)) == 1 and self.is_away(routed, broker)
         )
 
-    def complete(self, routed: Routed) -> None:
-        """All have confirmed: what remains closed is known."""
+    def complete(self, routed: Routed) -> Clearing | None:
+        """All have confirmed: what remains closed is known, and so is what was over unheard."""
+        before = routed.tags
         reached = routed.confirmed.keys()
         own = self._partitions.away_from(routed.towards, reached)
         # A partition of a former life of ours stands at the source until one on it confirms.
@@ -183,9 +186,11 @@ class Subscriptions:
         routed.is_complete = True
         routed.is_asking = False
         del self._asking[routed.id]
+        over = tuple(sorted(before - routed.tags))
+        return Clearing(routed.id, over, ()) if over and not fresh else None
 
     def confirm(self, routed: Routed, sender: BrokerName, tags: Tags) -> Clearing | None:
-        """`sender` and all behind it have it; says what is over by that."""
+        """Our neighbour and all behind it have it; says what is over by that."""
         if routed.is_asking:
             routed.confirmed[sender] = tags
         over = {tag for tag in routed.tags if sender in tag.nodes}
@@ -201,6 +206,8 @@ class Subscriptions:
             return None
         self.retag(routed, (routed.tags - removed).union(added))
         routed.answer = tuple(sorted({*routed.answer, *added} - removed))
+        if routed.tags and routed.is_complete and not routed.is_asking:
+            self.ask(routed)  # a clearing of what remains may have passed us by
         return clearing
 
     # --- where it comes from, and where it goes --------------------------------------------------
