@@ -141,8 +141,8 @@ def test_as_many_neighbours_as_tolerated_may_be_dead_and_nothing_is_lost_or_stal
     under_way = [scene.publish(names[0]), scene.publish(names[-1])]
     for dead in names[2 : 2 + failures]:
         scene.world.processes[BrokerName(dead)].crash()
-    for name in (names[0], names[1], names[-2], names[-1]):
-        under_way.append(scene.publish(name))
+    alive = (names[0], names[1], names[-2], names[-1])
+    under_way += [scene.publish(name) for name in alive]
     scene.wait()
     assert {*scene.got(first)} == {*scene.got(last)} == {*under_way}
     assert scene.machine(names[0]).statistics()["queued_publications"] == 0
@@ -158,3 +158,16 @@ def test_one_dead_neighbour_more_than_tolerated_stalls_until_it_returns() -> Non
     assert scene.got(subscription) == []
     scene.restart("C")
     assert scene.got(subscription) == [published]
+
+
+def test_whoever_sent_a_copy_gets_a_confirmation() -> None:
+    """C holds what D cannot have yet; its copy came from B, which dies, and again from A."""
+    scene = Scene("A-B B-C C-D", failures_tolerated=1)
+    subscription = scene.subscribe("D")
+    scene.cut("D", "B", "C")
+    published = scene.publish("A")
+    scene.crash("B")
+    assert scene.machine("A").active == ("C",)
+    scene.mend()
+    assert scene.got(subscription) == [published]
+    assert scene.machine("A").statistics()["queued_publications"] == 0

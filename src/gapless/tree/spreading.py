@@ -117,7 +117,9 @@ class Spreading:
     def on_confirmed(self, sender: BrokerName, message: SubscriptionConfirmed) -> Clearing | None:
         """What is over by this confirmation, for who is at the source."""
         routed = self._subscriptions.get(message.id)
-        if routed is None or not self._subscriptions.is_away(routed, sender):
+        if routed is None:
+            # We asked on this very connection, so we had it: it has ended since.
+            self._sessions.send(sender, SubscriptionWithdrawn(message.id))
             return None
         return self._subscriptions.confirm(routed, sender, message.tags)
 
