@@ -44,6 +44,8 @@ class TreeOptions:
     subscribe_every: int = 120 * MILLISECOND
     subscriptions_at_first: int = 3
     duration: int = 1_500 * MILLISECOND
+    is_checked: bool = True
+    """Invariants after every step, and what is owed: dear where there are hundreds of brokers."""
 
     @property
     def is_within(self) -> bool:
