@@ -12,14 +12,17 @@ from gapless.sim.tree.run import simulate_tree
 
 SHORT_WINDOW = "short-window"
 
-FINDS: dict[str, tuple[TreeOptions, int, str]] = {
-    SHORT_WINDOW: (flapping(1), 1, "the trail tells repeats"),
-    "no-legitimacy": (flapping(1), 0, "the trail tells repeats"),
-    "no-holding": (flapping(1), 0, "a contiguous run"),
-    "no-flush": (restless(0), 0, "a contiguous run"),
-    "no-tags": (restless(0), 1, "a contiguous run"),
+SEEDS = range(8)
+"""One of the first few finds it; the rest is not played."""
+
+FINDS: dict[str, tuple[TreeOptions, str]] = {
+    SHORT_WINDOW: (flapping(1), "the trail tells repeats"),
+    "no-legitimacy": (flapping(1), "the trail tells repeats"),
+    "no-holding": (flapping(1), "a contiguous run"),
+    "no-flush": (restless(0), "a contiguous run"),
+    "no-tags": (restless(0), "a contiguous run"),
 }
-"""Where each is played, the seed, and the promise that it breaks."""
+"""Where each is played, and the promise that it breaks."""
 
 
 def test_every_planted_fault_is_looked_for() -> None:
@@ -28,11 +31,12 @@ def test_every_planted_fault_is_looked_for() -> None:
 
 @pytest.mark.parametrize("fault", FINDS)
 def test_a_planted_fault_is_found(fault: str) -> None:
-    options, seed, promise = FINDS[fault]
+    options, promise = FINDS[fault]
     if fault == SHORT_WINDOW:
         options = replace(options, settings=ShortWindow(**asdict(options.settings)))
-    outcome = simulate_tree(seed, options=options, parts=PLANTED_PARTS.get(fault))
-    assert outcome.violation.startswith(promise)
+    parts = PLANTED_PARTS.get(fault)
+    played = (simulate_tree(seed, options=options, parts=parts).violation for seed in SEEDS)
+    assert any(violation.startswith(promise) for violation in played)
 
 
 @pytest.mark.parametrize(("options", "seed"), [(flapping(1), 0), (restless(0), 0)])

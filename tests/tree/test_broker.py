@@ -171,3 +171,16 @@ def test_whoever_sent_a_copy_gets_a_confirmation() -> None:
     scene.mend()
     assert scene.got(subscription) == [published]
     assert scene.machine("A").statistics()["queued_publications"] == 0
+
+
+def test_a_restarted_broker_learns_of_a_neighbour_it_cannot_reach_from_those_behind_it() -> None:
+    scene = Scene("A-B B-C", failures_tolerated=1)
+    subscription = scene.subscribe("B")
+    scene.crash("A")
+    scene.world.links.cut(BrokerName("A"), BrokerName("B"))
+    scene.restart("A")
+    assert scene.machine("A").active == ("C",)
+    published = scene.publish("A")
+    assert scene.got(subscription) == []
+    scene.mend()
+    assert scene.got(subscription) == [published]

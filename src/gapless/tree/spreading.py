@@ -137,8 +137,7 @@ class Spreading:
         self._sessions.send(sender, SyncSummary(names))
         if start.is_new:  # it needs ours, whether or not our session with it is active
             for routed in self._subscriptions:
-                if self._concerns(routed, sender):
-                    self._sessions.send(sender, self._subscriptions.message(routed, sender))
+                self._sessions.send(sender, self._subscriptions.message(routed, sender))
             self._sessions.send(sender, SyncEnd())
 
     def _concerns(self, routed: Routed, broker: BrokerName) -> bool:

@@ -217,11 +217,13 @@ class Subscriptions:
         return self._neighbourhood.path(broker)[0] != routed.towards
 
     def hops_to(self, routed: Routed, to: BrokerName) -> Hops:
-        """The hops of a copy for `to`, on either side of us."""
-        if not self.is_away(routed, to):
-            return routed.hops[len(self._neighbourhood.path(to)) :]
-        bypassed = self._neighbourhood.path(to)[:-1]
-        return extend(routed.hops, Hop(self._here, PASSED), bypassed)
+        """The hops of a copy for `to`, wherever it lies."""
+        path = self._neighbourhood.path(to)
+        if self.is_away(routed, to):
+            return extend(routed.hops, Hop(self._here, PASSED), path[:-1])
+        common = sum(1 for one, hop in zip(path, routed.hops, strict=False) if one == hop.broker)
+        # Where the ways part, `to` goes back to, and on from there.
+        return tuple(Hop(b, None) for b in reversed(path[common - 1 : -1])) + routed.hops[common:]
 
     def message(self, routed: Routed, to: BrokerName) -> Subscription:
         hops, tags = self.hops_to(routed, to), tuple(sorted(routed.tags))
