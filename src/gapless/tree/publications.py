@@ -25,6 +25,7 @@ them is decided anew at each change; figure 8's substitutions follow from that.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from gapless.tree.messages import Hop, Position, Publication, PublicationId
@@ -129,10 +130,11 @@ class Publications:
     ) -> Iterator[tuple[Entry, Publication]]:
         """What to send on a session now, in order; it counts as sent."""
         first, owed = self._next[session], self._owed[session]
-        if first > self._number:
+        if first > self._number or len(owed) >= self._settings.window_max:
             return
-        for entry in list(self._entries.values()):
-            if entry.number < first or session in entry.sent:
+        new = takewhile(lambda entry: entry.number >= first, reversed(self._entries.values()))
+        for entry in reversed(list(new)):
+            if session in entry.sent:
                 continue
             if all(session_of(route, active) != session for route in entry.routes):
                 continue

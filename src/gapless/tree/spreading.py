@@ -187,9 +187,12 @@ class Spreading:
         return None if is_new else clearing
 
     def forget(self, ended: list[BrokerName]) -> None:
-        """These sessions are over: whoever is reached there again is asked again."""
+        """These sessions are over: whoever is reached there again is asked again, and may have
+        another answer by then."""
         for routed in self._subscriptions.asking():
             routed.asked.difference_update(ended)
+            for broker in ended:
+                routed.confirmed.pop(broker, None)
 
     def _offer(self, routed: Routed, to: BrokerName | None) -> None:
         if to is None or not self._sessions.is_live(to):
