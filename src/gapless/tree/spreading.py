@@ -39,7 +39,7 @@ from gapless.tree.trail import is_legitimate
 
 if TYPE_CHECKING:
     from gapless.core.identity import BrokerName
-    from gapless.tree.messages import Position
+    from gapless.tree.messages import Position, Tags
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.publications import Publications
     from gapless.tree.recovery import Sessions
@@ -54,6 +54,7 @@ class Held:
     to: BrokerName
     connection: Position
     subscription: SubscriptionId
+    answer: Tags
     before: int  # entries of the queue with lower numbers go first
 
 
@@ -207,19 +208,23 @@ class Spreading:
             connection = self._sessions.connection(asker)
             if connection is not None:
                 before = self._publications.next_number
-                self._held.append(Held(asker, connection, routed.id, before))
+                self._held.append(Held(asker, connection, routed.id, routed.answer, before))
         routed.askers.clear()
 
     def release(self) -> None:
         """Send the confirmations for which the queue has been flushed."""
         held, self._held = self._held, []
-        for each in held:
+        for waiting in held:
+            each = waiting
             routed = self._subscriptions.get(each.subscription)
             if routed is None or self._sessions.connection(each.to) != each.connection:
                 continue  # who still needs it will ask again
+            if routed.answer != each.answer:
+                # What is true only since now goes after all that came before now.
+                before = self._publications.next_number
+                each = Held(each.to, each.connection, routed.id, routed.answer, before)
             if self._is_flushed(each):
-                confirmed = SubscriptionConfirmed(routed.id, routed.answer)
-                self._sessions.send(each.to, confirmed)
+                self._sessions.send(each.to, SubscriptionConfirmed(routed.id, each.answer))
             else:
                 self._held.append(each)
 
