@@ -122,6 +122,22 @@ def restless(failures_tolerated: int) -> TreeOptions:
     )
 
 
+def draw_restless(dice: random.Random) -> TreeOptions:
+    """Much trouble in a short time, in a tree of any shape: it finds most."""
+    options = (restless if dice.random() < 0.7 else flapping)(dice.choice((0, 1, 1, 2, 3)))
+    brokers = tuple(BrokerName(f"b{i}") for i in range(dice.randint(3, 8)))
+    failures = options.settings.failures_tolerated
+    return replace(
+        options,
+        brokers=brokers,
+        edges=draw_edges(dice, brokers),
+        faults=tuple(fault for fault in FAULTS if dice.random() < 0.5) or ("cut",),
+        faults_at_once_max=dice.randint(1, 4),
+        settings=settings_for(failures, dice.choice((2, 5, 100))),
+        fault_lasts=dice.choice((60, 200, 500)) * MILLISECOND,
+    )
+
+
 def draw_edges(dice: random.Random, brokers: tuple[BrokerName, ...]) -> tuple[Edge, ...]:
     """A chain, a random tree, or something between."""
     width = dice.choice((1, 1, 2, 3, len(brokers)))
