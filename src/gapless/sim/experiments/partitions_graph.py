@@ -1,0 +1,122 @@
+"""Trees with failed brokers, as graphs: who is cut off, how much a broker knows, whom it talks to.
+
+Theory of operation
+    The paper's fanout is the number of neighbours of a broker. Live brokers are linked if all
+    between them, at most δ, have failed: that is what active sessions come to once everybody has
+    noticed. Two live brokers that no chain of links joins are disconnected.
+
+Source: SRDS 2011, sec. IX-A, IX-C, IX-D; figures 9, 11 and 12.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.identity import BrokerName
+from gapless.tree.connections import Reach
+from gapless.tree.frontier import explore
+from gapless.tree.neighbourhood import Neighbourhood
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Collection
+
+    from gapless.tree.messages import Edge
+
+
+def tree(count: int, fanout: int) -> tuple[Edge, ...]:
+    """Filled level by level; everybody but the last has `fanout` neighbours."""
+    edges: list[Edge] = []
+    parent, room = 0, fanout
+    for child in range(1, count):
+        edges.append((BrokerName(f"b{parent}"), BrokerName(f"b{child}")))
+        room -= 1
+        if not room:
+            parent, room = parent + 1, fanout - 1
+    return tuple(edges)
+
+
+def brokers_of(edges: tuple[Edge, ...]) -> list[BrokerName]:
+    return list(dict.fromkeys(broker for edge in edges for broker in edge))
+
+
+class Graph:
+    """A tree and, for each broker, those beside it."""
+
+    def __init__(self, edges: tuple[Edge, ...]) -> None:
+        self.brokers = brokers_of(edges)
+        self.beside: dict[BrokerName, list[BrokerName]] = {broker: [] for broker in self.brokers}
+        for one, other in edges:
+            self.beside[one].append(other)
+            self.beside[other].append(one)
+
+    def linked(
+        self, broker: BrokerName, failed: Collection[BrokerName], bypassed_max: int
+    ) -> list[BrokerName]:
+        """The live brokers next to a live one, over at most so many failed ones."""
+        found: list[BrokerName] = []
+        layer = [(broker, neighbour) for neighbour in self.beside[broker]]
+        for _ in range(bypassed_max + 1):
+            found += [there for _, there in layer if there not in failed]
+            layer = [
+                (there, beyond)
+                for here, there in layer
+                if there in failed
+                for beyond in self.beside[there]
+                if beyond != here
+            ]
+        return found
+
+    def groups(self, failed: Collection[BrokerName], bypassed_max: int) -> list[int]:
+        """The sizes of the groups of live brokers that reach each other."""
+        left = {broker: None for broker in self.brokers if broker not in failed}
+        sizes: list[int] = []
+        while left:
+            reached = [next(iter(left))]
+            del left[reached[0]]
+            for broker in reached:
+                for other in self.linked(broker, failed, bypassed_max):
+                    if other in left:
+                        del left[other]
+                        reached.append(other)
+            sizes.append(len(reached))
+        return sizes
+
+    def disconnected_share(self, failed: Collection[BrokerName], bypassed_max: int) -> float:
+        """Which share of the pairs of live brokers cannot reach each other?"""
+        sizes = self.groups(failed, bypassed_max)
+        live = sum(sizes)
+        return 1 - sum(size * (size - 1) for size in sizes) / max(live * (live - 1), 1)
+
+    def known_counts(self, steps: int) -> list[int]:
+        """For each broker, how many are not further than so many steps."""
+        return [len(self._within(broker, steps)) for broker in self.brokers]
+
+    def _within(self, broker: BrokerName, steps: int) -> list[BrokerName]:
+        found: list[BrokerName] = []
+        layer = [(broker, neighbour) for neighbour in self.beside[broker]]
+        for _ in range(steps):
+            found += [there for _, there in layer]
+            layer = [(b, c) for a, b in layer for c in self.beside[b] if c != a]
+        return found
+
+
+def draw_failed(dice: random.Random, graph: Graph, count: int) -> frozenset[BrokerName]:
+    return frozenset(dice.sample(graph.brokers, count))
+
+
+def active_counts(
+    edges: tuple[Edge, ...], failed: Collection[BrokerName], failures_tolerated: int
+) -> list[int]:
+    """For each live broker, how many active sessions it has: by the frontier of the machine."""
+    reach = failures_tolerated + 1
+    return [
+        len(
+            explore(
+                Neighbourhood(broker, reach, edges),
+                lambda other: Reach.FAILED if other in failed else Reach.UP,
+            ).active
+        )
+        for broker in brokers_of(edges)
+        if broker not in failed
+    ]

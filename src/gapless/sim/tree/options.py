@@ -1,0 +1,146 @@
+"""Options of a run of the tree: everything that the seed decides before it begins.
+
+Theory of operation
+    The tree's shape, δ, how often things are published and subscribed, and which faults come. Each
+    kind of fault is on or off by a coin. Half of the runs stay *within* δ: at no time are more than
+    δ brokers down or links cut. The others know no bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from gapless.core.identity import BrokerName
+from gapless.sim.links import CLEAN, LinkOptions
+from gapless.tree.settings import TreeSettings
+
+if TYPE_CHECKING:
+    import random
+
+    from gapless.tree.messages import Edge
+
+MILLISECOND = 1_000
+
+FAULTS = ("crash", "cut", "one_way_cut", "stall", "loss")
+
+CONDITIONS = ("", "k = 1", "k > 1", "k < 2", "k <> 2", "k IN (0, 3)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeOptions:
+    """What is played. Times in microseconds."""
+
+    brokers: tuple[BrokerName, ...]
+    edges: tuple[Edge, ...]
+    settings: TreeSettings
+    links: LinkOptions = CLEAN
+    faults: tuple[str, ...] = ()
+    faults_at_once_max: int = 0
+    fault_every: int = 150 * MILLISECOND
+    fault_lasts: int = 400 * MILLISECOND
+    publish_every: int = 15 * MILLISECOND
+    subscribe_every: int = 120 * MILLISECOND
+    subscriptions_at_first: int = 3
+    duration: int = 1_500 * MILLISECOND
+    is_checked: bool = True
+    """Invariants after every step, and what is owed: dear where there are hundreds of brokers."""
+
+    @property
+    def is_within(self) -> bool:
+        """Are there never more failures than the tree tolerates?"""
+        return self.faults_at_once_max <= self.settings.failures_tolerated
+
+    def lines(self) -> list[str]:
+        shape = " ".join(f"{a}-{b}" for a, b in self.edges)
+        return [
+            f"{len(self.brokers)} brokers: {shape}",
+            f"tolerates {self.settings.failures_tolerated} failures; "
+            f"at most {self.faults_at_once_max} at once of: {', '.join(self.faults) or 'none'}",
+        ]
+
+
+def settings_for(failures_tolerated: int, window_max: int = 100) -> TreeSettings:
+    """Timers on a small scale, so that a short run sees many of them."""
+    return TreeSettings(
+        failures_tolerated=failures_tolerated,
+        beat_every=35 * MILLISECOND,
+        patience=110 * MILLISECOND,
+        queue_max=300,
+        window_max=window_max,
+    )
+
+
+def draw_options(dice: random.Random) -> TreeOptions:
+    """A tree, faults and load."""
+    failures = dice.choice((0, 1, 1, 2, 2, 3))
+    count = dice.randint(3, 8)
+    brokers = tuple(BrokerName(f"b{i}") for i in range(count))
+    within = dice.random() < 0.5
+    return TreeOptions(
+        brokers=brokers,
+        edges=draw_edges(dice, brokers),
+        settings=settings_for(failures, dice.choice((2, 10, 100))),
+        faults=tuple(fault for fault in FAULTS if dice.random() < 0.5),
+        faults_at_once_max=failures if within else dice.randint(1, count),
+        fault_every=dice.choice((25, 60, 150)) * MILLISECOND,
+        fault_lasts=dice.choice((60, 200, 500)) * MILLISECOND,
+        publish_every=dice.choice((5, 15)) * MILLISECOND,
+        subscribe_every=dice.choice((15, 60, 400)) * MILLISECOND,
+        subscriptions_at_first=dice.randint(1, 5),
+    )
+
+
+def flapping(failures_tolerated: int, brokers: int = 8) -> TreeOptions:
+    """A chain whose links come and go all the time, many at once."""
+    names = tuple(BrokerName(f"b{i}") for i in range(brokers))
+    return TreeOptions(
+        brokers=names,
+        edges=tuple(pairwise(names)),
+        settings=settings_for(failures_tolerated),
+        faults=("cut",),
+        faults_at_once_max=brokers,
+        fault_every=25 * MILLISECOND,
+        fault_lasts=150 * MILLISECOND,
+        publish_every=5 * MILLISECOND,
+        subscribe_every=10_000 * MILLISECOND,
+        subscriptions_at_first=5,
+    )
+
+
+def restless(failures_tolerated: int) -> TreeOptions:
+    """A small tree where subscriptions come and go while links do."""
+    return replace(
+        flapping(failures_tolerated, brokers=5),
+        settings=settings_for(failures_tolerated, window_max=2),
+        faults=("cut", "stall"),
+        faults_at_once_max=3,
+        fault_every=40 * MILLISECOND,
+        fault_lasts=200 * MILLISECOND,
+        subscribe_every=15 * MILLISECOND,
+    )
+
+
+def draw_restless(dice: random.Random) -> TreeOptions:
+    """Much trouble in a short time, in a tree of any shape: it finds most."""
+    options = (restless if dice.random() < 0.7 else flapping)(dice.choice((0, 1, 1, 2, 3)))
+    brokers = tuple(BrokerName(f"b{i}") for i in range(dice.randint(3, 8)))
+    failures = options.settings.failures_tolerated
+    return replace(
+        options,
+        brokers=brokers,
+        edges=draw_edges(dice, brokers),
+        faults=tuple(fault for fault in FAULTS if dice.random() < 0.5) or ("cut",),
+        faults_at_once_max=dice.randint(1, 4),
+        settings=settings_for(failures, dice.choice((2, 5, 100))),
+        fault_lasts=dice.choice((60, 200, 500)) * MILLISECOND,
+    )
+
+
+def draw_edges(dice: random.Random, brokers: tuple[BrokerName, ...]) -> tuple[Edge, ...]:
+    """A chain, a random tree, or something between."""
+    width = dice.choice((1, 1, 2, 3, len(brokers)))
+    return tuple(
+        (brokers[max(0, i - dice.randint(1, width))], brokers[i]) for i in range(1, len(brokers))
+    )

@@ -1,0 +1,268 @@
+"""One run of the tree: a seed becomes options, faults come and go, then all is healed.
+
+Theory of operation
+    Safety phase: brokers publish, subscribe and withdraw while faults come; flows stay contiguous
+    all the time. Then everything is healed, and within a bounded time every partition, tag, queue
+    and held confirmation is gone, every broker knows exactly the subscriptions that exist, and
+    nothing is owed. Last, each broker publishes once more, and all who match get it. If nobody
+    crashed, the trail has told every repeat.
+    Every phase is bounded in time, and `Stage.run` bounds its steps.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
+
+from gapless.sim.record import Violation
+from gapless.sim.stage import Stage
+from gapless.sim.trace import Trace
+from gapless.sim.tree.ledger import NOTHING_LOST, Ledger
+from gapless.sim.tree.options import CONDITIONS, MILLISECOND, TreeOptions, draw_options
+from gapless.sim.tree.world import TreeWorld
+from gapless.tree.broker import Parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.core.identity import BrokerName
+    from gapless.sim.watch import Watch
+    from gapless.tree.messages import SubscriptionId
+
+AT_REST = "it comes to rest"
+TOLD = "the trail tells repeats"
+ROUNDS_MAX = 40
+"""How many rounds of 100 ms healing may take."""
+
+
+@dataclass(slots=True)
+class TreeOutcome:
+    """What came of a run."""
+
+    seed: int
+    digest: str
+    lines: int
+    publications: int
+    deliveries: int
+    late_repeats: int
+    options: list[str]
+    violation: str = ""
+    last_lines: list[str] = field(default_factory=list)
+
+
+class TreeRun:
+    """One seed, played."""
+
+    def __init__(
+        self,
+        seed: int,
+        options: TreeOptions | None = None,
+        parts: Parts | None = None,
+        out: Callable[[str], object] | None = None,
+    ) -> None:
+        self._dice = random.Random(seed)
+        self.options = options or draw_options(self._dice)
+        self._trace = Trace(out)
+        watch = cast("Watch", None)  # it watches clients' connections; there are none here
+        self.stage = Stage(self._dice, self._trace, watch)
+        self.ledger = Ledger()
+        self.world = TreeWorld(
+            self.stage, self.options, self.ledger, parts or Parts(), out is not None
+        )
+        self._seed = seed
+        self._faults: list[Callable[[], None]] = []
+        self._is_over = False
+        self._subscribed: list[SubscriptionId] = []
+
+    def play(self) -> TreeOutcome:
+        violation = ""
+        try:
+            self._safety()
+            self._heal()
+            self._afterwards()
+        except Violation as found:
+            violation = str(found)
+        except AssertionError as found:
+            violation = f"AssertionError: {found}"
+        return TreeOutcome(
+            self._seed,
+            self._trace.digest,
+            self._trace.count,
+            self.ledger.publications,
+            self.ledger.deliveries,
+            self._late_repeats(),
+            self.options.lines(),
+            violation,
+            list(self._trace.last),
+        )
+
+    # --- phases ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        for process in self.world.processes.values():
+            process.start()
+
+    def _safety(self) -> None:
+        options, stage = self.options, self.stage
+        self.start()
+        for _ in range(options.subscriptions_at_first):
+            self._subscribe()
+        stage.run(300 * MILLISECOND)
+        self._again(options.publish_every, self._publish)
+        self._again(options.subscribe_every, self._change_interest)
+        if options.faults and options.faults_at_once_max:
+            self._again(options.fault_every, self._break_something)
+        stage.run(options.duration)
+
+    def _heal(self) -> None:
+        self._is_over = True
+        self.stage.say("healed")
+        for undo in self._faults:
+            undo()
+        self.world.links.heal()
+        for process in self.world.processes.values():
+            if not process.is_up:
+                process.start()
+        left: list[str] = []
+        for _ in range(ROUNDS_MAX):
+            self.stage.run(100 * MILLISECOND)
+            left = self.world.restlessness()
+            if not left:
+                return
+        raise Violation(AT_REST, "; ".join(left))
+
+    def _afterwards(self) -> None:
+        self._check_tables()
+        if owed := self.ledger.owed():
+            raise Violation(NOTHING_LOST, f"{owed[0][0]} is owed to {owed[0][1]}, at rest")
+        for process in self.world.processes.values():
+            for k in range(4):
+                if process.publish({"k": k}) is None:
+                    raise Violation(AT_REST, f"{process.name} takes no publication")
+        self.stage.run(1_000 * MILLISECOND)
+        if owed := self.ledger.owed():
+            raise Violation(NOTHING_LOST, f"{owed[0][0]} is owed to {owed[0][1]}, after healing")
+        if left := self.world.restlessness():
+            raise Violation(AT_REST, "; ".join(left))
+        if self._late_repeats() and "crash" not in self.options.faults:
+            raise Violation(TOLD, f"{self._late_repeats()} by the source's number only")
+
+    def _check_tables(self) -> None:
+        alive = {s for p in self.world.processes.values() for s in p.in_force}
+        for process in self.world.processes.values():
+            assert process.machine is not None
+            if (known := set(process.machine.tags())) != alive:
+                off = min(known ^ alive)
+                raise Violation("tables are right", f"{process.name} is wrong about {off}")
+
+    def _late_repeats(self) -> int:
+        machines = [p.machine for p in self.world.processes.values() if p.machine is not None]
+        return sum(machine.statistics()["late_repeats"] for machine in machines)
+
+    # --- load ------------------------------------------------------------------------------------
+
+    def _again(self, every: int, action: Callable[[], None]) -> None:
+        """Do it at random instants, on average so often."""
+        if not self._is_over:
+            self.stage.after(int(self._dice.expovariate(1 / every)) + 1, self._step, every, action)
+
+    def _step(self, every: int, action: Callable[[], None]) -> None:
+        if not self._is_over:
+            action()
+            self._again(every, action)
+
+    def _publish(self) -> None:
+        broker = self._dice.choice(self.options.brokers)
+        self.world.processes[broker].publish({"k": self._dice.randrange(4)})
+
+    def _subscribe(self) -> None:
+        broker = self._dice.choice(self.options.brokers)
+        name = self.world.processes[broker].subscribe(self._dice.choice(CONDITIONS))
+        if name is not None:
+            self._subscribed.append(name)
+
+    def _change_interest(self) -> None:
+        if self._dice.random() < 0.5 or not self._subscribed:
+            self._subscribe()
+        else:
+            name = self._subscribed.pop(self._dice.randrange(len(self._subscribed)))
+            process = self.world.processes[name.source]
+            if process.incarnation == name.epoch:
+                process.withdraw(name)
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    def _break_something(self) -> None:
+        if len(self._faults) < self.options.faults_at_once_max:
+            kind = self._dice.choice(self.options.faults)
+            undo = getattr(self, f"_{kind}")()
+            if undo is not None:
+                self._faults.append(undo)
+                lasts = int(self._dice.expovariate(1 / self.options.fault_lasts)) + 1
+                self.stage.after(lasts, self._undo, undo)
+
+    def _undo(self, undo: Callable[[], None]) -> None:
+        if undo in self._faults and not self._is_over:
+            self._faults.remove(undo)
+            undo()
+
+    def _crash(self) -> Callable[[], None] | None:
+        process = self.world.processes[self._dice.choice(self.options.brokers)]
+        if not process.is_up:
+            return None
+        process.crash()
+        return lambda: None if process.is_up else process.start()
+
+    def _pair(self) -> tuple[BrokerName, BrokerName]:
+        one, other = self._dice.choice(self.options.edges)
+        if self._dice.random() < 0.3:
+            one, other = self._dice.sample(self.options.brokers, 2)
+        return (one, other) if self._dice.random() < 0.5 else (other, one)
+
+    def _cut(self) -> Callable[[], None]:
+        one, other = self._pair()
+        links = self.world.links
+        self.stage.say(f"{one} and {other} are cut off")
+        links.cut(one, other)
+        links.cut(other, one)
+
+        def undo() -> None:
+            self.stage.say(f"{one} and {other} are mended")
+            links.mend(one, other)
+            links.mend(other, one)
+
+        return undo
+
+    def _one_way_cut(self) -> Callable[[], None]:
+        one, other = self._pair()
+        self.stage.say(f"{one} to {other} is cut off")
+        self.world.links.cut(one, other)
+        return lambda: self.world.links.mend(one, other)
+
+    def _stall(self) -> Callable[[], None]:
+        one, other = self._pair()
+        self.stage.say(f"{one} to {other} stalls")
+        self.world.links.stall(one, other, swallows=self._dice.random() < 0.5)
+        return lambda: self.world.links.release(one, other)
+
+    def _loss(self) -> Callable[[], None]:
+        one, other = self._pair()
+        self.world.links.lose_next(one, other, self._dice.randint(1, 5))
+        return lambda: None
+
+
+def simulate_tree(
+    seed: int,
+    *,
+    options: TreeOptions | None = None,
+    parts: Parts | None = None,
+    out: Callable[[str], object] | None = None,
+    **changes: object,
+) -> TreeOutcome:
+    """Play one seed to its end, or to the first violation; what is given is not drawn."""
+    run = TreeRun(seed, options, parts, out)
+    if changes:
+        given = replace(run.options, **changes)  # type: ignore[arg-type]
+        run = TreeRun(seed, given, parts, out)
+    return run.play()

@@ -1,0 +1,284 @@
+"""One broker of the tree as one machine: the reliable service, sans-IO.
+
+Theory of operation
+    Three sources drive it: messages from neighbours, time, and the verbs `publish`, `subscribe` and
+    `withdraw`. After each of them the machine settles: who can be reached, then which subscriptions
+    must be asked for, then the queue, then the confirmations that wait for the queue. What is sent
+    to one neighbour goes out in that order, and connections keep it.
+    Nothing is stored. The driver keeps `edges` on disk, and counts the starts of the broker: the
+    `epoch` makes all numbers of a new life higher than those of the last.
+
+Invariants: those of the parts, all checked by `check`.
+
+Cost: see the parts; a step that changes nobody's reach costs O(1) plus what it sends.
+
+Source: Kazemzadeh and Jacobsen, SRDS 2011; PROTOCOLS section D. A source is a broker and its
+epoch: a restart begins a new flow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapless.core.effects import Send
+from gapless.core.errors import UsageError
+from gapless.tree.connections import Connections
+from gapless.tree.forwarding import Forwarding
+from gapless.tree.messages import (
+    Beat,
+    Carried,
+    CarriedMessage,
+    Edge,
+    Join,
+    Joined,
+    Publication,
+    PublicationConfirmed,
+    Subscription,
+    SubscriptionConfirmed,
+    SubscriptionId,
+    SubscriptionWithdrawn,
+    SyncEnd,
+    SyncStart,
+    SyncSummary,
+    TreeMessage,
+    Welcome,
+)
+from gapless.tree.neighbourhood import Neighbourhood
+from gapless.tree.partitions import Partitions
+from gapless.tree.publications import Publications
+from gapless.tree.recovery import Sessions
+from gapless.tree.spreading import Spreading
+from gapless.tree.subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gapless.core.effects import Effect
+    from gapless.core.events import Attributes
+    from gapless.core.identity import BrokerName, Instant
+    from gapless.tree.messages import PartitionId, PublicationId
+    from gapless.tree.settings import TreeSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The classes that a broker is made of; a simulation may plant a fault in one."""
+
+    subscriptions: type[Subscriptions] = Subscriptions
+    publications: type[Publications] = Publications
+    spreading: type[Spreading] = Spreading
+    forwarding: type[Forwarding] = Forwarding
+
+
+class TreeBroker:
+    """A broker of the δ-fault-tolerant tree. See the module docstring."""
+
+    def __init__(
+        self,
+        name: BrokerName,
+        epoch: int,
+        settings: TreeSettings,
+        edges: Iterable[Edge] = (),
+        parts: Parts | None = None,
+    ) -> None:
+        parts = parts or Parts()
+        self.name = name
+        self.epoch = epoch
+        self._settings = settings
+        self._joining: BrokerName | None = None
+        self._subscription_number = 0
+        self._own_count = 0
+        self._neighbourhood = Neighbourhood(name, settings.reach, edges)
+        self._connections = Connections(epoch, settings)
+        self._sessions = Sessions(self._neighbourhood, self._connections)
+        self._partitions = Partitions(self._neighbourhood, epoch)
+        self._subscriptions = parts.subscriptions(self._neighbourhood, self._partitions, settings)
+        self._publications = parts.publications(self._neighbourhood, epoch, settings)
+        self._spreading = parts.spreading(
+            self._neighbourhood,
+            self._sessions,
+            self._subscriptions,
+            self._publications,
+            epoch,
+            settings,
+        )
+        self._forwarding = parts.forwarding(
+            self._neighbourhood,
+            self._sessions,
+            self._subscriptions,
+            self._publications,
+            self._partitions,
+            settings,
+        )
+
+    # --- what drives it --------------------------------------------------------------------------
+
+    def receive(self, sender: BrokerName, message: TreeMessage, now: Instant) -> list[Effect]:
+        match message:
+            case Join():
+                return self._welcome(sender, now)
+            case Welcome():
+                self._joining = None
+                self._neighbourhood.learn(message.edges)
+            case Beat() if sender in self._neighbourhood:
+                beats = self._connections.receive_beat(sender, message, now)
+                self._sessions.effects += beats
+            case Carried() if sender in self._neighbourhood:
+                carried = self._connections.receive(sender, message)
+                if carried is not None:
+                    self._handle(sender, carried)
+            case _:
+                return []  # a newcomer of whom we have not heard yet; it beats again
+        return self._settle(now)
+
+    def fire(self, now: Instant) -> list[Effect]:
+        """Beat, and see who has fallen silent."""
+        if self._joining is not None and now >= self._connections.beat_at:
+            self._sessions.effects.append(Send(self._joining, Join()))
+        self._sessions.effects += self._connections.fire(now)
+        return self._settle(now)
+
+    @property
+    def deadline(self) -> Instant:
+        return self._connections.deadline
+
+    def join(self, at: BrokerName) -> None:
+        """Become a leaf beside `at`; asked for at every beat until it says welcome."""
+        self._joining = at
+
+    def publish(
+        self, attributes: Attributes, body: bytes, now: Instant
+    ) -> tuple[PublicationId, list[Effect]]:
+        """Take a publication; `Confirmed` will say that all who should have it do."""
+        if not self._sessions.is_ready:
+            raise UsageError(
+                f"{self.name} still learns what is subscribed",
+                "Try again soon; if it lasts, look for neighbours that are down.",
+            )
+        if len(self._publications) >= self._settings.queue_max:
+            raise UsageError(
+                f"{self._settings.queue_max} publications of {self.name} wait to be confirmed",
+                "Publish again when some are; if none are, look for brokers that are down.",
+            )
+        name = self._forwarding.publish(attributes, body)
+        return name, self._settle(now)
+
+    def subscribe(self, condition: str, now: Instant) -> tuple[SubscriptionId, list[Effect]]:
+        """Begin a subscription; `Accepted` will say that it is in force."""
+        if self._own_count >= self._settings.subscriptions_max:
+            raise UsageError(f"{self.name} has {self._own_count} subscriptions, and takes no more")
+        name = SubscriptionId(self.name, self.epoch, self._subscription_number + 1)
+        self._subscriptions.ask(self._subscriptions.add(name, condition, (), ()))
+        self._subscription_number += 1
+        self._own_count += 1
+        return name, self._settle(now)
+
+    def withdraw(self, name: SubscriptionId, now: Instant) -> list[Effect]:
+        """End a subscription of ours."""
+        if self._subscriptions.get(name) is not None:
+            self._own_count -= 1
+            self._spreading.on_withdrawn(None, name)
+        return self._settle(now)
+
+    # --- what follows ----------------------------------------------------------------------------
+
+    def _handle(self, sender: BrokerName, message: CarriedMessage) -> None:
+        match message:
+            case Subscription():
+                self._spreading.on_subscription(sender, message)
+            case SubscriptionConfirmed():
+                clearing = self._spreading.on_confirmed(sender, message)
+                if clearing is not None:
+                    self._forwarding.announce(clearing)
+            case SubscriptionWithdrawn():
+                self._spreading.on_withdrawn(sender, message.id)
+            case Publication():
+                self._forwarding.on_publication(sender, message)
+            case PublicationConfirmed():
+                self._forwarding.on_confirmed(sender, message)
+            case SyncStart():
+                self._learn(sender, message.edges)
+                self._spreading.on_sync_start(sender, message)
+            case SyncSummary():
+                self._spreading.on_sync_summary(sender, message)
+            case SyncEnd():
+                self._sessions.told(sender)
+            case Joined():
+                self._learn(sender, message.edges)
+
+    def _settle(self, now: Instant) -> list[Effect]:
+        change = self._sessions.refresh(now)
+        if change is not None:
+            begun, ended = change
+            for broker in ended:
+                self._publications.close(broker)
+            for broker in begun:
+                self._publications.open(broker)
+            self._spreading.forget(ended)
+            self._publications.look_again()
+        self._sessions.become_ready()
+        self._partitions.update(self._sessions.frontier, self._subscriptions.tags_in_use)
+        for clearing in self._spreading.advance():
+            self._forwarding.announce(clearing)
+        self._forwarding.pump()
+        self._spreading.release()
+        effects, self._sessions.effects = self._sessions.effects, []
+        return effects
+
+    def _welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
+        self._learn(newcomer, ((self.name, newcomer),))
+        edges = (*self._neighbourhood.edges, (self.name, newcomer))
+        return [Send(newcomer, Welcome(edges)), *self._settle(now)]
+
+    def _learn(self, sender: BrokerName, edges: tuple[Edge, ...]) -> None:
+        new = self._neighbourhood.learn(edges)
+        if new:
+            for broker in self._sessions.live:
+                if broker != sender:
+                    self._sessions.send(broker, Joined(new))
+
+    # --- what it shows ---------------------------------------------------------------------------
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The tree as far as it is known here: what a driver keeps on disk."""
+        return self._neighbourhood.edges
+
+    @property
+    def active(self) -> tuple[BrokerName, ...]:
+        return self._sessions.frontier.active
+
+    @property
+    def partitions(self) -> tuple[PartitionId, ...]:
+        return self._partitions.all
+
+    @property
+    def is_ready(self) -> bool:
+        return self._sessions.is_ready
+
+    def tags(self) -> dict[SubscriptionId, tuple[PartitionId, ...]]:
+        """Every subscription known here, and what closes it."""
+        return {each.id: tuple(sorted(each.tags)) for each in self._subscriptions}
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "neighbours": len(self._neighbourhood),
+            "active_sessions": len(self._sessions.active),
+            "live_sessions": len(self._sessions.live),
+            "partitions": len(self._partitions.all),
+            "subscriptions": len(self._subscriptions),
+            "tagged_subscriptions": sum(bool(each.tags) for each in self._subscriptions),
+            "asking_subscriptions": len(self._subscriptions.asking()),
+            "queued_publications": len(self._publications),
+            "held_confirmations": self._spreading.held_count,
+            "late_repeats": self._forwarding.late_repeats,
+        }
+
+    def check(self) -> None:
+        self._connections.check()
+        self._sessions.check()
+        self._partitions.check()
+        self._subscriptions.check()
+        self._publications.check()
+        self._spreading.check()

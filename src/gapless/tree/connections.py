@@ -1,0 +1,179 @@
+"""Connections: who can be reached, and numbered messages that arrive in order or not at all.
+
+Theory of operation
+    Each end of a connection names its session; a session's number is never used again. Beats carry
+    the own session and the last one heard from the other end. A connection is UP at one end once a
+    beat shows that the other end heard of this very session: both directions work.
+    Whatever goes wrong ends the session and begins another: no such beat within `patience`, a
+    message missing among the numbered ones, or a new session at the other end. So both ends fall
+    together, one after the other, and each of them knows that what was under way may be lost.
+    A broker beats to those it wants to reach, and answers whoever beats to it. One that is wanted
+    and does not answer within `patience` has FAILED, and is beaten to all the same.
+
+Invariants
+    I1  what is handed on of a session is a prefix of what was sent on it, each message once
+    I2  a deadline is set exactly for those who are CONNECTING or UP
+
+Cost: one beat for each wanted broker and `beat_every`.
+
+Source: SRDS 2011, sec. II: eventually strong, eventually accurate detection, FIFO sessions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from gapless.core.effects import Send
+from gapless.core.identity import Instant
+from gapless.tree.messages import Beat, Carried, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gapless.core.identity import BrokerName
+    from gapless.tree.messages import CarriedMessage
+    from gapless.tree.settings import TreeSettings
+
+
+class Reach(Enum):
+    """What a broker believes of another."""
+
+    IDLE = "idle"  # nobody needs it
+    CONNECTING = "connecting"
+    UP = "up"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class Connection:
+    """One end of a connection. See the module docstring."""
+
+    session: Position
+    reach: Reach = Reach.IDLE
+    theirs: Position | None = None
+    sent: int = 0
+    received: int | None = 0  # None: nothing more is taken of this session of theirs
+    deadline: Instant | None = None
+
+
+class Connections:
+    """All connections of one broker."""
+
+    def __init__(self, epoch: int, settings: TreeSettings) -> None:
+        self._epoch = epoch
+        self._settings = settings
+        self._sessions = 0
+        self._ends: dict[BrokerName, Connection] = {}
+        self._wanted: tuple[BrokerName, ...] = ()
+        self.beat_at = Instant(0)
+        self.changes = 0
+        """Grows whenever somebody's reach or our session with it changes."""
+
+    def reach(self, broker: BrokerName) -> Reach:
+        return self._end(broker).reach
+
+    def is_up(self, broker: BrokerName) -> bool:
+        return self._end(broker).reach is Reach.UP
+
+    def up(self) -> list[BrokerName]:
+        return [broker for broker, end in self._ends.items() if end.reach is Reach.UP]
+
+    def session(self, broker: BrokerName) -> Position:
+        """Changes whenever the connection has been lost."""
+        return self._end(broker).session
+
+    def want(self, brokers: Iterable[BrokerName], now: Instant) -> list[Send]:
+        """From now on reach out for these, and no others."""
+        wanted = tuple(brokers)
+        new = [broker for broker in wanted if self._end(broker).reach is Reach.IDLE]
+        for broker in new:
+            end = self._end(broker)
+            end.reach, end.deadline = Reach.CONNECTING, Instant(now + self._settings.patience)
+        for broker in self._wanted:
+            end = self._end(broker)
+            if broker not in wanted and end.reach in (Reach.FAILED, Reach.CONNECTING):
+                end.reach, end.deadline = Reach.IDLE, None
+        self._wanted = wanted
+        return [self._beat(broker) for broker in new]
+
+    def send(self, to: BrokerName, message: CarriedMessage) -> list[Send]:
+        """Carry it, if there is a connection; who needs it to arrive sends it again on the next."""
+        end = self._end(to)
+        if end.reach is not Reach.UP:
+            return []
+        end.sent += 1
+        return [Send(to, Carried(end.session, end.sent - 1, message))]
+
+    def receive_beat(self, sender: BrokerName, beat: Beat, now: Instant) -> list[Send]:
+        end = self._end(sender)
+        if end.theirs is not None and beat.session < end.theirs:
+            return []  # of a former life
+        before = (end.session, end.theirs, end.reach)
+        if beat.session != end.theirs:
+            self._lose(end)
+            end.theirs, end.received = beat.session, 0
+        elif end.received is not None and beat.sent > end.received:
+            self._lose(end)  # something went missing
+        if beat.heard == end.session:
+            if end.received is None:
+                end.received = 0  # they know our new session and kept theirs: it was never used
+            end.reach, end.deadline = Reach.UP, Instant(now + self._settings.patience)
+        is_changed = before != (end.session, end.theirs, end.reach)
+        self.changes += is_changed
+        return [self._beat(sender)] if is_changed or sender not in self._wanted else []
+
+    def receive(self, sender: BrokerName, carried: Carried) -> CarriedMessage | None:
+        """What came, if it is next in order."""
+        end = self._end(sender)
+        if carried.session != end.theirs or end.received is None or end.reach is not Reach.UP:
+            return None  # not UP: it could not be answered; that it is missing will be noticed
+        if carried.number != end.received:
+            if carried.number > end.received:
+                self._lose(end)
+            return None
+        end.received += 1
+        return carried.message
+
+    def fire(self, now: Instant) -> list[Send]:
+        """Give up those who are silent for too long; beat, if it is time to."""
+        for broker, end in self._ends.items():
+            if end.deadline is not None and now >= end.deadline:
+                self._lose(end)
+                end.deadline = None
+                end.reach = Reach.FAILED if broker in self._wanted else Reach.IDLE
+                self.changes += 1
+        if now < self.beat_at:
+            return []
+        self.beat_at = Instant(now + self._settings.beat_every)
+        return [self._beat(broker) for broker in self._wanted]
+
+    @property
+    def deadline(self) -> Instant:
+        return min([self.beat_at, *(e.deadline for e in self._ends.values() if e.deadline)])
+
+    def check(self) -> None:
+        for end in self._ends.values():
+            waits = end.reach in (Reach.CONNECTING, Reach.UP)
+            assert waits == (end.deadline is not None), "I2"
+
+    def _end(self, broker: BrokerName) -> Connection:
+        if broker not in self._ends:
+            self._ends[broker] = Connection(self._next_session())
+        return self._ends[broker]
+
+    def _next_session(self) -> Position:
+        self._sessions += 1
+        return Position(self._epoch, self._sessions)
+
+    def _lose(self, end: Connection) -> None:
+        if end.reach is Reach.UP:
+            self.changes += 1
+            end.session = self._next_session()
+            end.sent, end.received = 0, None
+            end.reach, end.deadline = Reach.FAILED, None
+
+    def _beat(self, broker: BrokerName) -> Send:
+        end = self._end(broker)
+        return Send(broker, Beat(end.session, end.theirs, end.sent))

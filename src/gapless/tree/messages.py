@@ -1,0 +1,205 @@
+"""What brokers of a tree say to each other, and what a broker tells its driver.
+
+Theory of operation
+    `Beat` is all that crosses an unproven link. Everything else is `Carried` on a connection:
+    numbered, so that what arrives is a prefix of what was sent (`connections`).
+    Of its way through the tree a publication carries the last part: `hops`, nearest first, as the
+    receiver sees it. A hop that was stepped over has no position. A subscription carries its whole
+    way, so that one who missed it can get it from any side.
+
+Source: SRDS 2011, sec. III to VIII. Deviations: a subscription is told apart by its name, not by
+a vector of numbers, and carries all of its path; the numbers of a source are those of its broker's
+queue.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gapless.core.events import Attributes
+from gapless.core.identity import BrokerName
+from gapless.core.messages import Message
+
+
+class Position(NamedTuple):
+    """A number that a broker gave; `epoch` counts its starts, so that numbers never fall."""
+
+    epoch: int
+    number: int
+
+
+class PartitionId(NamedTuple):
+    """Brokers that `detector` cannot reach, in the order of the path from it."""
+
+    detector: BrokerName
+    epoch: int
+    number: int
+    nodes: tuple[BrokerName, ...]
+
+
+Tags = tuple[PartitionId, ...]
+"""Ascending: what travels is the same however a set was built."""
+
+
+class SubscriptionId(NamedTuple):
+    """One subscription; `source` is the broker of the subscriber."""
+
+    source: BrokerName
+    epoch: int
+    number: int
+
+
+class PublicationId(NamedTuple):
+    """One publication: where it began, and its position in the queue there."""
+
+    source: BrokerName
+    epoch: int
+    number: int
+
+
+class Hop(NamedTuple):
+    """One broker of a message's way; without a position it was bypassed."""
+
+    broker: BrokerName
+    position: Position | None
+
+
+Edge = tuple[BrokerName, BrokerName]
+
+
+class Clearing(NamedTuple):
+    """For one subscription these partitions are over; what is still closed behind them is new."""
+
+    subscription: SubscriptionId
+    removed: Tags
+    added: Tags
+
+
+class Beat(Message, frozen=True):
+    """I live. `session` is mine; `heard` is the last I know of yours; I sent `sent` on mine."""
+
+    session: Position
+    heard: Position | None = None
+    sent: int = 0
+
+
+class Subscription(Message, frozen=True):
+    """Take this subscription. Who is behind the sender, seen from the subscriber, confirms it."""
+
+    id: SubscriptionId
+    condition: str
+    hops: tuple[Hop, ...]
+    tags: Tags = ()
+
+
+class SubscriptionConfirmed(Message, frozen=True):
+    """All behind the sender have it, except what is on or beyond the tagged partitions."""
+
+    id: SubscriptionId
+    tags: Tags = ()
+
+
+class SubscriptionWithdrawn(Message, frozen=True):
+    """It is over; for all."""
+
+    id: SubscriptionId
+
+
+class Publication(Message, frozen=True):
+    """An event on its way, or a recovery notifier, which has `clearings` and no event."""
+
+    id: PublicationId
+    hops: tuple[Hop, ...]
+    tags: Tags = ()
+    attributes: Attributes = {}  # noqa: RUF012 - msgspec copies it
+    body: bytes = b""
+    clearings: tuple[Clearing, ...] = ()
+
+
+class PublicationConfirmed(Message, frozen=True):
+    """Every subscriber behind the sender for whom it is safe has it."""
+
+    id: PublicationId
+
+
+class SyncStart(Message, frozen=True):
+    """My session with you is active now: which subscriptions do you have?
+
+    `edges` is what the sender knows of the tree: a newcomer may have been missed. One that is new,
+    or new again after a crash, wants all that the other has, and `SyncEnd` after it.
+    """
+
+    edges: tuple[Edge, ...] = ()
+    is_new: bool = False
+
+
+class SyncSummary(Message, frozen=True):
+    """I have these."""
+
+    ids: tuple[SubscriptionId, ...] = ()
+
+
+class SyncEnd(Message, frozen=True):
+    """Now you have all that I have."""
+
+
+class Join(Message, frozen=True):
+    """I am new and want to be your neighbour."""
+
+
+class Welcome(Message, frozen=True):
+    """This is your neighbourhood."""
+
+    edges: tuple[Edge, ...]
+
+
+class Joined(Message, frozen=True):
+    """Brokers came: each edge is an old one and a new one. Who learns of one passes it on."""
+
+    edges: tuple[Edge, ...]
+
+
+CarriedMessage = (
+    Subscription
+    | SubscriptionConfirmed
+    | SubscriptionWithdrawn
+    | Publication
+    | PublicationConfirmed
+    | SyncStart
+    | SyncSummary
+    | SyncEnd
+    | Joined
+)
+
+
+class Carried(Message, frozen=True):
+    """One message of a connection: the `number`-th, from 0, that was sent on it."""
+
+    session: Position
+    number: int
+    message: CarriedMessage
+
+
+TreeMessage = Beat | Carried | Join | Welcome
+
+
+class Accepted(Message, frozen=True):
+    """To the driver: the subscription is in force, except for what its tags close."""
+
+    id: SubscriptionId
+    tags: Tags = ()
+
+
+class Delivered(Message, frozen=True):
+    """To the driver: a publication for these subscriptions of ours."""
+
+    id: PublicationId
+    subscriptions: tuple[SubscriptionId, ...]
+    attributes: Attributes
+    body: bytes
+
+
+class Confirmed(Message, frozen=True):
+    """To the driver: a publication of ours has reached all it should."""
+
+    id: PublicationId

@@ -1,0 +1,89 @@
+"""Neighbourhood: the part of the primary tree that one broker knows.
+
+Theory of operation
+    A broker knows the edges within `reach` steps of itself. The tree only grows, at its leaves, so
+    a path never changes once it is known. A newcomer gets its edges from the broker it joins, and
+    whoever is near enough hears of the new edge.
+
+Invariants
+    I1  no path is longer than `reach`; the edges are a tree (`add` refuses all else)
+
+Cost: paths are computed once per change, a walk over the neighbourhood.
+
+Source: SRDS 2011, sec. I and II.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gapless.core.identity import BrokerName
+    from gapless.tree.messages import Edge
+
+
+class Neighbourhood:
+    """Who is near, and how one gets there along the primary tree."""
+
+    def __init__(self, broker: BrokerName, reach: int, edges: Iterable[Edge] = ()) -> None:
+        self.broker = broker
+        self._reach = reach
+        self._beside: dict[BrokerName, list[BrokerName]] = {broker: []}
+        self._paths: dict[BrokerName, tuple[BrokerName, ...]] = {broker: ()}
+        self.learn(edges)
+
+    def add(self, old: BrokerName, new: BrokerName) -> bool:
+        """A broker joined at `old`; False if that is known, or too far to matter."""
+        if new in self._paths or old not in self._paths:
+            return False
+        if len(self._paths[old]) >= self._reach:
+            return False
+        self._beside[old].append(new)
+        self._beside[new] = [old]
+        self._paths[new] = (*self._paths[old], new)
+        return True
+
+    def path(self, to: BrokerName) -> tuple[BrokerName, ...]:
+        """The way to a known broker: who is next first, `to` last."""
+        if to not in self._paths:
+            raise ProtocolError(f"{to} is not in the neighbourhood of {self.broker}")
+        return self._paths[to]
+
+    def further(self, broker: BrokerName) -> list[BrokerName]:
+        """The neighbours of `broker` on its far side, as far as they are known."""
+        path = self._paths[broker]
+        nearer = path[-2] if len(path) > 1 else self.broker
+        return [b for b in self._beside[broker] if b != nearer] if path else self._beside[broker]
+
+    def __len__(self) -> int:
+        """How many others are known."""
+        return len(self._paths) - 1
+
+    def __contains__(self, broker: BrokerName) -> bool:
+        return broker in self._paths
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """What a driver keeps on disk, so that a restart knows it."""
+        return tuple(
+            (path[-2] if len(path) > 1 else self.broker, broker)
+            for broker, path in self._paths.items()
+            if path
+        )
+
+    def learn(self, edges: Iterable[Edge]) -> tuple[Edge, ...]:
+        """Those of the edges that are new, and near enough to matter; known from now on."""
+        new: list[Edge] = []
+        left = list(edges)
+        while left:
+            turned = [(a, b) if a in self._paths else (b, a) for a, b in left]
+            added = [edge for edge in turned if self.add(*edge)]
+            if not added:
+                break
+            new += added
+            left = [edge for edge in turned if edge not in added]
+        return tuple(new)

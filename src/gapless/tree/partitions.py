@@ -1,0 +1,85 @@
+"""Partitions: which brokers this one cannot reach, by name, and which sources that closes.
+
+Theory of operation
+    For every failed broker of the frontier there is one partition: the path from here to it. A
+    subscription that spreads while a partition stands does not reach what is on it, and perhaps
+    not what is beyond it, so it carries the partition's name as a tag. A publication whose source
+    is on the partition, or beyond its last broker, gets the same tag from any broker that knows of
+    the partition. At the subscriber's broker a tag in common means: not safe, not delivered.
+    Beyond its last broker the way of a publication leads through that broker, bypassed or not; so
+    its hops tell, from anywhere within 2δ of the detector.
+    A name stays while the broker is failed, or a subscription still has it as a tag.
+
+Invariants
+    I1  the failed brokers with a name are closed: all before one on its path have a name too
+
+Source: SRDS 2011, sec. III to VI. Deviation: brokers learn of partitions from the tags of the
+subscriptions they keep, not from a flood: that is the set which the paper's proof needs, and a name
+leaves it in order with the publications (PROTOCOLS D7). Tags are `literal` (D6): every partition
+of the detector, island or barrier.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.tree.messages import PartitionId, Publication
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Set
+
+    from gapless.core.identity import BrokerName
+    from gapless.tree.frontier import Frontier
+    from gapless.tree.neighbourhood import Neighbourhood
+
+
+def is_closed(partition: PartitionId, publication: Publication) -> bool:
+    """Is its source on the partition, or beyond it?"""
+    last = partition.nodes[-1]
+    return publication.id.source in partition.nodes or any(
+        hop.broker == last for hop in publication.hops
+    )
+
+
+def closing(partitions: Iterable[PartitionId], publication: Publication) -> set[PartitionId]:
+    """Those of the partitions that close the publication's source."""
+    return {partition for partition in partitions if is_closed(partition, publication)}
+
+
+class Partitions:
+    """The partitions that this broker has detected."""
+
+    def __init__(self, neighbourhood: Neighbourhood, epoch: int) -> None:
+        self._neighbourhood = neighbourhood
+        self._epoch = epoch
+        self._number = 0
+        self._own: dict[BrokerName, PartitionId] = {}
+
+    def update(self, frontier: Frontier, tags_in_use: Collection[PartitionId]) -> None:
+        """Name what has failed; forget what is reached again and closes nothing."""
+        for broker in frontier.failed:
+            if broker not in self._own:
+                self._number += 1
+                path = self._neighbourhood.path(broker)
+                here = self._neighbourhood.broker
+                self._own[broker] = PartitionId(here, self._epoch, self._number, path)
+        for broker, partition in list(self._own.items()):
+            if broker not in frontier.failed and partition not in tags_in_use:
+                del self._own[broker]
+
+    def away_from(self, towards: BrokerName | None, reached: Set[BrokerName]) -> set[PartitionId]:
+        """What a subscription cannot cross: partitions that do not lie towards its source, and on
+        which nobody has been reached."""
+        return {
+            partition
+            for partition in self._own.values()
+            if partition.nodes[0] != towards and reached.isdisjoint(partition.nodes)
+        }
+
+    @property
+    def all(self) -> tuple[PartitionId, ...]:
+        return tuple(self._own.values())
+
+    def check(self) -> None:
+        for broker, partition in self._own.items():
+            assert partition.nodes[-1] == broker, "I1"

@@ -1,0 +1,149 @@
+"""Recovery: what happens when a session becomes active, before anything else is sent on it.
+
+Theory of operation
+    An active session begins with a synchronisation. We ask what the other has (`SyncStart`); it
+    answers with the names of its subscriptions (`SyncSummary`); we send those it lacks, and those
+    whose tags it may clear, and `SyncEnd`. Only then is the session *live*, and the queue flows. So
+    who gets a publication from us has every subscription by which we sent it there.
+    A session is over when its connection is lost, or when somebody nearer can be reached; the next
+    time it begins anew.
+    A broker that restarted has nothing. It asks for all that the others have, and is *ready*, and
+    takes publications of its own, once all who are nearest have told it, and there is somebody.
+
+    States of a session (`TRANSITIONS`): ASKING, then LIVE, then it is gone.
+
+Invariants
+    I1  exactly the active brokers of the frontier have a session
+    I2  a session is over before its connection is anew: who is lost has failed, if only for a step
+
+Source: SRDS 2011, sec. VIII. Deviation: all that waits in order waits here too: a confirmation of a
+subscription goes out only after every publication queued before it was complete has gone the same
+way or is settled (the flush rule, PROTOCOLS D8), for new subscriptions as for recovered ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from gapless.tree.frontier import Frontier, explore
+from gapless.tree.messages import Position, SyncStart
+
+if TYPE_CHECKING:
+    from gapless.core.effects import Effect
+    from gapless.core.identity import BrokerName, Instant
+    from gapless.tree.connections import Connections
+    from gapless.tree.messages import CarriedMessage
+    from gapless.tree.neighbourhood import Neighbourhood
+
+
+class Phase(Enum):
+    """Where a session stands."""
+
+    ASKING = "asking"
+    LIVE = "live"
+
+
+TRANSITIONS: dict[Phase, frozenset[Phase]] = {
+    Phase.ASKING: frozenset({Phase.LIVE}),
+    Phase.LIVE: frozenset(),
+}
+
+
+@dataclass(slots=True)
+class Session:
+    """One active session, on one connection."""
+
+    connection: Position
+    phase: Phase = Phase.ASKING
+
+    def become_live(self) -> None:
+        assert Phase.LIVE in TRANSITIONS[self.phase]
+        self.phase = Phase.LIVE
+
+
+class Sessions:
+    """The active sessions of one broker, and what is to be sent on them."""
+
+    def __init__(
+        self,
+        neighbourhood: Neighbourhood,
+        connections: Connections,
+    ) -> None:
+        self._neighbourhood = neighbourhood
+        self._connections = connections
+        self.is_ready = False
+        self._sessions: dict[BrokerName, Session] = {}
+        self._told: dict[BrokerName, Position] = {}  # who has sent us all it has, on which session
+        self._looked_at = (-1, 0)
+        self.frontier = Frontier()
+        self.active: frozenset[BrokerName] = frozenset()
+        self.effects: list[Effect] = []
+
+    def send(self, to: BrokerName, message: CarriedMessage) -> None:
+        self.effects += self._connections.send(to, message)
+
+    def connection(self, to: BrokerName) -> Position | None:
+        """Names the connection; None while there is none."""
+        return self._connections.session(to) if self._connections.is_up(to) else None
+
+    def refresh(self, now: Instant) -> tuple[list[BrokerName], list[BrokerName]] | None:
+        """Look again at who can be reached: sessions that began, and that ended; None: all as
+        before."""
+        state = (self._connections.changes, len(self._neighbourhood))
+        if state == self._looked_at:
+            return None
+        self._looked_at = state
+        frontier = explore(self._neighbourhood, self._connections.reach)
+        ended = [broker for broker in self._sessions if broker not in frontier.active]
+        if frontier == self.frontier and not ended:
+            return None
+        for broker in ended:
+            del self._sessions[broker]
+        self.effects += self._connections.want(frontier.wanted, now)
+        begun = [broker for broker in frontier.active if broker not in self._sessions]
+        for broker in begun:
+            self._sessions[broker] = Session(self._connections.session(broker))
+            self.send(broker, SyncStart(self._neighbourhood.edges, not self.is_ready))
+        self.frontier, self.active = frontier, frozenset(frontier.active)
+        return begun, ended
+
+    def go_live(self, broker: BrokerName) -> bool:
+        """The other has answered; False if that was about a session that is over."""
+        session = self._sessions.get(broker)
+        if session is None or session.phase is Phase.LIVE:
+            return False
+        session.become_live()
+        return True
+
+    @property
+    def live(self) -> list[BrokerName]:
+        return [b for b, session in self._sessions.items() if session.phase is Phase.LIVE]
+
+    @property
+    def connected(self) -> list[BrokerName]:
+        return self._connections.up()
+
+    def is_live(self, broker: BrokerName) -> bool:
+        session = self._sessions.get(broker)
+        return session is not None and session.phase is Phase.LIVE
+
+    def told(self, sender: BrokerName) -> None:
+        """It has sent us all it has."""
+        self._told[sender] = self._connections.session(sender)
+
+    def become_ready(self) -> None:
+        """If we may: once ready, always ready, what is subscribed later comes like all else."""
+        if not self.is_ready and not self.frontier.awaited:
+            all_told = all(
+                self._told.get(broker) == session.connection
+                for broker, session in self._sessions.items()
+            )
+            is_alone = not len(self._neighbourhood)
+            self.is_ready = all_told and (bool(self._sessions) or is_alone)
+
+    def check(self) -> None:
+        assert self._sessions.keys() == self.active, "I1"
+        for broker, session in self._sessions.items():
+            assert session.connection == self.connection(broker), "I2"

@@ -1,0 +1,57 @@
+"""The limits and timers of one broker of the tree.
+
+`failures_tolerated` is the paper's δ: how many neighbouring brokers or links may fail at once with
+nothing lost. It is the same at all brokers of a network; everything else follows from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gapless.core.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeSettings:
+    """Times are whole microseconds."""
+
+    failures_tolerated: int = 2
+    """The paper's δ, 0 or more."""
+    beat_every: int = 1_000_000
+    """How often a broker says that it lives, to whoever it wants to reach."""
+    patience: int = 3_000_000
+    """How long without an answer until a broker counts as unreachable."""
+    queue_max: int = 10_000
+    """Publications in the queue at which `publish` refuses more; what neighbours send still comes
+    in, and is bounded by their windows."""
+    window_max: int = 1_000
+    """Publications that a neighbour may owe a confirmation for; the rest waits in the queue."""
+    subscriptions_max: int = 100_000
+    """Subscriptions of own subscribers at which `subscribe` refuses more."""
+    sources_max: int = 10_000
+    """Sources whose last delivered publication is remembered; beyond it the one silent for longest
+    is forgotten, and only the trail tells its repeats."""
+
+    def __post_init__(self) -> None:
+        if self.failures_tolerated < 0:
+            raise UsageError(f"a tree cannot tolerate {self.failures_tolerated} failures")
+        if not 0 < self.beat_every < self.patience:
+            raise UsageError("patience must be longer than the time between two beats")
+        if min(self.queue_max, self.window_max, self.subscriptions_max, self.sources_max) < 1:
+            raise UsageError("every limit of a tree is at least 1")
+
+    @property
+    def reach(self) -> int:
+        """The paper's Δ: how far a broker knows the tree, and may step over others."""
+        return self.failures_tolerated + 1
+
+    @property
+    def window(self) -> int:
+        """The paper's D_SEQ: in so many brokers in a row at most δ may be bypassed."""
+        return 2 * self.failures_tolerated + 1
+
+    @property
+    def trail_max(self) -> int:
+        """How much of its way a message carries: enough to see, from as far as 2δ from a
+        detector, the last node of a partition."""
+        return 3 * self.failures_tolerated + 2

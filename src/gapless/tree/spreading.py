@@ -1,0 +1,242 @@
+"""Spreading: what a broker does when a message about a subscription comes.
+
+Theory of operation
+    `subscriptions` says what is known and who must be asked; this module asks and answers. An
+    answer is held until the queue has been flushed towards the one who asked (`recovery`): a
+    publication that somebody handled before it knew of the subscription thus comes to the source
+    before the source puts the subscription in force, or before it lifts the tag.
+    A subscription is passed towards its source too, when it came from behind: the brokers there may
+    have been bypassed, and must have it before they get a publication for it.
+    Only the source knows that a subscription has ended. Whoever offers it one that it does not have
+    is told so, and the word spreads the way subscriptions do.
+
+Invariants
+    I1  a held confirmation is of a subscription that is complete
+
+Source: SRDS 2011, sec. V and VIII.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapless.core.effects import Tell
+from gapless.core.errors import ProtocolError
+from gapless.tree.messages import (
+    Accepted,
+    Clearing,
+    Subscription,
+    SubscriptionConfirmed,
+    SubscriptionId,
+    SubscriptionWithdrawn,
+    SyncEnd,
+    SyncStart,
+    SyncSummary,
+)
+from gapless.tree.publications import session_of
+from gapless.tree.trail import is_legitimate
+
+if TYPE_CHECKING:
+    from gapless.core.identity import BrokerName
+    from gapless.tree.messages import Position, Tags
+    from gapless.tree.neighbourhood import Neighbourhood
+    from gapless.tree.publications import Publications
+    from gapless.tree.recovery import Sessions
+    from gapless.tree.settings import TreeSettings
+    from gapless.tree.subscriptions import Routed, Subscriptions
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A confirmation that waits for the queue."""
+
+    to: BrokerName
+    connection: Position
+    subscription: SubscriptionId
+    answer: Tags
+    before: int  # entries of the queue with lower numbers go first
+
+
+class Spreading:
+    """How subscriptions get around."""
+
+    def __init__(
+        self,
+        neighbourhood: Neighbourhood,
+        sessions: Sessions,
+        subscriptions: Subscriptions,
+        publications: Publications,
+        epoch: int,
+        settings: TreeSettings,
+    ) -> None:
+        self._neighbourhood = neighbourhood
+        self._here = neighbourhood.broker
+        self._sessions = sessions
+        self._subscriptions = subscriptions
+        self._publications = publications
+        self._epoch = epoch
+        self._settings = settings
+        self._held: list[Held] = []
+        self._ending: list[BrokerName] = []
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def on_subscription(self, sender: BrokerName, message: Subscription) -> None:
+        routed = self._subscriptions.get(message.id)
+        if message.id.source == self._here:
+            if routed is None:
+                self._sessions.send(sender, SubscriptionWithdrawn(message.id))
+            return
+        if not message.hops:
+            raise ProtocolError(f"{message.id} came without the way to its source")
+        if routed is None:
+            routed = self._subscriptions.add(
+                message.id, message.condition, message.hops, message.tags
+            )
+            upward = session_of(routed.route, self._sessions.active)
+            if upward not in (None, sender):
+                self._offer(routed, upward)
+            if self._neighbourhood.path(sender)[0] == routed.towards:
+                self._subscriptions.ask(routed)
+        if sender == message.hops[0].broker:
+            self._asked(routed, sender, message)
+
+    def _asked(self, routed: Routed, sender: BrokerName, message: Subscription) -> None:
+        routed.hops = message.hops
+        # Tags that a former life of ours gave out; this one must see to them.
+        former = {t for t in message.tags if t.detector == self._here and t.epoch < self._epoch}
+        self._subscriptions.retag(routed, routed.tags | former)
+        routed.askers.add(sender)
+        if routed.is_asking:
+            return
+        if routed.is_complete and not routed.tags:
+            self._hold(routed)
+        else:
+            self._subscriptions.ask(routed)
+
+    def on_confirmed(self, sender: BrokerName, message: SubscriptionConfirmed) -> Clearing | None:
+        """What is over by this confirmation, for who is at the source."""
+        routed = self._subscriptions.get(message.id)
+        if routed is None:
+            # We asked on this very connection, so we had it: it has ended since.
+            self._sessions.send(sender, SubscriptionWithdrawn(message.id))
+            return None
+        return self._subscriptions.confirm(routed, sender, message.tags)
+
+    def on_withdrawn(self, sender: BrokerName | None, name: SubscriptionId) -> None:
+        if name.source == self._here and sender is not None:
+            return  # only we know
+        if self._subscriptions.remove(name):
+            # To all who can hear it: one who is asked now what it has may still have it.
+            for broker in self._sessions.connected:
+                if broker != sender:
+                    self._sessions.send(broker, SubscriptionWithdrawn(name))
+
+    def on_sync_start(self, sender: BrokerName, start: SyncStart) -> None:
+        names = tuple(routed.id for routed in self._subscriptions)
+        self._sessions.send(sender, SyncSummary(names))
+        if start.is_new:  # it needs ours, whether or not our session with it is active
+            for routed in self._subscriptions:
+                self._sessions.send(sender, self._subscriptions.message(routed, sender))
+            self._sessions.send(sender, SyncEnd())
+
+    def _concerns(self, routed: Routed, broker: BrokerName) -> bool:
+        return self._subscriptions.is_away(routed, broker) or broker in routed.route
+
+    def on_sync_summary(self, sender: BrokerName, summary: SyncSummary) -> None:
+        if not self._sessions.go_live(sender):
+            return
+        known = set(summary.ids)
+        for routed in self._subscriptions:
+            is_away = self._subscriptions.is_away(routed, sender)
+            if is_away and routed.tags and not routed.is_asking:
+                self._subscriptions.ask(routed)
+            if routed.is_asking and is_away:
+                routed.asked.discard(sender)
+            elif routed.id not in known and self._concerns(routed, sender):
+                self._offer(routed, sender)
+        self._ending.append(sender)  # what is asked for goes first
+
+    # --- asking and answering --------------------------------------------------------------------
+
+    def advance(self) -> list[Clearing]:
+        """Ask whoever must be asked; complete what is confirmed; says what is over by that."""
+        over: list[Clearing] = []
+        frontier = self._sessions.frontier
+        for routed in self._subscriptions.asking():
+            for broker in self._subscriptions.reachable(routed, frontier):
+                if broker not in routed.asked and self._sessions.is_live(broker):
+                    routed.asked.add(broker)
+                    self._offer(routed, broker)
+            if self._subscriptions.is_confirmed(routed, frontier):
+                clearing = self._complete(routed)
+                over += [] if clearing is None else [clearing]
+        for broker in self._ending:
+            self._sessions.send(broker, SyncEnd())
+        self._ending.clear()
+        return over
+
+    def _complete(self, routed: Routed) -> Clearing | None:
+        is_new = not routed.is_complete
+        clearing = self._subscriptions.complete(routed)
+        if routed.towards is not None:
+            self._hold(routed)
+        elif is_new:
+            tags = tuple(sorted(routed.tags))
+            self._sessions.effects.append(Tell(Accepted(routed.id, tags)))
+        return None if is_new else clearing
+
+    def forget(self, ended: list[BrokerName]) -> None:
+        """These sessions are over: whoever is reached there again is asked again, and may have
+        another answer by then."""
+        for routed in self._subscriptions.asking():
+            routed.asked.difference_update(ended)
+            for broker in ended:
+                routed.confirmed.pop(broker, None)
+
+    def _offer(self, routed: Routed, to: BrokerName | None) -> None:
+        if to is None or not self._sessions.is_live(to):
+            return  # it will come with the synchronisation
+        message = self._subscriptions.message(routed, to)
+        is_away = self._subscriptions.is_away(routed, to)
+        if not is_away or is_legitimate(message.hops, self._settings):
+            self._sessions.send(to, message)
+
+    def _hold(self, routed: Routed) -> None:
+        for asker in sorted(routed.askers):
+            connection = self._sessions.connection(asker)
+            if connection is not None:
+                before = self._publications.next_number
+                self._held.append(Held(asker, connection, routed.id, routed.answer, before))
+        routed.askers.clear()
+
+    def release(self) -> None:
+        """Send the confirmations for which the queue has been flushed."""
+        held, self._held = self._held, []
+        for waiting in held:
+            each = waiting
+            routed = self._subscriptions.get(each.subscription)
+            if routed is None or self._sessions.connection(each.to) != each.connection:
+                continue  # who still needs it will ask again
+            if routed.answer != each.answer:
+                # What is true only since now goes after all that came before now.
+                before = self._publications.next_number
+                each = Held(each.to, each.connection, routed.id, routed.answer, before)
+            if self._is_flushed(each):
+                self._sessions.send(each.to, SubscriptionConfirmed(routed.id, each.answer))
+            else:
+                self._held.append(each)
+
+    def _is_flushed(self, held: Held) -> bool:
+        active = self._sessions.active
+        return self._publications.has_flushed(held.to, held.before, active)
+
+    @property
+    def held_count(self) -> int:
+        return len(self._held)
+
+    def check(self) -> None:
+        for held in self._held:
+            routed = self._subscriptions.get(held.subscription)
+            assert routed is None or routed.is_complete, "I1"

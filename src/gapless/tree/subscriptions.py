@@ -1,0 +1,239 @@
+"""Subscriptions: the routing table, and how a subscription spreads and is confirmed.
+
+Theory of operation
+    A subscription spreads from its subscriber's broker, its *source*, away through the tree. A
+    broker keeps it and routes by it as soon as it comes. It then asks everyone active further
+    away, and when its neighbours have confirmed it confirms to who asked. A neighbour that has
+    failed is a partition: the confirmation carries its name as a tag, and the tags of those that
+    confirmed. At the source, the last confirmation puts the subscription in force, with the tags
+    that remain. Who is asked is decided anew at every change. Those behind a failed neighbour get
+    the subscription too, where that is legitimate (`trail`), but nobody waits for them: the tag
+    closes all that lies there.
+    A broker that has bypassed others learns of a subscription from behind (`from_behind`): it
+    routes by it, and asks nobody until it is asked itself.
+    When a neighbour on a partition confirms, for this subscription the partition is over: its name
+    gives way to the tags of that confirmation, and a `Clearing` goes to the source. So what is
+    closed to a subscription only ever shrinks. A clearing may bypass a broker; so whoever still has
+    tags asks again when a session begins or another clearing comes, and clears what is not known
+    any more.
+
+Invariants
+    I1  a subscription that is being confirmed to somebody is complete
+    I2  who asked lies towards the source
+    I3  the tags in use are those of the table
+
+Cost: one record a subscription; a change of the frontier looks at all that are not complete.
+
+Source: SRDS 2011, sec. V, figure 5. Deviation: the table has it from its arrival, not from its
+confirmation: the source does not deliver before its own, so nothing is delivered early.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gapless.filters.matcher import Matcher
+from gapless.tree.messages import Clearing, Hop, PartitionId, Subscription, SubscriptionId
+from gapless.tree.trail import PASSED, extend, is_legitimate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, KeysView, Set
+
+    from gapless.core.events import Attributes
+    from gapless.core.identity import BrokerName
+    from gapless.tree.frontier import Frontier
+    from gapless.tree.messages import Tags
+    from gapless.tree.neighbourhood import Neighbourhood
+    from gapless.tree.partitions import Partitions
+    from gapless.tree.settings import TreeSettings
+    from gapless.tree.trail import Hops
+
+Route = tuple["BrokerName", ...]
+"""The way to a subscription's source: who is next first, the source last."""
+
+
+@dataclass(slots=True)
+class Routed:
+    """One subscription at one broker."""
+
+    id: SubscriptionId
+    condition: str
+    hops: Hops
+    tags: frozenset[PartitionId] = frozenset()  # what closes it, for all that we know
+    answer: Tags = ()  # what we confirm it with
+    is_complete: bool = False
+    askers: set[BrokerName] = field(default_factory=set)  # who waits for our confirmation
+    asked: set[BrokerName] = field(default_factory=set)
+    confirmed: dict[BrokerName, Tags] = field(default_factory=dict)  # in the round under way
+    is_asking: bool = False
+
+    @property
+    def route(self) -> Route:
+        return tuple(hop.broker for hop in self.hops)
+
+    @property
+    def towards(self) -> BrokerName | None:
+        """The neighbour on the way to the source; None at the source."""
+        return self.hops[0].broker if self.hops else None
+
+
+class Subscriptions:
+    """The routing table of one broker."""
+
+    def __init__(
+        self, neighbourhood: Neighbourhood, partitions: Partitions, settings: TreeSettings
+    ) -> None:
+        self._here = neighbourhood.broker
+        self._neighbourhood = neighbourhood
+        self._partitions = partitions
+        self._settings = settings
+        self._matcher: Matcher[SubscriptionId] = Matcher()
+        self._table: dict[SubscriptionId, Routed] = {}
+        self._asking: dict[SubscriptionId, Routed] = {}  # an ordered set
+        self._in_use: Counter[PartitionId] = Counter()
+
+    # --- the table -------------------------------------------------------------------------------
+
+    def get(self, name: SubscriptionId) -> Routed | None:
+        return self._table.get(name)
+
+    def __iter__(self) -> Iterator[Routed]:
+        return iter(self._table.values())
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def matching(self, attributes: Attributes) -> list[Routed]:
+        return [self._table[name] for name in sorted(self._matcher.match(attributes))]
+
+    @property
+    def tags_in_use(self) -> KeysView[PartitionId]:
+        """Every partition that closes a subscription known here."""
+        return self._in_use.keys()
+
+    def retag(self, routed: Routed, tags: Set[PartitionId]) -> None:
+        """Change what closes a subscription; the only way to."""
+        self._in_use.update(tags - routed.tags)
+        for tag in routed.tags - tags:
+            self._in_use[tag] -= 1
+            if not self._in_use[tag]:
+                del self._in_use[tag]
+        routed.tags = frozenset(tags)
+
+    def add(self, name: SubscriptionId, condition: str, hops: Hops, tags: Tags) -> Routed:
+        self._matcher.add(name, condition)  # raises before anything has changed
+        routed = Routed(name, condition, hops)
+        self.retag(routed, {*tags})
+        self._table[name] = routed
+        return routed
+
+    def remove(self, name: SubscriptionId) -> bool:
+        self._asking.pop(name, None)
+        routed = self._table.pop(name, None)
+        if routed is None:
+            return False
+        self.retag(routed, set())
+        self._matcher.remove(name)
+        return True
+
+    # --- spreading -------------------------------------------------------------------------------
+
+    def ask(self, routed: Routed) -> None:
+        """Begin a round: everyone further away shall confirm it."""
+        routed.asked.clear()
+        routed.confirmed.clear()
+        routed.is_asking = True
+        self._asking[routed.id] = routed
+
+    def asking(self) -> list[Routed]:
+        return list(self._asking.values())
+
+    def reachable(self, routed: Routed, frontier: Frontier) -> list[BrokerName]:
+        """Who could have it from us: active and further away, where that is legitimate."""
+        return [
+            broker
+            for broker in frontier.active
+            if self.is_away(routed, broker)
+            and is_legitimate(self.hops_to(routed, broker), self._settings)
+        ]
+
+    def is_confirmed(self, routed: Routed, frontier: Frontier) -> bool:
+        """Have all neighbours further away confirmed it? Those behind a failed one need not."""
+        return all(
+            broker in routed.confirmed
+            for broker in frontier.active + frontier.awaited
+            if len(self._neighbourhood.path(broker)) == 1 and self.is_away(routed, broker)
+        )
+
+    def complete(self, routed: Routed) -> Clearing | None:
+        """All have confirmed: what remains closed is known, and so is what was over unheard."""
+        before = routed.tags
+        reached = routed.confirmed.keys()
+        own = self._partitions.away_from(routed.towards, reached)
+        # A partition of a former life of ours stands at the source until one on it confirms.
+        own |= {t for t in routed.tags if t.detector == self._here and reached.isdisjoint(t.nodes)}
+        fresh = own.union(*routed.confirmed.values())
+        if not routed.is_complete:
+            self.retag(routed, fresh)
+        else:
+            # Asked again. If nothing is closed any more, what we knew of is over; otherwise one of
+            # the new names may hide it. At the source nothing may be closed that was open.
+            kept = routed.tags if fresh else frozenset[PartitionId]()
+            self.retag(routed, kept if routed.towards is None else kept | fresh)
+        routed.answer = tuple(sorted(fresh))
+        routed.is_complete = True
+        routed.is_asking = False
+        del self._asking[routed.id]
+        over = tuple(sorted(before - routed.tags))
+        return Clearing(routed.id, over, ()) if over and not fresh else None
+
+    def confirm(self, routed: Routed, sender: BrokerName, tags: Tags) -> Clearing | None:
+        """Our neighbour and all behind it have it; says what is over by that."""
+        if routed.is_asking:
+            routed.confirmed[sender] = tags
+        over = {tag for tag in routed.tags if sender in tag.nodes}
+        return self.clear(routed, Clearing(routed.id, tuple(sorted(over)), tags)) if over else None
+
+    def clear(self, routed: Routed, clearing: Clearing) -> Clearing | None:
+        """Replace tags that are over; None if there were none."""
+        removed, added = set(clearing.removed), clearing.added
+        for broker, tags in routed.confirmed.items():
+            if not removed.isdisjoint(tags):  # it was confirmed to us in the round under way
+                routed.confirmed[broker] = tuple(sorted({*tags, *added} - removed))
+        if routed.tags.isdisjoint(removed):
+            return None
+        self.retag(routed, (routed.tags - removed).union(added))
+        routed.answer = tuple(sorted({*routed.answer, *added} - removed))
+        if routed.tags and routed.is_complete and not routed.is_asking:
+            self.ask(routed)  # a clearing of what remains may have passed us by
+        return clearing
+
+    # --- where it comes from, and where it goes --------------------------------------------------
+
+    def is_away(self, routed: Routed, broker: BrokerName) -> bool:
+        """Does `broker` lie further from the source than we do?"""
+        return self._neighbourhood.path(broker)[0] != routed.towards
+
+    def hops_to(self, routed: Routed, to: BrokerName) -> Hops:
+        """The hops of a copy for `to`, wherever it lies."""
+        path = self._neighbourhood.path(to)
+        if self.is_away(routed, to):
+            return extend(routed.hops, Hop(self._here, PASSED), path[:-1])
+        common = sum(1 for one, hop in zip(path, routed.hops, strict=False) if one == hop.broker)
+        # Where the ways part, `to` goes back to, and on from there.
+        return tuple(Hop(b, None) for b in reversed(path[common - 1 : -1])) + routed.hops[common:]
+
+    def message(self, routed: Routed, to: BrokerName) -> Subscription:
+        hops, tags = self.hops_to(routed, to), tuple(sorted(routed.tags))
+        return Subscription(routed.id, routed.condition, hops, tags)
+
+    def check(self) -> None:
+        assert set(self._in_use) == {t for r in self._table.values() for t in r.tags}, "I3"
+        for routed in self._table.values():
+            assert routed.is_asking == (routed.id in self._asking), "I1"
+            if routed.askers:
+                assert routed.is_asking or routed.is_complete, "I1"
+            for asker in routed.askers:
+                assert not self.is_away(routed, asker), "I2"

@@ -1,0 +1,40 @@
+"""The swarm over the tree: every fault, within δ and beyond it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gapless.sim.tree.options import draw_restless, restless
+from gapless.sim.tree.run import simulate_tree
+
+SEEDS = range(14)
+
+FOUND_ONCE = (10, 123, 289, 332, 594)
+"""Seeds of `draw_restless` that once found a fault."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_flows_are_contiguous_and_all_comes_to_rest(seed: int) -> None:
+    outcome = simulate_tree(seed)
+    assert not outcome.violation, (outcome.options, outcome.last_lines)
+    assert outcome.deliveries > 0
+
+
+@pytest.mark.parametrize("seed", FOUND_ONCE)
+def test_what_was_found_once_stays_mended(seed: int) -> None:
+    outcome = simulate_tree(seed, options=draw_restless(random.Random(seed * 7 + 1)))
+    assert not outcome.violation, (outcome.options, outcome.last_lines)
+
+
+@pytest.mark.parametrize("failures_tolerated", [0, 1, 2])
+def test_subscriptions_may_come_and_go_while_links_do(failures_tolerated: int) -> None:
+    outcome = simulate_tree(1, options=restless(failures_tolerated))
+    assert not outcome.violation, outcome.last_lines
+
+
+def test_the_same_seed_takes_the_same_course() -> None:
+    first, second = simulate_tree(0), simulate_tree(0)
+    assert first.digest == second.digest
+    assert first.digest != simulate_tree(1).digest

@@ -1,0 +1,186 @@
+"""One broker among others: joining, limits, restarts, and what ends."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from gapless.core.errors import UsageError
+from gapless.core.identity import BrokerName, Instant
+from gapless.sim.tree.world import TreeProcess
+from gapless.tree.broker import TreeBroker
+from gapless.tree.settings import TreeSettings
+from tests.tree.scene import Scene
+
+
+def test_a_newcomer_gets_its_neighbourhood_and_all_subscriptions() -> None:
+    scene = Scene("A-B B-C", failures_tolerated=1)
+    subscription = scene.subscribe("A")
+    newcomer = TreeProcess(scene.world, BrokerName("N"), ())
+    scene.world.processes[newcomer.name] = newcomer
+    newcomer.start(join=BrokerName("C"))
+    scene.wait()
+    assert scene.machine("N").active == ("C",)
+    assert set(scene.machine("N").edges) == {("N", "C"), ("C", "B")}
+    assert ("C", "N") in scene.machine("B").edges
+    published = scene.publish("N")
+    assert scene.got(subscription) == [published]
+
+
+def test_a_newcomer_is_bypassed_to_like_anybody() -> None:
+    scene = Scene("A-B B-C", failures_tolerated=1)
+    newcomer = TreeProcess(scene.world, BrokerName("N"), ())
+    scene.world.processes[newcomer.name] = newcomer
+    newcomer.start(join=BrokerName("C"))
+    scene.wait()
+    subscription = scene.subscribe("N")
+    scene.crash("C")
+    assert scene.machine("B").active == ("A", "N")
+    published = scene.publish("A")
+    assert scene.got(subscription) == [published]
+
+
+def test_a_lone_broker_serves_its_own() -> None:
+    broker = TreeBroker(BrokerName("A"), 1, TreeSettings())
+    broker.fire(Instant(1))
+    name, [accepted] = broker.subscribe("k = 1", Instant(1))
+    assert accepted.message.id == name  # type: ignore[union-attr]
+    published, effects = broker.publish({"k": 1}, b"", Instant(1))
+    assert [effect.message.id for effect in effects] == [published, published]  # type: ignore[union-attr]
+
+
+def test_a_restarted_broker_takes_no_publication_before_it_knows_what_is_subscribed() -> None:
+    scene = Scene("A-B B-C", failures_tolerated=1)
+    scene.crash("A")
+    process = scene.world.processes[BrokerName("A")]
+    process.start()
+    with pytest.raises(UsageError, match="still learns"):
+        scene.machine("A").publish({}, b"", scene.run.stage.now)
+    scene.wait()
+    scene.publish("A")
+
+
+def test_a_full_queue_refuses_publications_and_takes_them_again_later() -> None:
+    scene = Scene("A-B", failures_tolerated=0)
+    subscription = scene.subscribe("B")
+    scene.cut("A", "B")
+    machine, limit = scene.machine("A"), scene.run.options.settings.queue_max
+    process = scene.world.processes[BrokerName("A")]
+    for _ in range(limit):
+        assert process.publish({"k": 1}) is not None
+    with pytest.raises(UsageError, match="wait to be confirmed"):
+        machine.publish({"k": 1}, b"", scene.run.stage.now)
+    scene.mend()
+    assert len(scene.got(subscription)) == limit
+    scene.publish("A")
+    assert len(scene.got(subscription)) == limit + 1
+
+
+def test_no_more_than_the_window_is_under_way_on_a_session() -> None:
+    scene = Scene("A-B", failures_tolerated=0)
+    scene.subscribe("B")
+    process, window = scene.world.processes[BrokerName("A")], scene.run.options.settings.window_max
+    scene.lose("A", "B", 10_000)
+    for _ in range(window + 20):
+        process.publish({"k": 1})
+    [sent] = [
+        len(owed)
+        for owed in process.machine._publications._owed.values()  # type: ignore[union-attr]
+    ]
+    assert sent == window
+
+
+def test_a_withdrawn_subscription_is_forgotten_everywhere_even_by_who_was_away() -> None:
+    scene = Scene("A-B B-C C-D", failures_tolerated=1)
+    subscription = scene.subscribe("A")
+    scene.cut("D", "A", "B", "C")
+    scene.world.processes[BrokerName("A")].withdraw(subscription)
+    scene.wait()
+    assert subscription in scene.machine("D").tags()
+    scene.mend()
+    assert all(not scene.machine(name).tags() for name in "ABCD")
+
+
+def test_the_subscriptions_of_a_crashed_broker_go_when_it_returns() -> None:
+    scene = Scene("A-B B-C", failures_tolerated=1)
+    scene.subscribe("A")
+    scene.crash("A")
+    assert len(scene.machine("C").tags()) == 1
+    scene.restart("A")
+    assert all(not scene.machine(name).tags() for name in "ABC")
+
+
+def test_publications_for_an_unreachable_subscriber_wait_for_it() -> None:
+    scene = Scene("A-B B-C", failures_tolerated=0)
+    subscription = scene.subscribe("C")
+    scene.cut("B", "C")
+    published = [scene.publish("A") for _ in range(3)]
+    assert scene.got(subscription) == []
+    assert scene.machine("A").statistics()["queued_publications"] == 3
+    scene.mend()
+    assert scene.got(subscription) == published
+    assert scene.world.restlessness() == []
+
+
+def test_a_subscription_of_an_unreadable_condition_changes_nothing() -> None:
+    scene = Scene("A-B", failures_tolerated=0)
+    with pytest.raises(ValueError, match="condition"):
+        scene.machine("A").subscribe("k =", scene.run.stage.now)
+    assert scene.machine("A").statistics()["subscriptions"] == 0
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_as_many_neighbours_as_tolerated_may_be_dead_and_nothing_is_lost_or_stalls(
+    failures: int,
+) -> None:
+    names = [f"b{i}" for i in range(failures + 4)]
+    edges = " ".join(f"{a}-{b}" for a, b in pairwise(names))
+    scene = Scene(edges, failures)
+    first, last = scene.subscribe(names[0]), scene.subscribe(names[-1])
+    under_way = [scene.publish(names[0]), scene.publish(names[-1])]
+    for dead in names[2 : 2 + failures]:
+        scene.world.processes[BrokerName(dead)].crash()
+    alive = (names[0], names[1], names[-2], names[-1])
+    under_way += [scene.publish(name) for name in alive]
+    scene.wait()
+    assert {*scene.got(first)} == {*scene.got(last)} == {*under_way}
+    assert scene.machine(names[0]).statistics()["queued_publications"] == 0
+
+
+def test_one_dead_neighbour_more_than_tolerated_stalls_until_it_returns() -> None:
+    scene = Scene("A-B B-C C-D", failures_tolerated=1)
+    subscription = scene.subscribe("D")
+    scene.crash("B")
+    scene.crash("C")
+    published = scene.publish("A")
+    scene.wait()
+    assert scene.got(subscription) == []
+    scene.restart("C")
+    assert scene.got(subscription) == [published]
+
+
+def test_whoever_sent_a_copy_gets_a_confirmation() -> None:
+    """C holds what D cannot have yet; its copy came from B, which dies, and again from A."""
+    scene = Scene("A-B B-C C-D", failures_tolerated=1)
+    subscription = scene.subscribe("D")
+    scene.cut("D", "B", "C")
+    published = scene.publish("A")
+    scene.crash("B")
+    assert scene.machine("A").active == ("C",)
+    scene.mend()
+    assert scene.got(subscription) == [published]
+    assert scene.machine("A").statistics()["queued_publications"] == 0
+
+
+def test_a_restarted_broker_learns_of_a_neighbour_it_cannot_reach_from_those_behind_it() -> None:
+    scene = Scene("A-B B-C", failures_tolerated=1)
+    subscription = scene.subscribe("B")
+    scene.crash("A")
+    scene.world.links.cut(BrokerName("A"), BrokerName("B"))
+    scene.restart("A")
+    assert scene.machine("A").active == ("C",)
+    published = scene.publish("A")
+    assert scene.got(subscription) == []
+    scene.mend()
+    assert scene.got(subscription) == [published]
