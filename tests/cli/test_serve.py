@@ -84,7 +84,8 @@ def test_a_first_user_serves_subscribes_publishes_and_looks(tmp_path: Path) -> N
         assert "broker=serve  state=ready" in lines[0]
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0
-    assert "no answer" in gapless("status", "--data", str(tmp_path)).stdout
+    gone = gapless("status", "--data", str(tmp_path))
+    assert ("no answer" in gone.stdout, gone.returncode) == (True, 1)
 
 
 def test_a_file_under_a_name_is_published_once_however_often_it_is_run(tmp_path: Path) -> None:

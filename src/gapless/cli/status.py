@@ -42,7 +42,8 @@ def status(
     gapless status --admin 10.0.0.7:7118    one elsewhere
     gapless status --watch --json           an object a second, for a program
 
-    Brokers with security answer who may administer: give --ca and --access-token.
+    Brokers with security answer who may administer: give --ca and --access-token. The exit code is
+    1 if no broker answers.
     """
     from rich.console import Console
 
@@ -58,6 +59,8 @@ def status(
         else:
             for row in rows(found):
                 typer.echo("  ".join(f"{key}={value}" for key, value in row.items()))
+        if not watch and not any(found.values()):
+            raise typer.Exit(1)
         if not watch:
             return
         time.sleep(WATCH_S)
