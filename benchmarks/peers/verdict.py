@@ -139,8 +139,10 @@ def _ahead(
     if ours is None:
         return Line(f"{workload} {name}", "-", "-", None, None)
     told = "; ".join(dict.fromkeys(_ratio(ours, each) for each in rivals if each))
-    verdicts = [None if each is None else ours > each[0] for each in rivals]
-    return Line(f"{workload} {name}", f"{ours:,.0f}", told, *verdicts)
+    is_must, is_aim = (None if each is None else ours > each[0] for each in rivals)
+    if is_aim and not any(who.client == "lean" for who in results.rivals(workload)):
+        is_aim = None  # the fastest were not in the race
+    return Line(f"{workload} {name}", f"{ours:,.0f}", told, is_must, is_aim)
 
 
 def _ratio(ours: float, rival: tuple[float, Contestant]) -> str:
