@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gapless.core.client_messages import Acknowledge, Done, Refused, Subscribe, Subscribed
-from gapless.core.identity import BrokerName, SubscriptionName
+from gapless.core.client_messages import (
+    Acknowledge,
+    Done,
+    Forget,
+    Refused,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
+from gapless.core.identity import BrokerName, ClientName, SubscriptionName
 from gapless.node.attachments import UNCONFIRMED_MAX
 from tests.node.test_names import BEATS, Land
 from tests.node.town import NEWS
@@ -84,3 +92,33 @@ def test_one_whose_subscription_moves_while_the_registrar_is_asked_is_sent_after
     land.wait(BEATS)
     [refused] = [each for each in land.heard["bob@a"] if isinstance(each, Refused)]
     assert refused.elsewhere == ("b",)
+
+
+def test_what_waits_to_be_confirmed_is_answered_though_its_session_ends_meanwhile() -> None:
+    land = Land()
+    moved(land, "c", "a", "c")
+    land.wait(BEATS)
+    assert acknowledge(land, "b", 5) == []
+    land.ask("b", Unsubscribe(1), "ann")
+    land.cut.clear()
+    land.wait(BEATS)
+    assert acknowledge(land, "b") == [5]
+
+
+def test_the_end_of_an_old_copy_is_answered_when_the_subscription_is_over_where_it_is() -> None:
+    land = Land(name_patience=60_000_000)
+    name = moved(land, "c", "a")
+    land.wait(BEATS)
+    land.leave("b")
+    assert land.homes(name) == ["a", "b"]
+    land.cut = {"b"}
+    town = land.towns["a"]
+    town.connect("eve")
+    town._do(town.node.receive(ClientName("eve"), Forget(7, name), town.now))
+    land.wait(BEATS)
+    assert land.homes(name) == ["b"]
+    assert Done(7) not in land.heard.get("eve@a", []), "it lives on"
+    land.cut.clear()
+    land.wait(BEATS)
+    assert land.homes(name) == []
+    assert Done(7) in land.heard["eve@a"]

@@ -294,7 +294,7 @@ class Attachments:
             if len(held) >= UNCONFIRMED_MAX:
                 problem = f"{len(held)} acknowledgements of {name!r} wait for its move to be known"
                 return [Send(client, Refused(message.request, problem, "Try again.", retry=True))]
-            held.append((client, message))
+            held.append((client, replace(message, name=name)))  # its session may end meanwhile
             message = replace(message, request=0)
         then = (Send(client, Done(message.request)),) if message.request else ()
         return self.durables.subscriptions.acknowledge(name, token, now, then=then)

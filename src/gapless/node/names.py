@@ -33,7 +33,7 @@ from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionN
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.node.name_question import WANTS, Asker, Question
 from gapless.node.redirect import refuse_elsewhere
-from gapless.node.registry import Noted, newer, registrar_of
+from gapless.node.registry import Noted, is_same_life, newer, registrar_of
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Acknowledge
@@ -265,7 +265,11 @@ class Names:
         want, name = keys[numbers.index(answer.number)]
         if want == "tell" and answer.problem:
             return []  # ask on: there may be room later
-        question = self.questions.pop((want, name))
+        question = self.questions[want, name]
+        is_moved = want == "free" and is_same_life(question.message.known, answer.entry)
+        if is_moved and name in self.attachments.ended:
+            return []  # ask on: where it has moved to will hear from us that it is over
+        del self.questions[want, name]
         effects = self._told(question.message, answer.entry) if want == "tell" else []
         for asker in question.askers:
             if asker.key is not None:

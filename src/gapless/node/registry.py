@@ -193,6 +193,13 @@ def newer(one: NameEntry | None, other: NameEntry | None) -> NameEntry | None:
     return one if one.rank >= other.rank else other
 
 
+def is_same_life(known: NameEntry | None, entry: NameEntry | None) -> bool:
+    """Is the second where the first has moved to? A new life would begin two moves on."""
+    if known is None or entry is None:
+        return False
+    return (entry.moves, entry.number) == (known.moves + 1, 0)
+
+
 def answer_to(question: NameQuestion, entry: NameEntry | None, problem: str = "") -> NameAnswer:
     return NameAnswer(
         question.name, question.receiver, question.sender, question.number, entry, problem
