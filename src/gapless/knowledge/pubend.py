@@ -124,7 +124,7 @@ class Pubend:
 
     @property
     def released(self) -> int:
-        return self.store.bounds(self.stream)[0]  # not what is decided: that may still be kept
+        return self.release.gone
 
     # --- publishing -----------------------------------------------------------------------------
 

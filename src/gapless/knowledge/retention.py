@@ -7,7 +7,7 @@ Theory of operation
     `released` may go. What is between the two is kept for subscribers that are away; a
     policy may end that early, by age or by size. What is not yet delivered everywhere is never
     released, so one who keeps up never sees a gap.
-    Released is a prefix of the log. When it is chopped, durably, it is lost: who asks is told so.
+    Released is a prefix of the log, and from then on it is lost: who asks for it is told so.
 
     A report may be lower than one before, when a subscription has arrived that is behind; but what
     was released stays so.
