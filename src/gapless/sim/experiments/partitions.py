@@ -153,7 +153,7 @@ def _connectivity(results: Results) -> list[Verdict]:
                 f"fanout {fanout}, {most} failed: the more tolerated, the fewer pairs cut off",
                 "falls with δ",
                 " ".join(f"{share:.1%}" for share in row),
-                all(one >= other for one, other in pairwise(row)),
+                all(one > other for one, other in pairwise(row)),
             )
         )
     narrow, wide = (results.disconnected[fanout, 1, most] for fanout in FANOUTS)
