@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gapless.core.client_messages import Refused
-from gapless.core.identity import PubendName, TopicName
+from gapless.core.client_messages import Refused, Subscribe
+from gapless.core.identity import PubendName, SubscriptionName, TopicName
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span
 from tests.node.town import ALONE, ANN, NEWS, TOWN, Town, colours, publish
@@ -114,3 +114,14 @@ def test_what_cannot_be_read_here_is_refused_with_what_to_do() -> None:
         [(_, answer)] = at.receive(ANN, message)
         assert isinstance(answer, Refused)
         assert remedy in answer.remedy
+
+
+def test_a_subscription_from_the_earliest_event_holds_all_of_it_and_tick_0_is_no_loss() -> None:
+    town = make()
+    town.receive(ANN, Subscribe(NEWS, 1, 1, "", name=SubscriptionName("all"), earliest=True))
+    town.wait(5_000_000)
+    assert town.node.streams.pubends[PUBEND].released == 1  # it starts there
+    town.receive(ANN, publish("red"))
+    answer = read(town)
+    assert colours(answer.events) == ["red"]
+    assert not answer.lost_below

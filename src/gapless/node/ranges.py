@@ -89,7 +89,7 @@ class Ranges:
         if start >= end:
             return RangeRead(request, name)
         kept_from = min(max(start, pubend.released), end)
-        lost_below = kept_from if kept_from > start else 0
+        lost_below = kept_from if kept_from > max(start, 1) else 0  # no event has tick 0
         if kept_from == end:
             return RangeRead(request, name, Span(start, end), lost_below=lost_below)
         span = Span(kept_from, end)
