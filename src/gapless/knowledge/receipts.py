@@ -16,8 +16,15 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from gapless.core.client_messages import Refused
+from gapless.core.effects import Send
 from gapless.core.ticks import PUBEND_BITS
+
+if TYPE_CHECKING:
+    from gapless.core.client_messages import Publish
+    from gapless.core.identity import ClientName
 
 RUN = struct.Struct("<qqq")
 STEP = 1 << PUBEND_BITS
@@ -59,3 +66,8 @@ class Publisher:
     def decode(cls, fact: bytes) -> Publisher:
         (following, _, _), *runs = RUN.iter_unpack(fact)
         return cls(following, list(runs))
+
+
+def refuse(client: ClientName, message: Publish, problem: str, *, retry: bool = True) -> Send:
+    remedy = "Publish the same events again later." if retry else "Use fewer names of publishers."
+    return Send(client, Refused(message.request, problem, remedy, retry))
