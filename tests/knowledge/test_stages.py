@@ -155,7 +155,7 @@ def test_a_transaction_that_never_fits_is_not_asked_to_try_again() -> None:
     assert teller.stage("a" * 20) == "done"
     never = "no: the transaction has more than staged_bytes_max, 300 bytes"
     assert teller.stage("b" * 20, part="q") == never
-    assert teller.commit("p") == "committed 1"
+    assert teller.commit("p") == "committed 20"
 
 
 def test_slots_are_used_again_so_that_streams_do_not_grow_in_number() -> None:
