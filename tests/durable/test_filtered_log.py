@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gapless.core.effects import Append, Persist, Put, Write
+from gapless.durable import filtered_log
 from gapless.durable.filtered_log import HEADS, FilteredLog, Reading, Trail
 from gapless.storage.memory import MemoryVolume
 from tests.durable.stand import PUBEND, Disk, Limits
+
+if TYPE_CHECKING:
+    import pytest
 
 LIMITS = Limits()
 
@@ -157,6 +162,20 @@ def test_what_all_takers_took_before_is_written_once() -> None:
     again = FilteredLog(PUBEND, volume, LIMITS)
     write(again, volume, {40: [0, 24]}, 41)
     assert again.read(24, 30, 41).wanted == [32, 36, 40]
+
+
+def test_who_follows_another_through_shared_records_parts_from_him_where_they_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(filtered_log, "BACKS_MAX", 3)
+    volume = MemoryVolume()
+    log = FilteredLog(PUBEND, volume, LIMITS)
+    takers = {0: [1], 2: [3], 4: [1, 2], 8: [1, 2], 12: [1, 2, 3], 16: [1, 2, 3], 20: [1, 2, 3]}
+    write(log, volume, takers, 24)
+    for _ in range(2):
+        assert log.read(1, 0, 24).wanted == [0, 4, 8, 12, 16, 20]
+        assert log.read(2, 0, 24).wanted == [4, 8, 12, 16, 20]
+        assert log.read(3, 0, 24).wanted == [2, 12, 16, 20]
 
 
 def test_what_is_not_durable_is_not_read_but_is_pointed_back_to() -> None:

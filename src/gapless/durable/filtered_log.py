@@ -5,7 +5,8 @@ Theory of operation
     takes there is one record: for each taker its number and the tick of its previous event. So the
     records of one subscription form a chain that leads back from its newest, its head; reading
     follows the chain and touches nothing else, however much others took in between.
-    Takers that want the same have the same previous event: if all have, it is written once.
+    Takers that want the same have the same previous event: if all have, it is written once, and
+    whoever walks there leaves it behind for the others (`_backs`).
     Heads are kept in memory. A restart takes them from the last snapshot and reads the records
     behind it again. `end` says how far the log is complete: below it, what is not in the chain is
     silence for that subscription. It is written in the same commit as the records, so both hold or
@@ -54,6 +55,10 @@ NOWHERE = -1
 
 BACK = Struct("<q")
 
+BACKS_MAX = 20_000
+"""Records of which it is remembered where all their takers lead back to; beyond it, all is
+forgotten and read again."""
+
 
 class Reading(NamedTuple):
     """What the log knows of a span, in four zones that follow each other, each may be empty:
@@ -96,6 +101,7 @@ class FilteredLog:
         self._flight: dict[int, bytes] = {}  # records not durable yet
         self._writes: deque[tuple[int, tuple[int, ...]]] = deque()  # under way: end, ticks
         self._unsaved = 0  # records since the last snapshot of heads
+        self._backs: dict[int, int] = {}  # of durable records that have one for all takers
         self._load_heads()
 
     # --- recovery -------------------------------------------------------------------------------
@@ -219,18 +225,26 @@ class FilteredLog:
         """The ticks of a chain from the mark (or the newest that is durable) back to `low`."""
         tick = self._durable_head(taker) if mark is None else mark
         near: Mapping[int, bytes] = {}
+        backs = self._backs
         while tick >= low:
             yield tick
             self.reads += 1
-            if tick not in near:
-                near = self.store.read_near(self.stream, tick)
-                assert tick in near, "a chain leads to records that are kept"
-            tick = _previous(near[tick], taker)
+            back = backs.get(tick)
+            if back is None:
+                if tick not in near:
+                    near = self.store.read_near(self.stream, tick)
+                    assert tick in near, "a chain leads to records that are kept"
+                back, is_shared = _previous(near[tick], taker)
+                if is_shared:
+                    if len(backs) >= BACKS_MAX:
+                        backs.clear()
+                    backs[tick] = back
+            tick = back
 
     def _durable_head(self, taker: int) -> int:
         tick = self._heads.get(taker, NOWHERE)
         while tick >= self.end:
-            tick = _previous(self._flight[tick], taker)
+            tick = _previous(self._flight[tick], taker)[0]
         return tick
 
     def check(self) -> None:
@@ -253,12 +267,12 @@ def _decode(record: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return takers, backs * count if len(backs) < count else backs
 
 
-def _previous(record: bytes, taker: int) -> int:
-    """The back pointer of one taker, found without decoding the others."""
+def _previous(record: bytes, taker: int) -> tuple[int, bool]:
+    """The back pointer of one taker, found without decoding the others; is it that of all?"""
     words = memoryview(record).cast("I")
     count = words[0]
     place = bisect_left(words, taker, 1, count + 1)
     assert words[place] == taker, "a chain leads to records of its subscription"
     is_shared = len(words) == count + 3
-    back: int = BACK.unpack_from(record, 4 * count + (4 if is_shared else 8 * place - 4))[0]
-    return back
+    place = 4 * count + (4 if is_shared else 8 * place - 4)
+    return BACK.unpack_from(record, place)[0], is_shared
