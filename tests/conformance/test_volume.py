@@ -55,6 +55,8 @@ def test_what_was_committed_is_read_back_by_index_and_by_range(volume: Volume) -
     volume.commit([append("a", 3, 7, 20), append("b", 1)])
     volume.commit([append("a", 21)])
     assert volume.read("a", 7) == b"a 7"
+    assert volume.read_near("a", 7)[7] == b"a 7"
+    assert 8 not in volume.read_near("a", 8)
     assert volume.scan("a", 7, 21) == Records([7, 20], [b"a 7", b"a 20"])
     assert everything(volume, "a").indices == [3, 7, 20, 21]
     assert everything(volume, "b").records == [b"b 1"]

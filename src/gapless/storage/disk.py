@@ -35,6 +35,7 @@ from gapless.storage.volume import (
     Records,
     Statistics,
 )
+from gapless.storage.whole import Wholes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +68,7 @@ class DiskVolume:
         salt = self._folder.salt
         self._segments = Segments(self._folder.path, salt, sync, self._statistics)
         self._reader = Reader(self._segments, salt)
+        self._wholes = Wholes(self._reader)
         self._journal = Journal(
             self._folder, self._segments, self._reader, self.limits, segment_bytes
         )
@@ -112,6 +114,20 @@ class DiskVolume:
         raise StorageMissingError(
             f"{stream!r} has no record {index}; it is kept from {bounds.start} to {bounds.end}"
         )
+
+    def read_near(self, stream: str, index: int) -> Mapping[int, bytes]:
+        self._check_readable()
+        with self._reading:
+            bounds = self._state.facts.bounds.get(stream, NO_BOUNDS)
+            if not bounds.start <= index < bounds.end:
+                return {}
+            extent = self._state.catalogue.find(stream, index)
+            if extent is None:
+                return {}
+            if extent.first < bounds.start:  # some of it was chopped, and is not to be seen
+                record = self._reader.read(extent, index)
+                return {} if record is None else {index: record}
+            return self._wholes.near(extent, index)
 
     def scan(
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES_MAX
@@ -164,6 +180,7 @@ class DiskVolume:
         """Assert the invariants."""
         with self._committing, self._reading:
             self._journal.check()
+            self._wholes.check()
 
     def close(self) -> None:
         with self._committing, self._reading:

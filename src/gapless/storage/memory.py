@@ -206,6 +206,12 @@ class MemoryVolume:
         self._check_intact(stream, index)
         return records[place]
 
+    def read_near(self, stream: str, index: int) -> Mapping[int, bytes]:
+        try:
+            return {index: self.read(stream, index)}
+        except StorageMissingError:
+            return {}
+
     def scan(
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES_MAX
     ) -> Records:

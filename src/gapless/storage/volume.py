@@ -137,6 +137,11 @@ class Volume(Protocol):
         """One record; `StorageMissingError` if there is none at that index."""
         ...
 
+    def read_near(self, stream: str, index: int) -> Mapping[int, bytes]:
+        """The record at that index, perhaps with others beside it that are at hand: for who wants
+        many, and looks here for the next before he asks again. None at it: it is not in there."""
+        ...
+
     def scan(
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES_MAX
     ) -> Records:
