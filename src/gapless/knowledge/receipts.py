@@ -51,13 +51,15 @@ class Publisher:
 
     def ticks(self, sequence: int, count: int) -> tuple[int, ...]:
         """The ticks that these numbers got; -1 where that is forgotten."""
-        return tuple(map(self._tick, range(sequence, sequence + count)))
-
-    def _tick(self, number: int) -> int:
+        found = [-1] * count
         for first, end, tick in reversed(self.runs):
-            if first <= number < end:
-                return tick + (number - first) * STEP
-        return -1
+            low, high = max(first, sequence), min(end, sequence + count)
+            if low < high:
+                ticks = range(tick + (low - first) * STEP, tick + (high - first) * STEP, STEP)
+                found[low - sequence : high - sequence] = ticks
+            if first <= sequence:
+                break
+        return tuple(found)
 
     def encode(self) -> bytes:
         return b"".join([RUN.pack(self.next, 0, 0), *(RUN.pack(*run) for run in self.runs)])
