@@ -56,6 +56,11 @@ class Service(Protocol):
         """The number of this life (`Epoch`) is durable now, so that it may be told."""
         ...
 
+    def join(self, at: BrokerName, now: Instant) -> list[Effect]:
+        """We are in no network file, and linked to a broker of a running network: become part of
+        it there. Called anew for each such link."""
+        ...
+
     def add(self, topic: Topic, now: Instant) -> list[Effect]:
         """A topic of it was created, and is in the network; those of the start are there too."""
         ...
@@ -178,6 +183,9 @@ class Services:
 
     def start(self, now: Instant) -> list[Effect]:
         return [effect for each in self.by_name.values() for effect in each.start(now)]
+
+    def join(self, at: BrokerName, now: Instant) -> list[Effect]:
+        return [effect for each in self.by_name.values() for effect in each.join(at, now)]
 
     def fire(self, now: Instant) -> list[Effect]:
         return [effect for each in self.by_name.values() for effect in each.fire(now)]
