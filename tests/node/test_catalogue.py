@@ -75,7 +75,7 @@ def test_creating_alike_is_fine_and_unlike_is_refused_with_how_it_is() -> None:
 @pytest.mark.parametrize(
     ("message", "problem"),
     [
-        (CreateTopic(1, SPORT, "reliable"), "reliable service is not there yet"),
+        (CreateTopic(1, SPORT, "reliable", pubends=2), "reliable service stores nothing"),
         (CreateTopic(1, SPORT, "multicast"), "multicast service is not there yet"),
         (CreateTopic(1, TopicName("")), "is no name"),
         (CreateTopic(1, TopicName("a@3")), "is no name"),

@@ -77,12 +77,9 @@ class Backlog:
         self._taken: dict[str, int] = {}  # of what was taken before that
         self._held: dict[PubendName | None, int] = {}  # taken elsewhere, and not finished
         self._received: dict[str, int] = {}
+        self.has_started = False
 
     # --- positions ------------------------------------------------------------------------------
-
-    @property
-    def has_started(self) -> bool:
-        return bool(self._received)
 
     def token(self, beyond: Positions = NOTHING) -> Token:
         """Everything below it was taken, or did not match, or was told as lost. `beyond`: taken in
@@ -124,6 +121,7 @@ class Backlog:
 
     def start(self, starts: Mapping[str, int]) -> list[tuple[str, Span]]:
         """It counts from here; what lies between this and what has come is missing."""
+        self.has_started = True
         missing = []
         for name, tick in starts.items():
             known = self._received.setdefault(name, tick)

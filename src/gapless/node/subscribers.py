@@ -196,7 +196,7 @@ class Subscribers:
             wanted, single = shares.get(name, []), singles.get(name)
             parcel = packing.pack(wanted, single)
             client = self.clients[name]
-            if self._is_too_slow(client, parcel):
+            if self.is_too_slow(client, parcel.count, parcel.size):
                 numbers = sorted({*(n for n, _ in wanted), *(single[1] if single else ())})
                 attached = self.sessions_of.get(name, {})
                 slow += [attached[n] for n in numbers if n in attached]
@@ -267,10 +267,10 @@ class Subscribers:
         self.young[topic, pubend] = {key: tick for key, tick in young.items() if tick > through}
         return young
 
-    def _is_too_slow(self, client: Client, parcel: Parcel) -> bool:
+    def is_too_slow(self, client: Client, count: int, size: int) -> bool:
         """Would it be more than may pile up? One that has consumed everything never is."""
-        count = client.outstanding + parcel.count
-        size = client.outstanding_bytes + parcel.size
+        count += client.outstanding
+        size += client.outstanding_bytes
         limits = self.config.client_queue_max, self.config.client_queue_bytes_max
         return client.outstanding > 0 and (count > limits[0] or size > limits[1])
 

@@ -146,6 +146,7 @@ class TreeBroker:
     def join(self, at: BrokerName) -> None:
         """Become a leaf beside `at`; asked for at every beat until it says welcome."""
         self._joining = at
+        self._sessions.is_joining = True
 
     def publish(
         self, attributes: Attributes, body: bytes, now: Instant
@@ -256,6 +257,11 @@ class TreeBroker:
     @property
     def is_ready(self) -> bool:
         return self._sessions.is_ready
+
+    @property
+    def room(self) -> int:
+        """How many publications would be taken now, once it is ready."""
+        return max(0, self._settings.queue_max - len(self._publications))
 
     def tags(self) -> dict[SubscriptionId, tuple[PartitionId, ...]]:
         """Every subscription known here, and what closes it."""
