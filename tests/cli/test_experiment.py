@@ -14,6 +14,7 @@ from gapless.cli.experiment import experiment, prepare, show
 from gapless.core.errors import UsageError
 from gapless.sim.experiments import partitions
 from gapless.sim.experiments.claims import Verdict
+from tests.sim.experiments.multicast_tiny import TINY as TINY_MULTICAST
 from tests.sim.experiments.propagation.tiny import TINY
 
 if TYPE_CHECKING:
@@ -133,6 +134,29 @@ def test_the_table_of_partitions_has_the_papers_values_and_data_every_run(
     runs = json.loads(data[data.index("{") :])["runs"]
     assert len(runs) == 20
     assert all(len(outcomes) == 2 for outcomes in runs.values())
+
+
+@pytest.fixture(scope="module")
+def multicast_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run smaller than quick: its figures and table."""
+    folder = tmp_path_factory.mktemp("multicast")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gapless.sim.experiments.multicast.QUICK", TINY_MULTICAST)
+        result = CliRunner().invoke(app, ["multicast", "--quick", "--out", str(folder)])
+    assert result.exit_code == 0, result.output
+    return folder, result.stdout
+
+
+@pytest.mark.parametrize("name", ["hops", "delay", "stress", "repair"])
+def test_each_figure_of_multicast_is_an_image_with_something_on_it(
+    multicast_run: tuple[Path, str], name: str
+) -> None:
+    assert_is_drawn(multicast_run[0] / f"{name}.png")
+
+
+def test_the_table_of_multicast_marks_what_is_recalled(multicast_run: tuple[Path, str]) -> None:
+    for words in ("1.69 (recalled)", "hops (log16 N:", "of 12 claims hold", "A member takes"):
+        assert words in multicast_run[1]
 
 
 @pytest.mark.parametrize("option", ["--runs=2", "--master=local[1]"])

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.cli.experiment_runs import in_processes, in_spark
-from gapless.sim.experiments import partitions
+from gapless.sim.experiments import multicast, partitions
+from tests.sim.experiments.multicast_tiny import TINY as TINY_MULTICAST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +22,7 @@ TINY = partitions.Size(
 
 def test_spark_and_processes_come_to_the_same(spark: SparkSession) -> None:
     runs = partitions.Results(seed=3, size=TINY).runs()
+    runs += multicast.Results(seed=3, size=TINY_MULTICAST).runs()[1:]  # without memory
     by_spark = {run.name: outcome for run, outcome in in_spark(runs, "local[2]")}
     assert by_spark == {run.name: outcome for run, outcome in in_processes(runs)}
     assert len(by_spark) == len(runs)

@@ -109,6 +109,24 @@ def partitions() -> Experiment:
     )
 
 
+def multicast() -> Experiment:
+    from gapless.sim.experiments.multicast import FULL, QUICK, Results
+    from gapless.sim.experiments.multicast_claims import judge
+
+    def figures() -> Figures:
+        from gapless.cli.multicast_figures import delay, hops, repair, stress
+
+        return {"hops": hops, "delay": delay, "stress": stress, "repair": repair}
+
+    return Experiment(
+        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
+        None,
+        judge,
+        figures,
+        lambda results: results.notes(),
+    )
+
+
 def real_propagation() -> Experiment:
     from gapless.cli.real.propagation import FULL, QUICK, Results, jobs
     from gapless.cli.real.propagation_claims import judge
@@ -140,8 +158,9 @@ EXPERIMENTS = {
     "propagation": propagation,
     "durable": durable,
     "partitions": partitions,
+    "multicast": multicast,
 }
 REAL = {"propagation": real_propagation, "durable": real_durable}
-SEEDED = ("partitions",)
+SEEDED = ("partitions", "multicast")
 """Many runs, each with a seed of its own."""
 NAMES = tuple(EXPERIMENTS)
