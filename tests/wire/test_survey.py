@@ -33,8 +33,9 @@ NAMES = st.one_of(st.sampled_from([*WANTED, "b", "aa"]), st.text(min_size=1, max
 
 
 def survey_all(encoded: list[bytes], names: list[str]) -> list[sieve.Digest] | None:
-    bounds = np.cumsum([0, *map(len, encoded)])
-    found = survey(b"".join(encoded), bounds, names)
+    parts = [encoded[:1], encoded[1:]]
+    pieces = [(b"".join(part), np.cumsum([0, *map(len, part)])) for part in parts]
+    found = survey(pieces, names)
     return None if found is None else [sieve.compact(*each) for each in found]
 
 

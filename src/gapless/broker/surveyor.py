@@ -16,9 +16,7 @@ from gapless.broker.logs import logger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from gapless.node.log_part import Piece
     from gapless.node.log_search import Survey
     from gapless.wire.survey import Surveyed
 
@@ -30,11 +28,9 @@ class Surveyor:
         self._survey: Survey | None = None
         self.loading: threading.Thread | None = None
 
-    def __call__(
-        self, data: bytes | memoryview, bounds: NDArray[np.int64], names: Sequence[str]
-    ) -> Sequence[Surveyed] | None:
+    def __call__(self, pieces: Sequence[Piece], names: Sequence[str]) -> Sequence[Surveyed] | None:
         if self._survey is not None:
-            return self._survey(data, bounds, names)
+            return self._survey(pieces, names)
         if self.loading is None:
             self.loading = threading.Thread(target=self._load, name="surveyor", daemon=True)
             self.loading.start()

@@ -30,7 +30,7 @@ from gapless.knowledge.batch import read
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy import float64, int64, uint8
+    from numpy import float64, uint8
     from numpy.typing import NDArray
 
     from gapless.core.events import Attributes
@@ -38,14 +38,15 @@ if TYPE_CHECKING:
     from gapless.knowledge.pubend import Pubend
     from gapless.node.config import Config
     from gapless.node.digests import Digests
+    from gapless.node.log_part import Piece
 
     Survey = Callable[
-        [bytes | memoryview, NDArray[int64], Sequence[str]],
+        [Sequence[Piece], Sequence[str]],
         Sequence[tuple[NDArray[uint8], NDArray[float64]]] | None,
     ]
-    """Of events that stand end to end with these bounds, and for each name: by event, the kind of
-    the attribute and a number that stands for it, as `filters.sieve` has them. None: decode them,
-    for something is unknown to it, or it is not ready."""
+    """Of the events of these pieces, and for each name: by event, the kind of the attribute and a
+    number that stands for it, as `filters.sieve` has them. None: decode them, for something is
+    unknown to it, or it is not ready."""
 
 LOOK_BYTES = 8 << 10
 """What reading one event alone counts: it takes about as long as reading so much in one go."""
@@ -170,17 +171,17 @@ class LogSearch:
         seen, kept = Span(span.start, int(part.ticks[-1]) + 1), self._kept_digests()
         names = kept.names(pubend, seen, sieve.names)
         assert self._survey is not None
-        columns = self._survey(part.data, part.bounds, names)
+        columns = self._survey(part.pieces, names)
         if columns is None:
             return None
         digests = {name: compact(*each) for name, each in zip(names, columns, strict=True)}
         stretch = kept.learn(pubend, seen, part.ticks, digests)
         chosen = stretch.sift(sieve, 0, len(part.ticks))
-        fitting, size = part.fitting(chosen, room)
+        ticks, events = part.pick(chosen, room)
+        fitting = len(ticks)
         through = int(part.ticks[chosen[fitting]]) if fitting < len(chosen) else int(seen.end)
-        ticks, events = part.pick(chosen[:fitting])
         rows = self._attributes_of(EventBatch.join(events))
-        size += len(part.data) // SURVEYED
+        size = part.nbytes // SURVEYED + sum(map(len, events))
         return Found(*_passing(ticks, events, rows, condition), through, size)
 
     def _kept_digests(self) -> Digests:

@@ -216,11 +216,12 @@ def checksum(data, start, length, table):  # type: ignore[no-untyped-def]
 
 
 @_keep
-def survey(data, bounds, names, ends, table, kinds, values):  # type: ignore[no-untyped-def]
+def survey(data, bounds, names, ends, table, kinds, values, first):  # type: ignore[no-untyped-def]
     """By name and event, the kind of an attribute and a number that stands for it, over zeros;
-    False if one is refused. Of a name that occurs twice the last counts. `names`: end to end."""
-    for event in range(len(bounds) - 1):
-        at, end = bounds[event], bounds[event + 1]
+    False if one is refused. Of a name that occurs twice the last counts. `names`: end to end;
+    `first`: the place of the first event."""
+    for event in range(first, first + len(bounds) - 1):
+        at, end = bounds[event - first], bounds[event - first + 1]
         if end - at < 2 or data[at] & 0xF0 != 0x90 or data[at] == 0x90:
             return False
         left, at = np.int64(data[at + 1]), at + 2

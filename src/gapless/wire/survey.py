@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    Piece = tuple[bytes | memoryview, NDArray[np.int64]]
     Surveyed = tuple[NDArray[np.uint8], NDArray[np.float64]]
 
 NOTHING, BOOLEAN, NUMBER, WORDS = range(4)
@@ -41,22 +42,25 @@ GROSS[[MISSING, BOOL, INT, FLOAT, TEXT]] = NOTHING, BOOLEAN, NUMBER, NUMBER, WOR
 TABLE = np.array([crc32(bytes([0xFF ^ byte])) ^ 0xFF000000 for byte in range(256)], np.uint32)
 
 
-def survey(
-    data: bytes | memoryview, bounds: NDArray[np.int64], names: Sequence[str]
-) -> list[Surveyed] | None:
-    """For each name, by event, kinds and numbers; None: decode them. Event i stands at
-    `bounds[i]:bounds[i + 1]`."""
+def survey(pieces: Sequence[Piece], names: Sequence[str]) -> list[Surveyed] | None:
+    """For each name, by event, kinds and numbers; None: decode them. Event i of a piece stands at
+    `bounds[i]:bounds[i + 1]` of its bytes."""
     wanted = [name.encode() for name in names]
     ends = np.array([0, *accumulate(map(len, wanted))], np.int64)
-    kinds = np.zeros((len(names), len(bounds) - 1), np.uint8)
+    joined = np.frombuffer(b"".join(wanted), np.uint8)
+    count = sum(len(bounds) - 1 for _, bounds in pieces)
+    kinds = np.zeros((len(names), count), np.uint8)
     values = np.zeros(kinds.shape, np.float64)
-    joined, whole = np.frombuffer(b"".join(wanted), np.uint8), np.frombuffer(data, np.uint8)
-    if not parse.survey(whole, bounds, joined, ends, TABLE, kinds, values):
-        return None
+    first = 0
+    for data, bounds in pieces:
+        whole = np.frombuffer(data, np.uint8)
+        if not parse.survey(whole, bounds, joined, ends, TABLE, kinds, values, first):
+            return None
+        first += len(bounds) - 1
     return list(zip(GROSS[kinds], values, strict=True))
 
 
 def prepare() -> None:
     """Load the compiled code, or make it."""
     event = encode_event({"a": "b", "n": 1.5})
-    assert survey(event, np.array([0, len(event)]), ["a", "n"]) is not None
+    assert survey([(event, np.array([0, len(event)]))], ["a", "n"]) is not None
