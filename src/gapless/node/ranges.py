@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gapless.core.range_messages import RangeRequest
     from gapless.knowledge.pubend import Pubend
     from gapless.node.config import Config
+    from gapless.node.log_search import Survey
     from gapless.node.network import Network
     from gapless.node.streams import Streams
 
@@ -44,10 +45,11 @@ class Ranges:
         streams: Streams,
         config: Config,
         attributes_of: Callable[[EventBatch], list[Attributes]],
+        survey: Survey | None = None,
     ) -> None:
         self.network = network
         self.streams = streams
-        self._search = LogSearch(config, attributes_of)
+        self._search = LogSearch(config, attributes_of, survey)
         self._conditions: dict[str, Wanted] = {}
 
     def receive(self, client: ClientName, message: RangeRequest) -> list[Effect]:

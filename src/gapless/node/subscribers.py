@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gapless.knowledge.subend import Settled
     from gapless.node.audience import Group, Key, Wanted
     from gapless.node.config import Config
-    from gapless.node.parcels import Parcel, Share
+    from gapless.node.parcels import Share
     from gapless.node.session import Session
 
 BATCH_SIZES = 32

@@ -25,7 +25,7 @@ from gapless.core.errors import StorageError, StorageMissingError
 from gapless.storage.draft import Draft
 from gapless.storage.folder import Folder
 from gapless.storage.journal import Journal, storage_error
-from gapless.storage.reading import Reader
+from gapless.storage.reading import Reader, records_of
 from gapless.storage.segment import Segments, Sync
 from gapless.storage.volume import (
     NO_BOUNDS,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gapless.core.effects import Write
+    from gapless.core.store import Run
 
 SEGMENT_BYTES = 16 << 20
 
@@ -132,7 +133,10 @@ class DiskVolume:
     def scan(
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES_MAX
     ) -> Records:
-        found = Records([], [])
+        return records_of(self.scan_runs(stream, start, end, bytes_max=bytes_max))
+
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+        found: list[Run] = []
         with self._reading:
             start = max(start, self.bounds(stream).start)
             for extent in self._state.catalogue.from_index(stream, start):

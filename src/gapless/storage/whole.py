@@ -23,13 +23,13 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.errors import StorageCorruptError
-from gapless.storage.volume import Records
+from gapless.storage.reading import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gapless.storage.extent import Extent
-    from gapless.storage.reading import Reader
+    from gapless.storage.reading import Reader, Run
 
 LOOK_BYTES = 8 << 10
 WHOLE_BYTES_MAX = 16 << 20
@@ -84,8 +84,9 @@ class Wholes:
         return None
 
     def _keep(self, extent: Extent) -> Whole:
-        found = Records([], [])
-        self._reader.scan(extent, extent.first, extent.last + 1, sys.maxsize, found)
+        runs: list[Run] = []
+        self._reader.scan(extent, extent.first, extent.last + 1, sys.maxsize, runs)
+        found = records_of(runs)
         size = sum(map(len, found.records)) + RECORD_BYTES * len(found.records)
         self._drop(extent)
         while self._kept and self._size + size > WHOLE_BYTES_MAX:
