@@ -28,8 +28,9 @@ from gapless.storage.reading import records_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gapless.core.store import Run
     from gapless.storage.extent import Extent
-    from gapless.storage.reading import Reader, Run
+    from gapless.storage.reading import Reader
 
 LOOK_BYTES = 8 << 10
 WHOLE_BYTES_MAX = 16 << 20
