@@ -383,7 +383,7 @@ def test_more_than_one_question_takes_is_at_hand_in_one_window() -> None:
 
 def test_no_more_is_taken_than_there_is_credit_or_room_for() -> None:
     stand = Stand(make_log(*range(10), end=10), fetch=Shelf(*range(10)).fetch)
-    assert stand.go(credit=3) == ["D0 D1 D2 |3"]
+    assert stand.go(credit=5) == ["D0 D1 D2 |3"], "half of it is for others"
     assert stand.go(credit=0) == []
     assert not stand.machine.is_waiting, "its client has no room: it is not its turn that it lacks"
     pieces, nacks = stand.machine.advance(stand.latest, 100, Instant(0), room=2)

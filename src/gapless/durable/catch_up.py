@@ -6,8 +6,9 @@ Theory of operation
     more than `catch_up_window` wanted ticks, and no more than the client has credit for, are in
     question or wait for delivery at a time; when all of a window is known the next is opened, and
     when the log's answer is used up the log is read again.
-    Where the pubend's log is at hand (`fetch`) the window is read from it at once, and only what is
-    not there is asked for.
+    Where the pubend's log is at hand (`fetch`) the window is read from it and delivered at once;
+    only what is not there is asked for. A window takes half of the credit then, for it is that of
+    other subscriptions of the same client too.
     The usual answer is one event at one wanted tick. Those gather, and are put to the subend
     with `advance`: wanted ticks that follow each other in one piece, with the silence behind each.
     Any other answer first makes the subend know all the silence of the window, piece by piece.
@@ -160,7 +161,8 @@ class CatchUp:
                 if events and self._unknown and self.subend.horizon < self.told:
                     nacks += self.subend.expect(self.told, now)  # there is room again
                 if room:
-                    nacks += self._open_window(latest, min(credit, room), now)
+                    part = credit if self.fetch is None else (credit + 1) // 2
+                    nacks += self._open_window(latest, min(part, room), now)
                     room = 0 if self.fetch is not None and self._wanted else room
                 else:
                     self.is_waiting = self.told <= self.subend.horizon and self.told < latest
