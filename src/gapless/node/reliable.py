@@ -220,7 +220,7 @@ class Reliable:
         return self._carry(self.tree.receive(sender, message, now), now)
 
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
-        return []  # it may be dialled again at once: only silence tells
+        return [] if self.tree is None else self._carry(self.tree.link_down(broker, now), now)
 
     def _carry(self, effects: Iterable[Effect], now: Instant) -> list[Effect]:
         """What the tree tells us becomes messages to clients; all else goes on."""

@@ -139,6 +139,13 @@ class TreeBroker:
         self._sessions.effects += self._connections.fire(now)
         return self._settle(now)
 
+    def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        """The link to it broke, so that something may have got lost: do not wait for its silence.
+        A driver that cannot tell need not."""
+        if broker in self._neighbourhood:
+            self._connections.give_up(broker)
+        return self._settle(now)
+
     @property
     def deadline(self) -> Instant:
         return self._connections.deadline
