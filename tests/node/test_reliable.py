@@ -178,7 +178,7 @@ def test_a_broker_that_has_just_started_says_that_it_may_be_tried_again() -> Non
     refused = dict(town.receive(ANN, publish("red", topic="feed")))[ANN]
     assert isinstance(refused, Refused)
     assert refused.retry
-    assert "learns what is subscribed" in refused.problem
+    assert "still learns what is subscribed" in refused.problem
 
 
 def test_where_too_much_waits_a_publication_is_refused_as_a_whole() -> None:

@@ -123,7 +123,7 @@ class Connections:
         is_changed = before != (end.session, end.theirs, end.reach)
         self.changes += is_changed
         is_asked = sender not in self._wanted and not beat.is_answer
-        return [self._beat(sender, is_answer=True)] if is_changed or is_asked else []
+        return [self._beat(sender, is_answer=not is_changed)] if is_changed or is_asked else []
 
     def receive(self, sender: BrokerName, carried: Carried) -> CarriedMessage | None:
         """What came, if it is next in order."""
