@@ -215,7 +215,8 @@ class Node:
     def link_down(self, peer: PeerName, now: Instant) -> list[Effect]:
         """A client is gone, with its subscriptions; or a link to a broker broke."""
         instant = self._time(now)
-        if peer in self.network.cell_of:
+        if peer not in self.subscribers.clients:
+            self.catalogue.newcomers.pop(BrokerName(peer), None)
             self.routing.lose(peer, instant)
             self.interests.forget_peer(BrokerName(peer))
             return self.services.link_down(BrokerName(peer), instant)
@@ -241,8 +242,8 @@ class Node:
         if sender == self.name:
             return self._persisted(message, instant) + self.clients.settle(instant)
         if type(message) in self.services.of_kind and sender not in self.subscribers.clients:
-            effects = self.services.receive(BrokerName(sender), message, instant)  # near or far
-        elif sender in self.network.cell_of:
+            return self.services.receive(BrokerName(sender), message, instant)  # moves no stream
+        if sender in self.network.cell_of:
             effects = self._from_broker(BrokerName(sender), message, instant)
         elif isinstance(message, TopicNews) and self.topics.joins:
             effects = self.topics.receive_news(BrokerName(sender), message, instant)
