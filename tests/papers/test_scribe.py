@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.scribe.credentials import Guard
-from gapless.scribe.effects import Answer, Begun, Deliver
-from gapless.scribe.identifiers import Identifier, NodeId, Space, TopicId
-from gapless.scribe.messages import (
+from gapless.core.multicast_messages import (
     Create,
     Heartbeat,
     Publication,
@@ -28,6 +25,9 @@ from gapless.scribe.messages import (
     TreeEvent,
     Unsubscribe,
 )
+from gapless.scribe.credentials import Guard
+from gapless.scribe.effects import Answer, Begun, Deliver
+from gapless.scribe.identifiers import Identifier, NodeId, Space, TopicId
 from gapless.scribe.settings import Settings
 from tests.scribe.stand import Stand
 

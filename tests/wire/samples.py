@@ -76,6 +76,7 @@ from gapless.core.transaction_messages import (
 from gapless.wire.codec import Codec
 from gapless.wire.events import INTEGER_MAX, INTEGER_MIN, encode_event
 from gapless.wire.kinds import KINDS
+from tests.wire.multicast_samples import RINGED
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
@@ -216,6 +217,7 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "range read": RangeRead(9, PUBEND, Span(10, 15), (12,), EventBatch.join([TRADE]), 11, True),
     "positions query": PositionsQuery(TOPIC, 10),
     "positions": Positions(10, {"trades/0": (10, 20)}, {"trades/1": "broker-2"}),
+    **RINGED,
 }
 
 MESSAGES: dict[str, Message] = PROTOCOL_MESSAGES | {

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.scribe import messages as m
+from gapless.core import multicast_messages as m
 from gapless.scribe.credentials import Guard
 from gapless.scribe.effects import Answer, Effect, ToNode
 from gapless.scribe.identifiers import Space
@@ -120,6 +120,12 @@ class Member:
         )
         return number, self._settle(effects, now)
 
+    def forget(self, topic: TopicId, now: Instant) -> list[Effect]:
+        """The topic is no more: neither its subscribers here nor what we know as its root."""
+        self.roots.forget(topic)
+        answers = self._publishing.forget(topic)
+        return [*answers, *self.unsubscribe(topic, now)]
+
     # --- messages and time -----------------------------------------------------------------------
 
     def receive(self, sender: NodeId, message: m.ScribeMessage, now: Instant) -> list[Effect]:
@@ -131,6 +137,8 @@ class Member:
                 m.TreeEvent()
                 | m.Heartbeat()
                 | m.Adopted()
+                | m.Divert()
+                | m.Subscribe()
                 | m.Refresh()
                 | m.Unsubscribe()
                 | m.Pull()
@@ -173,6 +181,10 @@ class Member:
                 return self.tree.receive_heartbeat(sender, message, now)
             case m.Adopted():
                 return self.tree.receive_adopted(sender, message, now)
+            case m.Divert():
+                return self.tree.receive_divert(message, now)
+            case m.Subscribe():
+                return self.tree.receive_subscribe(message, now)
             case m.Refresh():
                 return self.tree.receive_refresh(sender, message, now)
             case m.Unsubscribe():

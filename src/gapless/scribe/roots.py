@@ -20,9 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
-from gapless.scribe.effects import Effect, ToNode
-from gapless.scribe.group import Group
-from gapless.scribe.messages import (
+from gapless.core.multicast_messages import (
     Accept,
     Ballot,
     Created,
@@ -32,17 +30,19 @@ from gapless.scribe.messages import (
     Replica,
     TreeEvent,
 )
+from gapless.scribe.effects import Effect, ToNode
+from gapless.scribe.group import Group
 
 if TYPE_CHECKING:
-    from gapless.scribe.credentials import Guard
-    from gapless.scribe.identifiers import NodeId, TopicId
-    from gapless.scribe.messages import (
+    from gapless.core.multicast_messages import (
         Create,
         GroupMessage,
         Publication,
         Seat,
         TopicRecord,
     )
+    from gapless.scribe.credentials import Guard
+    from gapless.scribe.identifiers import NodeId, TopicId
     from gapless.scribe.pastry import Pastry
     from gapless.scribe.settings import Settings
     from gapless.scribe.stream import Stream
@@ -133,6 +133,11 @@ class Roots:
             return group.record
         return self.records.get(topic)
 
+    def forget(self, topic: TopicId) -> None:
+        """It is no more."""
+        for known in (self.records, self.groups, self._sent, self._creators):
+            known.pop(topic, None)
+
     def _seats(self, topic: TopicId) -> tuple[Seat, ...]:
         return self._pastry.members.seats_near(topic, self._settings.replicas)
 
@@ -181,7 +186,8 @@ class Roots:
         if not group.is_leader:
             return []  # not yet: it comes again
         if group.has_published(source, number):
-            return [ToNode(source.node, Published(group.topic, source, number))]
+            place = group.position_of(source, number)
+            return [ToNode(source.node, Published(group.topic, source, number, position=place))]
         effects = group.publish(source, number, publication.oldest, publication.body)
         return effects + self._advance(group, now)
 
@@ -203,7 +209,7 @@ class Roots:
             assert topic.stream.position is not None
             sent = min(sent, topic.stream.position)
         for number, entry in group.between(sent, group.committed):
-            published = Published(group.topic, entry.source, entry.number)
+            published = Published(group.topic, entry.source, entry.number, position=number)
             effects.append(ToNode(entry.source.node, published))
             if topic is not None:
                 event = TreeEvent(group.topic, number, entry.body)
