@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.core.multicast_messages import (
+from gapless.scribe.credentials import Guard
+from gapless.scribe.effects import Answer, Begun, Deliver
+from gapless.scribe.identifiers import Identifier, NodeId, Space, TopicId
+from gapless.scribe.messages import (
     Create,
     Heartbeat,
     Publication,
@@ -25,9 +28,6 @@ from gapless.core.multicast_messages import (
     TreeEvent,
     Unsubscribe,
 )
-from gapless.scribe.credentials import Guard
-from gapless.scribe.effects import Answer, Begun, Deliver
-from gapless.scribe.identifiers import Identifier, NodeId, Space, TopicId
 from gapless.scribe.settings import Settings
 from tests.scribe.stand import Stand
 

@@ -6,17 +6,17 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import Seat
 from gapless.scribe.effects import Effect, ToNode
 from gapless.scribe.identifiers import Identifier, NodeId, Space
 from gapless.scribe.member import Member
+from gapless.scribe.messages import Seat
 from gapless.scribe.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gapless.core.multicast_messages import ScribeMessage
     from gapless.scribe.credentials import Guard
+    from gapless.scribe.messages import ScribeMessage
 
 SECOND = 1_000_000
 STEPS_MAX = 100_000

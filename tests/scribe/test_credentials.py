@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from gapless.core.multicast_messages import TopicRecord
 from gapless.scribe.credentials import Guard
 from gapless.scribe.identifiers import Space
+from gapless.scribe.messages import TopicRecord
 
 SPACE = Space()
 TRADES, QUOTES = SPACE.topic_id("trades", "ann"), SPACE.topic_id("quotes", "ann")

@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import (
+from gapless.scribe.effects import Effect, ToNode
+from gapless.scribe.group import Group
+from gapless.scribe.identifiers import Identifier, NodeId, TopicId
+from gapless.scribe.messages import (
     Accept,
     Append,
     Ballot,
@@ -18,9 +21,6 @@ from gapless.core.multicast_messages import (
     Seat,
     TopicRecord,
 )
-from gapless.scribe.effects import Effect, ToNode
-from gapless.scribe.group import Group
-from gapless.scribe.identifiers import Identifier, NodeId, TopicId
 from gapless.scribe.settings import Settings
 
 RECORD = TopicRecord(TopicId(Identifier(99)), "ann", ordered=True)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import random
 
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import (
+from gapless.scribe.effects import ToNode
+from gapless.scribe.hops import Hops
+from gapless.scribe.identifiers import Identifier, NodeId, TopicId
+from gapless.scribe.member import Member
+from gapless.scribe.messages import (
     Create,
     Join,
     Passed,
@@ -16,10 +20,6 @@ from gapless.core.multicast_messages import (
     Seat,
     TopicRecord,
 )
-from gapless.scribe.effects import ToNode
-from gapless.scribe.hops import Hops
-from gapless.scribe.identifiers import Identifier, NodeId, TopicId
-from gapless.scribe.member import Member
 from gapless.scribe.pastry import Phase
 from gapless.scribe.settings import Settings
 from tests.scribe.stand import Stand

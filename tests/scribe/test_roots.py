@@ -7,7 +7,8 @@ import random
 import pytest
 
 from gapless.core.errors import UsageError
-from gapless.core.multicast_messages import (
+from gapless.scribe.effects import Answer, Begun, Deliver, Missed, ToNode
+from gapless.scribe.messages import (
     Append,
     Ballot,
     Create,
@@ -20,7 +21,6 @@ from gapless.core.multicast_messages import (
     TopicRecord,
     TreeEvent,
 )
-from gapless.scribe.effects import Answer, Begun, Deliver, Missed, ToNode
 from gapless.scribe.roots import FULL
 from gapless.scribe.settings import Settings
 from tests.scribe.stand import Stand

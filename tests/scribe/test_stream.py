@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.core.multicast_messages import TreeEvent
 from gapless.scribe.identifiers import Identifier, TopicId
+from gapless.scribe.messages import TreeEvent
 from gapless.scribe.stream import Stream
 
 TOPIC = TopicId(Identifier(7))

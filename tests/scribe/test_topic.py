@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.core.multicast_messages import Ballot
 from gapless.scribe.identifiers import Identifier, NodeId, TopicId
+from gapless.scribe.messages import Ballot
 from gapless.scribe.topic import ERAS_MAX, SEEN_WIDTH, Topic
 
 ROOT = NodeId(Identifier(1))

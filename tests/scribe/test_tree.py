@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from gapless.core.multicast_messages import (
+from gapless.scribe.effects import Begun, ToNode
+from gapless.scribe.messages import (
     Adopted,
     Beat,
     Divert,
@@ -14,7 +15,6 @@ from gapless.core.multicast_messages import (
     TreeEvent,
     Unsubscribe,
 )
-from gapless.scribe.effects import Begun, ToNode
 from gapless.scribe.settings import Settings
 from tests.scribe.stand import Stand
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gapless.core import multicast_messages as m
 from gapless.core.identity import BrokerName, Identifier, NodeId, TopicId
+from gapless.scribe import messages as m
 
 NODE = NodeId(Identifier(0xA7 << 120))
 OTHER = NodeId(Identifier(5))

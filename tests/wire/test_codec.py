@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gapless.core.errors import WireError
 from gapless.core.events import EventBatch
 from gapless.core.messages import Hello, Message, Ping
-from gapless.core.multicast_messages import Ringed
 from gapless.core.ticks import Span
+from gapless.scribe.messages import Ringed
 from gapless.wire.codec import KIND_LENGTH_MAX, Codec, Unknown
 from gapless.wire.framing import Unframer, frame
 from tests.wire.samples import CODEC, MESSAGES, Cargo, messages

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.core.multicast_messages import Ballot
+from gapless.scribe.messages import Ballot
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from gapless.core.multicast_messages import GroupState, Lineup, Seat
     from gapless.scribe.identifiers import NodeId
+    from gapless.scribe.messages import GroupState, Lineup, Seat
 
 NOBODY = Ballot()
 

@@ -16,11 +16,11 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING, Literal
 
-from gapless.core.multicast_messages import Credential
+from gapless.scribe.messages import Credential
 
 if TYPE_CHECKING:
-    from gapless.core.multicast_messages import TopicRecord
     from gapless.scribe.identifiers import TopicId
+    from gapless.scribe.messages import TopicRecord
 
 Right = Literal["create", "publish", "subscribe"]
 

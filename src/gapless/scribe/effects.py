@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gapless.core.multicast_messages import ScribeMessage
     from gapless.scribe.identifiers import NodeId, TopicId
+    from gapless.scribe.messages import ScribeMessage
 
 
 @dataclass(frozen=True, slots=True)

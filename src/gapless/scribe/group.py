@@ -30,7 +30,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import (
+from gapless.scribe.campaign import NOBODY, Campaign, is_majority
+from gapless.scribe.effects import Effect, ToNode
+from gapless.scribe.messages import (
     Accept,
     Append,
     Appended,
@@ -44,12 +46,10 @@ from gapless.core.multicast_messages import (
     Promise,
     Retired,
 )
-from gapless.scribe.campaign import NOBODY, Campaign, is_majority
-from gapless.scribe.effects import Effect, ToNode
 
 if TYPE_CHECKING:
-    from gapless.core.multicast_messages import GroupMessage, Seat, TopicRecord
     from gapless.scribe.identifiers import NodeId
+    from gapless.scribe.messages import GroupMessage, Seat, TopicRecord
     from gapless.scribe.settings import Settings
 
 CATCH_UP_MAX = 64

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from gapless.core.identity import Instant
 
 if TYPE_CHECKING:
-    from gapless.core.multicast_messages import Routed
     from gapless.scribe.identifiers import NodeId
+    from gapless.scribe.messages import Routed
     from gapless.scribe.settings import Settings
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.core import multicast_messages as m
+from gapless.scribe import messages as m
 from gapless.scribe.credentials import Guard
 from gapless.scribe.effects import Answer, Effect, ToNode
 from gapless.scribe.identifiers import Space
@@ -119,6 +119,11 @@ class Member:
             topic, body, now, ordered=ordered, credential=credential
         )
         return number, self._settle(effects, now)
+
+    @property
+    def publish_room(self) -> int:
+        """How many more publications may wait for an answer."""
+        return self._publishing.room
 
     def forget(self, topic: TopicId, now: Instant) -> list[Effect]:
         """The topic is no more: neither its subscribers here nor what we know as its root."""

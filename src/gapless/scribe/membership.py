@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import Probe, RowQuery, Seat
 from gapless.scribe.contacts import Contacts
 from gapless.scribe.effects import Effect, ToNode
+from gapless.scribe.messages import Probe, RowQuery, Seat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gapless.core.multicast_messages import Gone, Pull
 from gapless.scribe.effects import Begun, Deliver, Effect, Missed, ToNode
+from gapless.scribe.messages import Gone, Pull
 
 if TYPE_CHECKING:
-    from gapless.core.multicast_messages import Subscribe, TreeEvent
     from gapless.scribe.identifiers import NodeId
+    from gapless.scribe.messages import Subscribe, TreeEvent
     from gapless.scribe.topic import Topic
 
 ANSWER_EVENTS_MAX = 64

@@ -26,7 +26,10 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import (
+from gapless.scribe.effects import Effect, ToNode
+from gapless.scribe.hops import Hops
+from gapless.scribe.membership import Membership
+from gapless.scribe.messages import (
     Join,
     Leave,
     Passed,
@@ -38,15 +41,12 @@ from gapless.core.multicast_messages import (
     RowQuery,
     Welcome,
 )
-from gapless.scribe.effects import Effect, ToNode
-from gapless.scribe.hops import Hops
-from gapless.scribe.membership import Membership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gapless.core.multicast_messages import Payload, RingMessage, Seat
     from gapless.scribe.identifiers import Identifier, NodeId, Space
+    from gapless.scribe.messages import Payload, RingMessage, Seat
     from gapless.scribe.settings import Settings
 
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from gapless.core.errors import UsageError
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import Publication
 from gapless.scribe.effects import Answer, Effect, ToNode
+from gapless.scribe.messages import Publication
 
 if TYPE_CHECKING:
-    from gapless.core.multicast_messages import Credential, Published
     from gapless.scribe.identifiers import NodeId, TopicId
+    from gapless.scribe.messages import Credential, Published
     from gapless.scribe.pastry import Pastry
     from gapless.scribe.settings import Settings
 
@@ -77,6 +77,10 @@ class Publishing:
         self._pending[topic, number] = pending
         self._open.setdefault(topic, {})[number] = None
         return number, self._send(topic, number, pending, now)
+
+    @property
+    def room(self) -> int:
+        return self._settings.publish_pending_max - len(self._pending)
 
     def _due(self, now: Instant) -> Instant:
         return Instant(now + self._settings.publish_repeat)

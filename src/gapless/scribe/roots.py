@@ -20,7 +20,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import (
+from gapless.scribe.effects import Effect, ToNode
+from gapless.scribe.group import Group
+from gapless.scribe.messages import (
     Accept,
     Ballot,
     Created,
@@ -30,19 +32,17 @@ from gapless.core.multicast_messages import (
     Replica,
     TreeEvent,
 )
-from gapless.scribe.effects import Effect, ToNode
-from gapless.scribe.group import Group
 
 if TYPE_CHECKING:
-    from gapless.core.multicast_messages import (
+    from gapless.scribe.credentials import Guard
+    from gapless.scribe.identifiers import NodeId, TopicId
+    from gapless.scribe.messages import (
         Create,
         GroupMessage,
         Publication,
         Seat,
         TopicRecord,
     )
-    from gapless.scribe.credentials import Guard
-    from gapless.scribe.identifiers import NodeId, TopicId
     from gapless.scribe.pastry import Pastry
     from gapless.scribe.settings import Settings
     from gapless.scribe.stream import Stream

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gapless.core.multicast_messages import TreeEvent
+    from gapless.scribe.messages import TreeEvent
 
 
 class Stream:

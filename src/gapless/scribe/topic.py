@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import Beat
+from gapless.scribe.messages import Beat
 
 if TYPE_CHECKING:
-    from gapless.core.multicast_messages import Ballot, Credential
     from gapless.scribe.identifiers import NodeId, TopicId
+    from gapless.scribe.messages import Ballot, Credential
     from gapless.scribe.stream import Stream
 
 NEVER = Instant(0)

@@ -26,7 +26,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import (
+from gapless.scribe.effects import Begun, Effect, ToNode
+from gapless.scribe.messages import (
     Adopted,
     Beat,
     Denied,
@@ -36,14 +37,13 @@ from gapless.core.multicast_messages import (
     Subscribe,
     Unsubscribe,
 )
-from gapless.scribe.effects import Begun, Effect, ToNode
 from gapless.scribe.stream import Stream
 from gapless.scribe.topic import Topic
 
 if TYPE_CHECKING:
-    from gapless.core.multicast_messages import Credential, Gone, Pull, TreeEvent
     from gapless.scribe.credentials import Guard
     from gapless.scribe.identifiers import NodeId, TopicId
+    from gapless.scribe.messages import Credential, Gone, Pull, TreeEvent
     from gapless.scribe.ordered import Ordered
     from gapless.scribe.pastry import Pastry
     from gapless.scribe.settings import Settings

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 from gapless.scribe.effects import Deliver, Effect
 
 if TYPE_CHECKING:
-    from gapless.core.multicast_messages import Subscribe, TreeEvent
     from gapless.scribe.identifiers import NodeId
+    from gapless.scribe.messages import Subscribe, TreeEvent
     from gapless.scribe.topic import Topic
 
 

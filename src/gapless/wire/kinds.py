@@ -41,7 +41,6 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
-from gapless.core.multicast_messages import Ringed
 from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.topic_messages import (
@@ -126,9 +125,7 @@ TRANSACTIONS: tuple[type[Message], ...] = (
 
 RANGES: tuple[type[Message], ...] = (ReadRange, RangeRead, PositionsQuery, Positions)
 
-MULTICAST: tuple[type[Message], ...] = (Ringed,)
-
-KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS, *TRANSACTIONS, *RANGES, *MULTICAST)
+KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS, *TRANSACTIONS, *RANGES)
 
 
 @cache

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from gapless.core.multicast_messages import TopicRecord
 from gapless.scribe.identifiers import Identifier
+from gapless.scribe.messages import TopicRecord
 from gapless.scribe.settings import SECOND, Settings
 from gapless.sim.experiments.multicast_network import draw_transit_stub
 from gapless.sim.experiments.multicast_ring import Ring

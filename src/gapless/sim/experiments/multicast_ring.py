@@ -14,18 +14,18 @@ import heapq
 from typing import TYPE_CHECKING, Any
 
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import Seat, TreeEvent
 from gapless.scribe.effects import Deliver, ToNode
 from gapless.scribe.identifiers import Identifier, NodeId, Space
 from gapless.scribe.member import Member
+from gapless.scribe.messages import Seat, TreeEvent
 from gapless.sim.experiments.multicast_network import LAN_DELAY
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from gapless.core.multicast_messages import ScribeMessage
     from gapless.scribe.effects import Effect
+    from gapless.scribe.messages import ScribeMessage
     from gapless.scribe.settings import Settings
     from gapless.sim.experiments.multicast_network import TransitStub
 

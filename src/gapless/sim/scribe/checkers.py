@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.core.multicast_messages import Seat
+from gapless.scribe.messages import Seat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from gapless.sim.record import Violation
 
 if TYPE_CHECKING:
-    from gapless.core.multicast_messages import TopicRecord
     from gapless.scribe.identifiers import NodeId, TopicId
     from gapless.scribe.member import Member
+    from gapless.scribe.messages import TopicRecord
 
 GAPLESS = "an ordered topic has no gap"
 AGREED = "one number, one event"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gapless.core.identity import Instant
-    from gapless.core.multicast_messages import Routed, Seat, TreeEvent
     from gapless.scribe.identifiers import NodeId, Space, TopicId
+    from gapless.scribe.messages import Routed, Seat, TreeEvent
     from gapless.scribe.pastry import Application
     from gapless.scribe.settings import Settings
     from gapless.scribe.topic import Topic

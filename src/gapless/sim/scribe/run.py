@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from gapless.core.errors import GaplessError
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import TopicRecord
 from gapless.scribe.identifiers import Identifier
 from gapless.scribe.member import Member
+from gapless.scribe.messages import TopicRecord
 from gapless.sim.record import Violation
 from gapless.sim.scribe import checkers
 from gapless.sim.scribe.facts import Facts
@@ -29,9 +29,9 @@ from gapless.sim.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gapless.core.multicast_messages import Payload, Seat
     from gapless.scribe.effects import Effect
     from gapless.scribe.identifiers import NodeId
+    from gapless.scribe.messages import Payload, Seat
     from gapless.scribe.parts import Parts
     from gapless.sim.scribe.options import ScribeOptions
 

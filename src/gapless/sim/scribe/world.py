@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from gapless.core.identity import Instant
-from gapless.core.multicast_messages import Routed, Seat
 from gapless.scribe.effects import Answer, Begun, Deliver, Missed, ToNode
 from gapless.scribe.identifiers import Identifier, NodeId, Space
 from gapless.scribe.member import Member
+from gapless.scribe.messages import Routed, Seat
 from gapless.sim.stage import Stage
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from gapless.core.multicast_messages import ScribeMessage, TopicRecord
     from gapless.scribe.effects import Effect
+    from gapless.scribe.messages import ScribeMessage, TopicRecord
     from gapless.scribe.settings import Settings
     from gapless.sim.scribe.facts import Facts
     from gapless.sim.trace import Trace
