@@ -246,7 +246,7 @@ class Member:
     def deliver(self, payload: m.Payload, key: Identifier, now: Instant) -> list[Effect]:
         match payload:
             case m.Subscribe():
-                return self.tree.deliver(payload, now)
+                return self.tree.deliver(payload, now) + self.roots.joined(payload.topic, now)
             case m.Create():
                 return self.roots.create(payload, now)
             case m.Publication():

@@ -216,6 +216,11 @@ class Roots:
                 effects += self._tree.multicast(topic, event, now)
         return effects
 
+    def joined(self, topic: TopicId, now: Instant) -> list[Effect]:
+        """Someone has subscribed at the root: the tree need not wait to learn where it stands."""
+        group = self.groups.get(topic)
+        return [] if group is None else self._advance(group, now)
+
     def _place_stream(self, topic: Topic, stream: Stream, group: Group) -> list[Effect]:
         """The stream of a leader stands where the log does, and keeps what the log keeps."""
         effects: list[Effect] = []
