@@ -196,7 +196,7 @@ def messages() -> str:
     return "\n".join(lines)
 
 
-COUNTS = ("catch_up_window", "virtual_time_step")
+COUNTS = ("catch_up_window", "failures_tolerated", "virtual_time_step")
 """Settings that are neither times nor named as limits."""
 
 

@@ -223,6 +223,7 @@ class Broker:
         for link in self._links.all:
             link.stop_reading()
         if not self._failure.done():
+            self._pump.leave()
             await self._disk.wait_idle()
         self._pump.stop()
         await self._part()

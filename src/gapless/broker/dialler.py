@@ -3,6 +3,8 @@
 Of two neighbours the one whose name sorts first dials. After a failure it waits a little, at
 random so that brokers which lost the same neighbour do not all return at once, and longer each
 time; once a link was up, it starts with short waits again.
+A broker further away is dialled once when something is to be sent there: whoever wants to reach it
+says so again.
 """
 
 from __future__ import annotations
@@ -30,6 +32,20 @@ class Dialler:
             for name in links.neighbours
             if links.name < name
         ]
+        self._once: dict[BrokerName, asyncio.Task[None]] = {}
+        links.on_missing = self._reach
+
+    def _reach(self, name: BrokerName) -> None:
+        if name not in self._once and not self._links.is_draining:
+            task = asyncio.create_task(self._try(name), name=f"dial {name}")
+            self._once[name] = task
+            task.add_done_callback(lambda _: self._once.pop(name, None))
+
+    async def _try(self, name: BrokerName) -> None:
+        try:
+            await self._dial(name)
+        except OSError as error:
+            logger.debug("no answer", extra={"peer": name, "error": str(error)})
 
     async def _keep(self, name: BrokerName) -> None:
         wait_s, told = self._settings.redial_s, False
@@ -59,6 +75,7 @@ class Dialler:
         return link
 
     async def close(self) -> None:
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._once.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

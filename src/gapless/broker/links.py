@@ -2,8 +2,11 @@
 
 Theory of operation
     A connection is a client's or a neighbour's, as its Hello says. A client gets a name of our
-    own making. A neighbour's is checked: it must be one, and of two neighbours the one whose name
+    own making. A broker's is checked. Neighbours keep a link up, and the one of them whose name
     sorts first dials. A neighbour that connects anew replaces its old link, which is likely dead.
+    Brokers further apart have a link when one of them wants to send something (`on_missing`), and
+    lose it when nothing comes for long; of two that dial at once the link of the one whose name
+    sorts first stays.
     Where there is security, `access` says who may be here, and what of a client the node sees.
 
 Invariants
@@ -26,6 +29,8 @@ from gapless.core.topic_messages import TopicList
 from gapless.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gapless.broker.access import Access
     from gapless.broker.link import Link
     from gapless.broker.pump import Pump
@@ -49,6 +54,8 @@ class Links:
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
+        self.brokers = frozenset(network.cell_of) - {name}
+        self.on_missing: Callable[[BrokerName], None] | None = None
         self.whereabouts = Whereabouts(network, settings.data)
         self.named: dict[PeerName, Link] = {}
         self.all: set[Link] = set()
@@ -119,14 +126,19 @@ class Links:
                 f"{link.address} is {name!r}, not {link.dialled!r}",
                 "Correct the addresses in the network file.",
             )
-        if name not in self.neighbours:
+        if name not in self.brokers:
             raise ProtocolError(
-                f"{name!r} is no neighbour of {self.name!r}",
+                f"{name!r} is no broker that {self.name!r} knows",
                 "Give both brokers the same network file.",
             )
-        if link.dialled is None and self.name < name:
+        is_ours = name in self.neighbours or self._has_dialled(name)
+        if link.dialled is None and self.name < name and is_ours:
             raise ProtocolError(f"{self.name!r} dials {name!r}, not the reverse", "Wait for it.")
         return name
+
+    def _has_dialled(self, name: BrokerName) -> bool:
+        link = self.named.get(name)
+        return link is not None and link.dialled is not None
 
     def received(self, link: Link, message: Message) -> None:
         assert link.peer is not None
@@ -157,7 +169,9 @@ class Links:
     def send(self, to: PeerName, message: Message) -> None:
         link = self.named.get(to)
         if link is None:
-            self.unsent += 1  # a neighbour that is down, or a client just gone
+            self.unsent += 1  # a broker that is down or far, or a client just gone
+            if to in self.brokers and to not in self.neighbours and self.on_missing is not None:
+                self.on_missing(BrokerName(to))
             return
         if type(message) is Refused and message.elsewhere:
             message = self.whereabouts.addressed(message)

@@ -83,6 +83,10 @@ class Pump:
     def link_down(self, peer: PeerName) -> None:
         self._step(self.node.link_down, peer)
 
+    def leave(self) -> None:
+        """We are about to stop."""
+        self._step(self.node.leave)
+
     def _step(self, call: Callable[..., list[Effect]], *arguments: object) -> None:
         if not self.is_stopped:
             self.carry_out(self._call(call, *arguments))

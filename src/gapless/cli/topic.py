@@ -32,7 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 def create(
     name: Name,
     service: Annotated[
-        str, typer.Option(help="What it promises; only durable is there yet.")
+        str, typer.Option(help="What it promises: durable, or reliable (nothing is stored).")
     ] = "durable",
     pubends: Annotated[
         int, typer.Option(min=1, help="How many streams it has, spread over the brokers.")
@@ -58,6 +58,7 @@ def create(
     \b
     gapless topic create trades
     gapless topic create trades --pubends 4 --retention-seconds 86400
+    gapless topic create quotes --service reliable
     gapless topic create scores --service multicast --ordered
 
     From then on it is known at every broker of the network, also after restarts.
@@ -162,6 +163,7 @@ def row(found: Topic) -> dict[str, str]:
         "name": found.name,
         "service": f"{found.service}, ordered" if found.ordered else found.service,
         "pubends": str(len(found.hosts)),
-        "hosts": ", ".join(found.hosts),
-        "retention": ", ".join(filter(None, kept)) or "all that is needed",
+        "hosts": ", ".join(found.hosts) or "every broker",
+        "retention": ", ".join(filter(None, kept))
+        or ("all that is needed" if found.hosts else "-"),
     }

@@ -68,12 +68,9 @@ class Backlog:
         self._finished: Delivery | None = None
         self._taken: dict[str, int] = {}  # of what was taken before that
         self._received: dict[str, int] = {}
+        self.has_started = False
 
     # --- positions ------------------------------------------------------------------------------
-
-    @property
-    def has_started(self) -> bool:
-        return bool(self._received)
 
     def token(self) -> Token:
         """Everything below it was taken, or did not match, or was told as lost."""
@@ -108,6 +105,7 @@ class Backlog:
 
     def start(self, starts: Mapping[str, int]) -> list[tuple[str, Span]]:
         """It counts from here; what lies between this and what has come is missing."""
+        self.has_started = True
         missing = []
         for name, tick in starts.items():
             known = self._received.setdefault(name, tick)

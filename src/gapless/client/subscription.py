@@ -366,7 +366,8 @@ class Subscription:
     async def _subscribe(self, deadline_s: float) -> bool:
         """Ask for it; False if it is to be asked for again: the connection broke, or "later"."""
         match await self._carrier.ask(self._message):
-            case Subscribed():
+            case Subscribed() as subscribed:
+                self._residence.check(subscribed)
                 return True
             case Refused(problem=problem, remedy=remedy) as refused:
                 pause_s = self._residence.refused(refused)

@@ -307,5 +307,5 @@ def show_entry(entry: TopicEntry) -> str:
         f"retention {entry.retention_bytes} bytes" if entry.retention_bytes else "",
     ]
     hosts = ", ".join(entry.hosts)
-    parts = (entry.service, f"{len(entry.hosts)} pubends at {hosts}", *kept)
+    parts = (entry.service, f"{len(entry.hosts)} pubends at {hosts}" if hosts else "", *kept)
     return "; ".join(part for part in parts if part)

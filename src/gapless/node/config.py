@@ -241,6 +241,24 @@ class Config:
     """Names about which registrars are being asked; beyond it a client that comes with one more is
     refused for the moment, and what is to be told waits."""
 
+    failures_tolerated: int = 2
+    """Of the reliable service: how many neighbouring brokers or links may fail at once with nothing
+    lost. All brokers of a network must agree."""
+
+    tree_beat: int = 1 * SECOND
+    """How often a broker of the reliable service says that it lives."""
+
+    tree_patience: int = 3 * SECOND
+    """How long without an answer until another counts as unreachable, and is stepped over. Must be
+    more than `tree_beat`."""
+
+    tree_queue_max: int = 10_000
+    """Events of reliable topics that wait to be confirmed at which a broker takes no more from its
+    publishers: they are refused and may be tried again."""
+
+    tree_window_max: int = 1_000
+    """Of those, how many are sent to a neighbour before it has confirmed some; the rest waits."""
+
     nack_spans_max: int = 100
     """Spans in one nack; the rest is asked for when these have come. More than that of one
     neighbour's questions are not remembered either: it asks again."""
@@ -282,5 +300,7 @@ class Config:
             raise UsageError("nack_forget must be less than nack_repeat")
         if self.name_patience <= self.name_repeat:
             raise UsageError("name_patience must be more than name_repeat")
+        if self.tree_patience <= self.tree_beat:
+            raise UsageError("tree_patience must be more than tree_beat")
         if self.dead_after <= self.heartbeat:
             raise UsageError("dead_after must be more than heartbeat")

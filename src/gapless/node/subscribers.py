@@ -200,7 +200,7 @@ class Subscribers:
         for name, wanted in sorted(shares.items()):
             parcel = self._pack(topic, pubend, settled, through, wanted, parcels)
             client = self.clients[name]
-            if self._is_too_slow(client, parcel):
+            if self.is_too_slow(client, parcel.count, parcel.size):
                 numbers = sorted({number for number, _ in wanted})
                 attached = self.sessions_of.get(name, {})
                 slow += [attached[n] for n in numbers if n in attached]
@@ -322,10 +322,10 @@ class Subscribers:
         self.young[topic, pubend] = {key: tick for key, tick in young.items() if tick > through}
         return young
 
-    def _is_too_slow(self, client: Client, parcel: Parcel) -> bool:
+    def is_too_slow(self, client: Client, count: int, size: int) -> bool:
         """Would it be more than may pile up? One that has consumed everything never is."""
-        count = client.outstanding + parcel.count
-        size = client.outstanding_bytes + parcel.size
+        count += client.outstanding
+        size += client.outstanding_bytes
         limits = self.config.client_queue_max, self.config.client_queue_bytes_max
         return client.outstanding > 0 and (count > limits[0] or size > limits[1])
 

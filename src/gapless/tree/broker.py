@@ -257,6 +257,11 @@ class TreeBroker:
     def is_ready(self) -> bool:
         return self._sessions.is_ready
 
+    @property
+    def room(self) -> int:
+        """How many publications would be taken now, once it is ready."""
+        return max(0, self._settings.queue_max - len(self._publications))
+
     def tags(self) -> dict[SubscriptionId, tuple[PartitionId, ...]]:
         """Every subscription known here, and what closes it."""
         return {each.id: tuple(sorted(each.tags)) for each in self._subscriptions}

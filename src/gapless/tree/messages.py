@@ -76,11 +76,14 @@ class Clearing(NamedTuple):
 
 
 class Beat(Message, frozen=True):
-    """I live. `session` is mine; `heard` is the last I know of yours; I sent `sent` on mine."""
+    """I live. `session` is mine; `heard` is the last I know of yours; I sent `sent` on mine. An
+    answer is not answered, unless it tells something new: two that want nothing of each other fall
+    silent."""
 
     session: Position
     heard: Position | None = None
     sent: int = 0
+    is_answer: bool = False
 
 
 class Subscription(Message, frozen=True):
@@ -143,11 +146,11 @@ class SyncEnd(Message, frozen=True):
     """Now you have all that I have."""
 
 
-class Join(Message, frozen=True):
+class Join(Message, frozen=True, tag="tree join"):
     """I am new and want to be your neighbour."""
 
 
-class Welcome(Message, frozen=True):
+class Welcome(Message, frozen=True, tag="tree welcome"):
     """This is your neighbourhood."""
 
     edges: tuple[Edge, ...]

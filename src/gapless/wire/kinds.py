@@ -129,6 +129,6 @@ KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS, *TRANSACTIONS, *RANGES)
 
 
 @cache
-def codec() -> Codec:
-    """The codec of all kinds, made once a process."""
-    return Codec(*KINDS)
+def codec(*more: type[Message]) -> Codec:
+    """The codec of all kinds, and of what brokers say besides; made once a process."""
+    return Codec(*KINDS, *more)
