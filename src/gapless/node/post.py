@@ -1,7 +1,7 @@
 """The post of the multicast service: what one step has for each broker, in as few messages as fit.
 
-Brokers that get the same get the same message, so that it is encoded once for all. To one that is
-not in the network file, or from one, it carries where everybody is whom it speaks of.
+Brokers that get the same get the same message, so that it is encoded once for all. It says where we
+are; to one that is not in the network file, or from one, also where everybody is whom it speaks of.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Post:
                 key = is_stranger, tuple(map(id, letter))
                 if key not in made:
                     others = self._book.of(letter, all_of_them=is_stranger)
-                    made[key] = Ringed(letter, self.address if is_stranger else "", others)
+                    made[key] = Ringed(letter, self.address, others)
                 effects.append(Send(contact.name, made[key]))
         return effects
 
