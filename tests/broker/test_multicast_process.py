@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gapless
 from gapless.cli.real.processes import Processes, cell
 from gapless.core.events import Event
-from gapless.node.address_book import SPACE
+from gapless.node.name_book import SPACE
 from tests.broker.stage import PATIENCE_S, run
 
 if TYPE_CHECKING:

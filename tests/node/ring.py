@@ -84,6 +84,19 @@ class Ring:
         self.do(name, place.service.start(self.now))
         return place
 
+    def join(self, name: str, at: str) -> Place:
+        """A broker that is in no file and knows of nobody but the one that it is linked to."""
+        cell = Cell(CellName(name), (Broker(BrokerName(name)),), subscribers=True)
+        place = Place(BrokerName(name), Network((cell,)), self.config, self.now)
+        place.service.joins = True
+        self.places[name] = place
+        self.do(name, place.service.start(self.now))
+        for each in self.network.topics:
+            place.network.put_topic(each)
+            self.do(name, place.service.add(each, self.now))
+        self.do(name, place.service.join(BrokerName(at), self.now))
+        return place
+
     def __getitem__(self, name: str) -> Multicast:
         return self.places[name].service
 

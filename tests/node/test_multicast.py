@@ -11,7 +11,7 @@ from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName
 from gapless.core.messages import Ping
-from gapless.node.address_book import SPACE
+from gapless.node.name_book import SPACE
 from gapless.scribe.messages import Append, Appended, Published, Ringed
 from tests.node.ring import CLIENT, Ring, topic
 
@@ -318,3 +318,47 @@ def test_a_broker_that_knows_of_no_topic_takes_no_part() -> None:
     assert ring["b0"].statistics() == {}
     assert ring["b0"].receive(BrokerName("b1"), Ringed(()), ring.now) == []
     assert [e for e in ring["b0"].fire(ring.now) if isinstance(e, Send)] == []
+
+
+def test_brokers_that_are_in_no_file_join_and_are_served_like_others() -> None:
+    ring = Ring(4, topic(ordered=True))
+    ring.join("x", "b1")
+    ring.run(3)
+    ring.join("y", "x")
+    ring.run(10)
+    for name, place in ring.places.items():
+        figures = place.service.statistics()
+        assert sorted(figures["leaf_set"]) == sorted({*ring.places} - {name})  # type: ignore[call-overload]
+        assert figures["unsent"] == 0
+    for name in ring.places:
+        ring.subscribe(name)
+    ring.run(2)
+    ring.publish("y", "red")
+    ring.publish("b0", "blue")
+    ring.run(2)
+    assert all(ring.got(name) == ["red", "blue"] for name in ring.places)
+
+
+def test_one_that_joins_begins_nothing_by_itself() -> None:
+    ring = Ring(2, topic(ordered=True), is_started=False)
+    place = ring.join("x", "b0")
+    ring.subscribe("x")
+    ring.run(30)
+    assert place.service.member is not None
+    assert not place.service.member.is_active
+    ring.start("b0")
+    ring.start("b1")
+    ring.run(10)
+    assert len(told(ring, "x", Subscribed)) == 1
+    ring.publish("x", "red")
+    ring.run(2)
+    assert ring.got("x") == ["red"]
+
+
+def test_one_that_joined_goes_on_when_it_is_linked_again_elsewhere() -> None:
+    ring = Ring(3, topic())
+    ring.join("x", "b1")
+    ring.run(3)
+    ring.do("x", ring["x"].join(BrokerName("b2"), ring.now))
+    ring.run(3)
+    assert sorted(ring["x"].statistics()["leaf_set"]) == ["b0", "b1", "b2"]  # type: ignore[call-overload]

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from gapless.core.effects import Send
 from gapless.core.identity import BrokerName
-from gapless.node.address_book import SPACE, AddressBook
+from gapless.node.name_book import SPACE, NameBook
 from gapless.node.post import LETTER_BYTES_MAX, LETTER_MESSAGES_MAX, Post, letters
-from gapless.scribe.messages import Accept, Contact, Passed, Ping, Probe, Ringed, TreeEvent
+from gapless.scribe.messages import Accept, Passed, Ping, Probe, Ringed, TreeEvent
 from tests.node.ring import star
 from tests.wire.multicast_samples import STATE, TOPIC
 
-HERE = "10.0.0.9:9"
 B1, B2, FAR = (SPACE.node_id(name) for name in ("b1", "b2", "far"))
 
 
 def post(here: str = "b0") -> Post:
-    book = AddressBook(star(3), 10)
-    book.learn([Contact(BrokerName("far"), "10.0.0.1:1")])
-    made = Post(BrokerName(here), book)
-    made.address = HERE
-    return made
+    book = NameBook(star(3), 10)
+    book.learn([BrokerName("far")])
+    return Post(BrokerName(here), book)
 
 
 def test_all_for_one_broker_goes_in_one_message() -> None:
     effects = post().send({B1: [Ping(1), Passed(2)], B2: [Ping(1)]})
     assert effects == [
-        Send(BrokerName("b1"), Ringed((Ping(1), Passed(2)), HERE)),
-        Send(BrokerName("b2"), Ringed((Ping(1),), HERE)),
+        Send(BrokerName("b1"), Ringed((Ping(1), Passed(2)))),
+        Send(BrokerName("b2"), Ringed((Ping(1),))),
     ]
 
 
@@ -40,15 +37,12 @@ def test_brokers_that_get_the_same_get_the_very_same_message() -> None:
     assert far.message is not one.message
 
 
-def test_a_stranger_is_told_where_we_are_and_who_is_spoken_of() -> None:
+def test_a_stranger_is_told_who_is_spoken_of() -> None:
     [to_far] = post().send({FAR: [Probe(1, (B1,))]})
-    told = Ringed((Probe(1, (B1,)),), HERE, (Contact(BrokerName("b1")),))
-    assert to_far == Send(BrokerName("far"), told)
-    [from_far] = post("another").send({B1: [Probe(1, (FAR,))]})
-    assert isinstance(from_far, Send)
-    assert isinstance(from_far.message, Ringed)
-    assert from_far.message.address == HERE
-    assert [each.name for each in from_far.message.contacts] == ["far"]
+    assert to_far == Send(BrokerName("far"), Ringed((Probe(1, (B1,)),), (BrokerName("b1"),)))
+    [from_far] = post("another").send({B1: [Probe(1, (FAR, B2))]})
+    told = Ringed((Probe(1, (FAR, B2)),), (BrokerName("far"), BrokerName("b2")))
+    assert from_far == Send(BrokerName("b1"), told)
 
 
 def test_what_is_for_nobody_known_is_counted() -> None:

@@ -58,9 +58,5 @@ INNER: tuple[m.ScribeMessage, ...] = (
 RINGED = {
     f"ringed {index}: {type(each).__name__}": m.Ringed((each,)) for index, each in enumerate(INNER)
 } | {
-    "ringed with contacts": m.Ringed(
-        (m.Ping(3), m.Leave()),
-        "127.0.0.1:7117",
-        (m.Contact(BrokerName("b2"), "127.0.0.1:7127"), m.Contact(BrokerName("b3"))),
-    )
+    "ringed with names": m.Ringed((m.Ping(3), m.Leave()), (BrokerName("b2"), BrokerName("b3"))),
 }

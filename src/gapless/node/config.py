@@ -288,9 +288,9 @@ class Config:
     """What each of the brokers that hold an ordered multicast topic keeps of it for those that
     missed something, in bytes; beyond it the oldest goes, and who still lacks it gets a gap."""
 
-    multicast_contacts_max: int = 10_000
-    """Brokers outside the network file whose addresses are remembered; beyond it the one heard of
-    longest ago is forgotten."""
+    multicast_names_max: int = 10_000
+    """Brokers outside the network file whose names are remembered for the multicast service; beyond
+    it the one heard of longest ago is forgotten."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

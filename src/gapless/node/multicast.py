@@ -4,9 +4,7 @@ Theory of operation
     Brokers form a ring as soon as there is a multicast topic (`scribe.member`). All that the
     network file names ask to be let in; where nobody answers, the first of them founds the ring
     after a while, the next one a while later, and so on. Rings that were founded apart meet later.
-    The owner of a topic's name creates it at its root, again after every restart: what is there
-    already stays. A group that holds an ordered topic begins only where most brokers are in sight,
-    so that halves of a split network do not both begin one.
+    A broker that is in no file joins by the one that it is linked to.
     However many clients want a topic, the broker subscribes once. A batch that comes is matched
     here against all their conditions, as one of a durable topic is (`subscribers`).
     Of an ordered topic the number of a batch gives the ticks of its events. Without order, the
@@ -31,15 +29,16 @@ from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.knowledge.batch import cut
 from gapless.knowledge.subend import Settled
-from gapless.node.address_book import SPACE, AddressBook
+from gapless.node.multicast_creation import Creation
 from gapless.node.multicast_requests import EVENTS_MAX, TICK_BITS, Request, Requests
-from gapless.node.multicast_ring import figures, is_most, make_member, seeds_of
+from gapless.node.multicast_ring import figures, make_member, seeds_of
 from gapless.node.multicast_waiting import Waiting
+from gapless.node.name_book import SPACE, NameBook
 from gapless.node.owner import ranking
 from gapless.node.packed import pack, unpack
 from gapless.node.post import Post
 from gapless.scribe.effects import Answer, Begun, Deliver, Missed, ToNode
-from gapless.scribe.messages import Contact, Ringed, Seat, TopicRecord
+from gapless.scribe.messages import Ringed, Seat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -80,8 +79,9 @@ class Multicast:
         self.here = here
         self.network = network
         self.member: Member | None = None
-        self.book = AddressBook(network, config.multicast_contacts_max)
+        self.book = NameBook(network, config.multicast_names_max)
         self.post = Post(here, self.book)
+        self.joins = False  # a network of which we are not told by a file, and found no ring
         self.published = 0
         self._config = config
         self._epoch = epoch
@@ -90,9 +90,10 @@ class Multicast:
         self._ids: dict[TopicName, TopicId] = {}
         self._waiting = Waiting()
         self._requests = Requests()
-        self._create_due: dict[TopicId, Instant] = {}  # of those whose names we own
+        self._creation = Creation(here, network, 2 * config.multicast_beat)
         self._found_due: Instant | None = None  # when to found a ring, if nobody lets us in
         self._was_active = False
+        self._join_at: BrokerName | None = None
         self._ticks: dict[TopicId, int] = {}  # the last one given, of topics without order
         for topic in network.topic.values():
             self._enter(topic)
@@ -101,16 +102,26 @@ class Multicast:
 
     def start(self, now: Instant) -> list[Effect]:
         """Take part in the ring, once there is a topic and the number of this life is durable."""
-        if self.member is not None or not self._epoch.is_durable or not self._topics:
+        is_ready = self._epoch.is_durable and (not self.joins or self._join_at is not None)
+        if self.member is not None or not is_ready or not self._topics:
             return []
         seat = Seat(self.book.id_of(self.here), self._epoch.number)
         self.member = make_member(seat, self.here, self.network, self.book, self._config)
+        if self._join_at is not None:
+            return self._carry(self.member.join([self.book.id_of(self._join_at)], now), now)
         seeds, rank = seeds_of(self.here, self.network, self.book)
         if not seeds:
             return self._carry(self.member.found(now), now)
-        if rank is not None:
-            self._found_due = Instant(now + (1 + rank) * self._config.multicast_beat)
+        self._found_due = Instant(now + (1 + rank) * self._config.multicast_beat)
         return self._carry(self.member.join(seeds, now), now)
+
+    def join(self, at: BrokerName, now: Instant) -> list[Effect]:
+        """The ring that this one is in is ours; with it, ask again whenever there is a link."""
+        self.book.learn((at,))
+        self._join_at = at
+        if self.member is None:
+            return self.start(now)
+        return self._carry(self.member.join_too(self.book.id_of(at), now), now)
 
     def _enter(self, topic: Topic) -> TopicId | None:
         if topic.service != self.name:
@@ -118,8 +129,8 @@ class Multicast:
         identifier = SPACE.topic_id(topic.label, "")
         self._topics[identifier] = topic
         self._ids[topic.name] = identifier
-        if self.here in ranking(self.network, topic.name)[:1]:
-            self._create_due[identifier] = Instant(0)
+        if not self.joins and self.here in ranking(self.network, topic.name)[:1]:
+            self._creation.add(identifier)
         return identifier
 
     def add(self, topic: Topic, now: Instant) -> list[Effect]:
@@ -128,21 +139,10 @@ class Multicast:
         return self.start(now) + self._create(now)
 
     def _create(self, now: Instant) -> list[Effect]:
-        """See to it that the topics whose names we own exist at their roots."""
         member = self.member
         if member is None or not member.is_active:
             return []
-        effects: list[Effect] = []
-        for topic, due in list(self._create_due.items()):
-            if due > now:
-                continue
-            self._create_due[topic] = Instant(now + 2 * self._config.multicast_beat)
-            ordered = self._topics[topic].ordered
-            if ordered and not is_most(member, self.network):
-                continue
-            record = TopicRecord(topic, self.here, ordered=ordered, first=max(now, 1))
-            effects += self._carry(member.create(record, now), now)
-        return effects
+        return self._carry(self._creation.fire(member, self._topics, now), now)
 
     def remove(self, topic: Topic, problem: str, remedy: str, now: Instant) -> list[Effect]:
         identifier = self._ids.pop(topic.name)
@@ -154,17 +154,17 @@ class Multicast:
             effects.append(Send(name, Ended(number, problem, remedy)))
         if self.member is not None:
             effects += self._carry(self.member.forget(identifier, now), now)
-        for known in (self._topics, self._create_due, self._ticks):
-            known.pop(identifier, None)
+        self._creation.drop(identifier)
+        self._ticks.pop(identifier, None)
+        del self._topics[identifier]
         return effects
 
     @property
     def deadline(self) -> Instant | None:
         if self.member is None:
             return None
-        due = self.member.deadline
-        others = self._create_due.values() if self.member.is_active else (self._found_due,)
-        return min((due, *(Instant(max(each, 1)) for each in others if each is not None)))
+        other = self._creation.deadline if self.member.is_active else self._found_due
+        return self.member.deadline if other is None else min(self.member.deadline, other)
 
     def fire(self, now: Instant) -> list[Effect]:
         member = self.member
@@ -213,7 +213,7 @@ class Multicast:
             remedy = "Try again; if it lasts, look for brokers that are down: gapless status."
             return self._requests.answer(answer, remedy, retry=answer.topic in self._topics)
         if not answer.problem:
-            self._create_due.pop(answer.topic, None)
+            self._creation.drop(answer.topic)
         return []
 
     # --- subscribing -----------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class Multicast:
     def receive(self, sender: BrokerName, message: Message, now: Instant) -> list[Effect]:
         if not isinstance(message, Ringed):
             raise ProtocolError(f"{type(message).__name__} is not for a ring")
-        self.book.learn((*message.contacts, Contact(sender, message.address)))
+        self.book.learn((*message.names, sender))
         member = self.member
         if member is None:
             return []  # we know of no topic yet; whoever it is asks again

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.node.address_book import SPACE
+from gapless.node.name_book import SPACE
 from gapless.scribe.member import Member
 from gapless.scribe.settings import Settings
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gapless.core.identity import BrokerName, CellName, NodeId, TopicId
-    from gapless.node.address_book import AddressBook
     from gapless.node.config import Config
+    from gapless.node.name_book import NameBook
     from gapless.node.network import Network, Topic
     from gapless.scribe.messages import Seat
 
@@ -25,7 +25,7 @@ FAR = 1_000
 
 
 def make_member(
-    seat: Seat, here: BrokerName, network: Network, book: AddressBook, config: Config
+    seat: Seat, here: BrokerName, network: Network, book: NameBook, config: Config
 ) -> Member:
     return Member(seat, proximity(here, network, book), settings=settings_of(config), space=SPACE)
 
@@ -46,10 +46,8 @@ def settings_of(config: Config) -> Settings:
     ).at_pace(config.multicast_beat)
 
 
-def proximity(here: BrokerName, network: Network, book: AddressBook) -> Callable[[NodeId], int]:
+def proximity(here: BrokerName, network: Network, book: NameBook) -> Callable[[NodeId], int]:
     """How many links of the network file lie between."""
-    if here not in network.cell_of:
-        return lambda _: FAR
     cell = network.cell_of[here].name
     found: dict[CellName, int] = {cell: 0}
     rest = [cell]
@@ -62,15 +60,10 @@ def proximity(here: BrokerName, network: Network, book: AddressBook) -> Callable
     return lambda node: hops.get(node, FAR)
 
 
-def seeds_of(
-    here: BrokerName, network: Network, book: AddressBook
-) -> tuple[list[NodeId], int | None]:
-    """Whom to ask to be let in, and how many of the network file have the right to found the ring
-    before us; none: we may not at all, for we join a network that is there."""
+def seeds_of(here: BrokerName, network: Network, book: NameBook) -> tuple[list[NodeId], int]:
+    """Whom to ask to be let in, and how many others may found the ring before us."""
     names = sorted(network.cell_of)
-    rank = names.index(here) if here in network.cell_of else None
-    seeds = [book.id_of(name) for name in names if name != here]
-    return [*seeds, *(book.id_of(each.name) for each in book.joined if each.name != here)], rank
+    return [book.id_of(name) for name in names if name != here], names.index(here)
 
 
 def is_most(member: Member, network: Network) -> bool:
@@ -79,12 +72,9 @@ def is_most(member: Member, network: Network) -> bool:
     return leaves.is_full or 2 * (1 + len(leaves.members)) > len(network.cell_of)
 
 
-def figures(
-    member: Member, book: AddressBook, topics: Mapping[TopicId, Topic]
-) -> dict[str, object]:
+def figures(member: Member, book: NameBook, topics: Mapping[TopicId, Topic]) -> dict[str, object]:
     def show(node: NodeId) -> str:
-        contact = book.find(node)
-        return SPACE.show(node) if contact is None else contact.name
+        return book.find(node) or SPACE.show(node)
 
     contacts, trees = member.pastry.contacts, member.tree.topics.values()
     roots = member.roots

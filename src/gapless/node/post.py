@@ -1,7 +1,7 @@
 """The post of the multicast service: what one step has for each broker, in as few messages as fit.
 
-Brokers that get the same get the same message, so that it is encoded once for all. It says where we
-are; to one that is not in the network file, or from one, also where everybody is whom it speaks of.
+Brokers that get the same get the same message, so that it is encoded once for all. To one that is
+not in the network file, or from one, it says who everybody is whom it speaks of.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gapless.core.identity import BrokerName, NodeId
-    from gapless.node.address_book import AddressBook
+    from gapless.node.name_book import NameBook
     from gapless.scribe.messages import ScribeMessage
 
 LETTER_MESSAGES_MAX = 1_000
@@ -34,8 +34,7 @@ LETTER_BYTES_MAX = 1 << 20
 class Post:
     """Of one broker."""
 
-    def __init__(self, here: BrokerName, book: AddressBook) -> None:
-        self.address = ""  # where others reach us; the driver knows
+    def __init__(self, here: BrokerName, book: NameBook) -> None:
         self.unsent = 0  # messages to nodes of which nobody knows who they are
         self._book = book
         self._is_in_file = book.is_in_file(here)
@@ -44,17 +43,17 @@ class Post:
         effects: list[Effect] = []
         made: dict[tuple[bool, tuple[int, ...]], Ringed] = {}
         for node, messages in messages_to.items():
-            contact = self._book.find(node)
-            if contact is None:
+            name = self._book.find(node)
+            if name is None:
                 self.unsent += len(messages)
                 continue
-            is_stranger = not (self._is_in_file and self._book.is_in_file(contact.name))
+            is_stranger = not (self._is_in_file and self._book.is_in_file(name))
             for letter in letters(messages):
                 key = is_stranger, tuple(map(id, letter))
                 if key not in made:
                     others = self._book.of(letter, all_of_them=is_stranger)
-                    made[key] = Ringed(letter, self.address, others)
-                effects.append(Send(contact.name, made[key]))
+                    made[key] = Ringed(letter, others)
+                effects.append(Send(name, made[key]))
         return effects
 
 

@@ -72,6 +72,10 @@ class Member:
     def join(self, seeds: Iterable[NodeId], now: Instant) -> list[Effect]:
         return self._settle(self.pastry.join(seeds, now), now)
 
+    def join_too(self, seed: NodeId, now: Instant) -> list[Effect]:
+        """Ask another one, besides those we know; if we are in a ring already, it may be apart."""
+        return self._settle(self.pastry.join_too(seed, now), now)
+
     def leave(self) -> list[Effect]:
         """Go in good order: parents, children and the leaf set need not find out."""
         trees = {

@@ -4,8 +4,8 @@ Theory of operation
     What is `Routed` goes from node to node towards a key; each hop is confirmed. All else goes
     straight to the node it is for. Every one may be lost, late, doubled or out of order: a receiver
     does the right thing then, and a sender asks again.
-    On the wire all that one step has for one broker goes in a `Ringed`, together with the
-    addresses of the nodes that are named in it: any broker may be sent to, so any must be found.
+    On the wire all that one step has for one broker goes in a `Ringed`, together with the names of
+    the brokers that it speaks of: any of them may be sent to, and node ids do not tell who it is.
 """
 
 from __future__ import annotations
@@ -370,17 +370,9 @@ ScribeMessage = RingMessage | TreeMessage | RootMessage | GroupMessage | Publica
 # --- on the wire ----------------------------------------------------------------------------------
 
 
-class Contact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A broker, by whose name anyone can make its node id, and where it is reached."""
-
-    name: BrokerName
-    address: str = ""
-
-
 class Ringed(Message, frozen=True):
-    """From one broker to another, neighbours or not. `address`: where the sender is reached;
-    `contacts`: who the messages speak of."""
+    """From one broker to another, neighbours or not. `names`: of brokers that the messages speak of
+    and that the receiver may not know; anyone can make their node ids."""
 
     messages: tuple[ScribeMessage, ...]
-    address: str = ""
-    contacts: tuple[Contact, ...] = ()
+    names: tuple[BrokerName, ...] = ()

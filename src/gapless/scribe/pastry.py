@@ -54,6 +54,10 @@ JOIN_ASKED = 2
 """Nodes that are asked at a time to let us in: of those that we know some may be down."""
 
 
+SEEDS_MAX = 64
+"""Nodes that may let us in which are remembered; beyond it the first that was told goes."""
+
+
 class Phase(Enum):
     """How far a node has come."""
 
@@ -125,6 +129,14 @@ class Pastry:
         self._seeds = [node for node in seeds if node != self.seat.node]
         assert self._seeds, "nobody to join"
         return self._become_joining(now)
+
+    def join_too(self, seed: NodeId, now: Instant) -> list[Effect]:
+        """Another one that may let us in; or, if we are in, whose ring may be another."""
+        if seed not in self._seeds:
+            self._seeds = [seed, *self._seeds][:SEEDS_MAX]
+        if seed in self.contacts.leaves:
+            return []
+        return [self._look_up_place(seed, fresh=not self._is_active)]
 
     def leave(self) -> list[Effect]:
         """Go, and say so."""

@@ -1,13 +1,13 @@
-"""The address book: which broker stands behind each node id of the multicast service, and where.
+"""The book of names: which broker stands behind each node id of the multicast service.
 
 Theory of operation
-    A node id is the hash of a broker's name, so it tells nothing. Brokers of the network file are
-    known from the start, and so are their addresses. Of all others, which joined while the network
-    ran, name and address travel with every message that speaks of them; unless both ends are in the
-    file: then only what is not in it goes along.
+    A node id is the hash of a broker's name, so it does not tell who it is. Brokers of the network
+    file are known from the start. Of all others, which joined while the network ran, the names
+    travel with every message that speaks of them; unless both ends are in the file: then only what
+    is not in it goes along. Where they are is the driver's business.
 
 Invariants (checked by `check`)
-    I1  at most `multicast_contacts_max` are known besides those of the network file
+    I1  at most `multicast_names_max` are known besides those of the network file
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 SPACE = Space()
 
 
-class AddressBook:
+class NameBook:
     """See the module docstring."""
 
-    def __init__(self, network: Network, contacts_max: int) -> None:
-        self._contacts_max = contacts_max
+    def __init__(self, network: Network, names_max: int) -> None:
+        self._names_max = names_max
         self._ids = {name: SPACE.node_id(name) for name in network.cell_of}
-        self._of_file = {node: m.Contact(name) for name, node in self._ids.items()}
-        self._learnt: dict[NodeId, m.Contact] = {}  # the one heard of longest ago first
+        self._of_file = {node: name for name, node in self._ids.items()}
+        self._learnt: dict[NodeId, BrokerName] = {}  # the one heard of longest ago first
 
     def id_of(self, name: BrokerName) -> NodeId:
         return self._ids.get(name) or SPACE.node_id(name)
@@ -41,38 +41,31 @@ class AddressBook:
     def is_in_file(self, name: BrokerName) -> bool:
         return name in self._ids
 
-    def find(self, node: NodeId) -> m.Contact | None:
+    def find(self, node: NodeId) -> BrokerName | None:
         return self._of_file.get(node) or self._learnt.get(node)
 
-    def address_of(self, name: BrokerName) -> str:
-        """Of one that is not in the network file; empty if it is not known."""
-        contact = self._learnt.get(SPACE.node_id(name))
-        return contact.address if contact is not None else ""
-
-    def learn(self, contacts: Iterable[m.Contact]) -> None:
-        for contact in contacts:
-            if contact.name in self._ids or not contact.address:
+    def learn(self, names: Iterable[BrokerName]) -> None:
+        for name in names:
+            if name in self._ids:
                 continue
-            node = SPACE.node_id(contact.name)
+            node = SPACE.node_id(name)
             self._learnt.pop(node, None)
-            self._learnt[node] = contact
-            if len(self._learnt) > self._contacts_max:
+            self._learnt[node] = name
+            if len(self._learnt) > self._names_max:
                 del self._learnt[next(iter(self._learnt))]
-
-    @property
-    def joined(self) -> list[m.Contact]:
-        return list(self._learnt.values())
 
     def of(
         self, messages: Iterable[m.ScribeMessage], *, all_of_them: bool
-    ) -> tuple[m.Contact, ...]:
+    ) -> tuple[BrokerName, ...]:
         """Those whom the messages speak of, as far as the receiver may not know them."""
-        nodes = dict.fromkeys(node for each in messages for node in mentioned(each))
         known = self._learnt | self._of_file if all_of_them else self._learnt
-        return tuple(known[node] for node in nodes if node in known) if known else ()
+        if not known:
+            return ()
+        nodes = dict.fromkeys(node for each in messages for node in mentioned(each))
+        return tuple(known[node] for node in nodes if node in known)
 
     def check(self) -> None:
-        assert len(self._learnt) <= self._contacts_max, "I1"
+        assert len(self._learnt) <= self._names_max, "I1"
 
 
 def mentioned(message: m.ScribeMessage | m.Payload) -> Iterator[NodeId]:
