@@ -8,7 +8,7 @@ import threading
 
 from rich.console import Console
 
-from gapless.cli.status import ask, brokers_table
+from gapless.cli.status import ask, brokers_table, rows
 
 FIGURES = {
     "ready": True,
@@ -42,3 +42,16 @@ def test_the_table_fits_80_columns_with_nothing_cut_off() -> None:
     shown = console.file.getvalue()
     assert "\u2026" not in shown
     assert all(word in shown for word in ("127.0.0.1:7117", "delivered", "12,345", "no answer"))
+
+
+def test_where_there_are_reliable_topics_the_table_shows_whom_a_broker_sends_to_and_misses() -> (
+    None
+):
+    tree = {"neighbours": 4, "active": ["m", "n"], "unreachable": [["k"], ["k", "j"]]}
+    [row, other] = rows({"b": {**FIGURES, "services": {"reliable": tree}}, "c": FIGURES})
+    assert {row["near"], row["sessions"], row["unreachable"]} == {"4", "m,n", "j,k"}
+    assert "near" not in other
+    console = Console(width=120, file=io.StringIO())
+    console.print(brokers_table({"b": {**FIGURES, "services": {"reliable": tree}}, "c": FIGURES}))
+    assert isinstance(console.file, io.StringIO)
+    assert "j,k" in console.file.getvalue()
