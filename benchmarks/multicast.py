@@ -25,6 +25,7 @@ STAR = "".join(cell(name, [name], "b0" if name != "b0" else "", subscribers=True
 UNDER_WAY = 200
 """Requests that a client has under way at a time."""
 PATIENCE_S = 120.0
+IDLE_S = 5.0
 
 
 class Town:
@@ -36,6 +37,12 @@ class Town:
 
     def memory_bytes(self) -> int:
         return sum(self.processes.memory_bytes(name) or 0 for name in NAMES)
+
+    async def idle_s(self) -> float:
+        """Processor time of all brokers in a second in which nothing is published."""
+        before = self.cpu_s()
+        await asyncio.sleep(IDLE_S)
+        return (self.cpu_s() - before) / IDLE_S
 
     def cpu_s(self) -> float:
         return sum(self.processes.cpu_s(name) or 0.0 for name in NAMES)
@@ -82,6 +89,7 @@ async def many_topics(town: Town, count: int, *, ordered: bool, report: Report) 
     await asyncio.gather(*(drain(each, 1) for each in subscriptions))
     arrived_s = time.perf_counter() - started
     used_s = town.cpu_s() - cpu_s
+    idle_s = await town.idle_s()
     await asyncio.gather(*(each.close() for each in subscriptions))
     report.add(
         f"{count:,} topics, one subscriber each{', ordered' if ordered else ''}",
@@ -90,6 +98,7 @@ async def many_topics(town: Town, count: int, *, ordered: bool, report: Report) 
         f"{count / arrived_s:,.0f}",
         f"{grown / count / 1024:.1f}",
         f"{used_s / count * 1e6:.0f}",
+        f"{idle_s * 1e3:.0f}",
     )
 
 
@@ -113,6 +122,7 @@ async def many_subscribers(
     published_s = time.perf_counter() - started
     await taking
     arrived_s, used_s = time.perf_counter() - started, town.cpu_s() - cpu_s
+    idle_s = await town.idle_s()
     await asyncio.gather(*(each.close() for each in subscriptions))
     report.add(
         f"one topic, {count:,} subscribers{', ordered' if ordered else ''}",
@@ -121,6 +131,7 @@ async def many_subscribers(
         f"{events * count / arrived_s:,.0f}",
         f"{grown / count / 1024:.1f}",
         f"{used_s / events / count * 1e6:.1f}",
+        f"{idle_s * 1e3:.0f}",
     )
 
 
@@ -152,9 +163,11 @@ def run(quick: bool) -> list[Report]:
             "delivered/s",
             "KiB each, all brokers",
             "µs of all brokers per delivery",
+            "ms of all brokers per idle second",
         ),
         notes=[
-            "Clients and brokers share the machine's cores.",
+            "Clients and brokers share the machine's cores; all clients are one process, which is what"
+            " limits the rows with many subscribers.",
             "Memory is that of all brokers together, for each topic or subscriber.",
         ],
     )

@@ -60,6 +60,11 @@ class Town:
             subscription = client.subscribe(topic)
             self.subscriptions[name] = await self._stack.enter_async_context(subscription)
 
+    async def hear_of(self, topic: str, name: str) -> None:
+        """One that has just joined is told a moment later which topics there are."""
+        while topic not in [each.name for each in await self.clients[name].topics()]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
     async def figures(self) -> dict[str, dict[str, Any]]:
         found = {name: await self.town.statistics(name) for name in self.town.running}
         return {name: each["services"]["multicast"] for name, each in found.items() if each}
@@ -102,5 +107,44 @@ def test_an_ordered_topic_is_gapless_though_its_forwarder_and_its_root_are_kille
                 await town.clients[source].publish("news", {"i": number})
             for name, subscription in town.subscriptions.items():
                 assert await take(subscription, 60) == list(range(60)), name
+
+    run(main())
+
+
+def test_a_broker_joins_serves_comes_back_and_leaves(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            processes = Processes(LINE, folder=tmp_path, has_admin=True, config=FAST)
+            town = Town(await stack.enter_async_context(processes), stack)
+            await processes.start("b0", "b1", "b2")
+            await town.connect("b0", "b2")
+            await town.clients["b0"].create_topic("news", "multicast", ordered=True)
+            await processes.start("x", join=processes.address("b1"))
+            await town.connect("x")
+            await town.hear_of("news", "x")
+            await town.subscribe("news")
+            numbers = iter(range(100))
+
+            async def publish(*names: str) -> None:
+                for name in names:
+                    await town.clients[name].publish("news", {"i": next(numbers)})
+
+            await publish("b0", "x", "b2")
+            for subscription in town.subscriptions.values():
+                assert await take(subscription, 3) == [0, 1, 2]
+            await town.kill("x")
+            await publish("b0", "b2")
+            await processes.start("x", join=processes.address("b1"))
+            await town.connect("x")
+            await town.hear_of("news", "x")
+            again = town.clients["x"].subscribe("news")
+            town.subscriptions["x"] = await stack.enter_async_context(again)
+            await publish("x")
+            assert await take(town.subscriptions["x"], 1) == [5]
+            await processes.stop("x")
+            town.clients.pop("x")
+            await publish("b2")
+            for name in ("b0", "b2"):
+                assert await take(town.subscriptions[name], 4) == [3, 4, 5, 6], name
 
     run(main())

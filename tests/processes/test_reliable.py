@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,9 @@ from gapless.core.events import Event
 from tests.broker.stage import PATIENCE_S, run
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from gapless.client.client import Client
     from gapless.client.subscription import Subscription
 
 CHAIN = "".join(
@@ -107,3 +111,40 @@ def test_what_needs_a_store_is_refused_with_what_to_use_instead() -> None:
                     await client.positions("feed")
 
     run(main())
+
+
+def test_a_broker_joins_a_running_network_and_outlives_the_one_it_joined_at() -> None:
+    async def main() -> None:
+        async with Processes(CHAIN, config=QUICK) as town:
+            await town.start("a", "b", "c")
+            async with gapless.connect(town.url("a"), patience_s=PATIENCE_S) as home:
+                await home.create_topic("feed", service="reliable")
+                await town.start("new", join=town.address("b"))
+                url = town.url("new")
+                async with (
+                    gapless.connect(url, patience_s=PATIENCE_S) as guest,
+                    home.subscribe("feed") as at_home,
+                    await_topic(guest, "feed") as away,
+                ):
+                    await home.publish("feed", {"i": 0})
+                    await guest.publish("feed", {"i": 1})
+                    for subscription in (at_home, away):
+                        assert set(await take(subscription, 2)) == {0, 1}
+                    with pytest.raises(gapless.RefusedError, match="decides about no topics"):
+                        await guest.create_topic("other", service="reliable")
+                    await asyncio.to_thread(town.kill, "b")
+                    await home.publish("feed", {"i": 2})
+                    assert await take(away, 1) == [2]
+                    await guest.publish("feed", {"i": 3})
+                    assert await take(at_home, 2) == [2, 3]
+
+    run(main())
+
+
+@asynccontextmanager
+async def await_topic(client: Client, topic: str) -> AsyncIterator[Subscription]:
+    """A subscription at a broker that has just joined, and may not know the topic yet."""
+    while topic not in [each.name for each in await client.topics()]:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    async with client.subscribe(topic) as subscription:
+        yield subscription

@@ -52,7 +52,7 @@ from gapless.core.identity import (
     SubscriptionName,
     TopicName,
 )
-from gapless.core.messages import Goodbye, Hello, Message, Ping, Pong
+from gapless.core.messages import Addresses, Goodbye, Hello, Message, Ping, Pong
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span, Tick
@@ -113,6 +113,8 @@ EVENTS: dict[str, bytes] = {"plain": PLAIN, "trade": TRADE, "extremes": EXTREMES
 LINK_MESSAGES: dict[str, Message] = {
     "hello of a client": Hello(version=1, version_min=1),
     "hello of a broker": Hello(3, 2, BrokerName("broker-1"), "gapless 1.2"),
+    "hello of a broker that joins": Hello(1, 1, BrokerName("b"), "", "", "10.0.0.7:7117"),
+    "addresses": Addresses({BrokerName("b"): "10.0.0.7:7117"}),
     "hello with a token": Hello(1, 1, None, "gapless 1.2", "desk-7.secret"),
     "goodbye": Goodbye(),
     "goodbye for good": Goodbye("not admitted", "Give a token.", final=True),

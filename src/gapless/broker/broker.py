@@ -16,6 +16,8 @@ import errno
 import os
 from typing import TYPE_CHECKING, Self
 
+from msgspec.structs import replace
+
 from gapless.broker import clock
 from gapless.broker.address import (
     check_exposure,
@@ -98,6 +100,8 @@ class Broker:
             config=self._config,
             parts=Parts(subscribers=TimedSubscribers),
         )
+        node.topics.joins = self.settings.join is not None
+        node.services.wait_to_join(joins=node.topics.joins)
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         if self.access is not None:
             self.access.owned = owned(node)
@@ -108,6 +112,8 @@ class Broker:
         except BaseException:
             await self._disk.close()
             raise
+        if self.settings.join is not None:
+            self._links.hello = replace(self._links.hello, address=self.address)
         self._pump.start()
         self._dialler = Dialler(self._links)
         self.is_ready = True

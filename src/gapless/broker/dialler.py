@@ -13,7 +13,9 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
+from gapless.broker.address import parse_address
 from gapless.broker.link import Link
+from gapless.broker.links import ANYBODY
 from gapless.broker.logs import logger
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ class Dialler:
             for name in links.neighbours
             if links.name < name
         ]
+        if self._settings.join is not None:
+            self._tasks.append(asyncio.create_task(self._keep(ANYBODY), name="dial to join"))
         self._once: dict[BrokerName, asyncio.Task[None]] = {}
         links.on_missing = self._reach
 
@@ -65,7 +69,8 @@ class Dialler:
             wait_s = min(2 * wait_s, self._settings.redial_longest_s)
 
     async def _dial(self, name: BrokerName) -> Link:
-        host, port = self._links.whereabouts.find(name)
+        join = self._settings.join if name == ANYBODY else None
+        host, port = parse_address(join) if join else self._links.whereabouts.find(name)
         loop = asyncio.get_running_loop()
         access = self._links.access
         context = access.tls.dial if access is not None else None

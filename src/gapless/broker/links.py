@@ -6,7 +6,8 @@ Theory of operation
     sorts first dials. A neighbour that connects anew replaces its old link, which is likely dead.
     Brokers further apart have a link when one of them wants to send something (`on_missing`), and
     lose it when nothing comes for long; of two that dial at once the link of the one whose name
-    sorts first stays.
+    sorts first stays. A broker that joins says where it is reached; everybody is told
+    (`Addresses`), and it is told where all others are.
     Where there is security, `access` says who may be here, and what of a client the node sees.
 
 Invariants
@@ -24,7 +25,7 @@ from gapless.broker.whereabouts import Whereabouts
 from gapless.core.client_messages import Refused
 from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
-from gapless.core.messages import Hello
+from gapless.core.messages import Addresses, Hello
 from gapless.core.topic_messages import TopicList
 from gapless.version import __version__
 
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from gapless.core.identity import PeerName
     from gapless.core.messages import Message
     from gapless.node.network import Network
+
+
+ANYBODY = BrokerName("")
+"""Who is dialled to join a network: its name is not known yet."""
 
 
 class Links:
@@ -54,9 +59,8 @@ class Links:
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
-        self.brokers = frozenset(network.cell_of) - {name}
         self.on_missing: Callable[[BrokerName], None] | None = None
-        self.whereabouts = Whereabouts(network, settings.data)
+        self.whereabouts = Whereabouts(network, settings.data, settings.joined_max)
         self.named: dict[PeerName, Link] = {}
         self.all: set[Link] = set()
         self.is_draining = False
@@ -75,7 +79,7 @@ class Links:
         self.all.add(link)
         self.accepted += link.dialled is None
         access = self.access
-        if access is not None and link.dialled is not None:
+        if access is not None and link.dialled:
             try:
                 access.check_broker(link, link.dialled)
             except AccessError as error:
@@ -101,35 +105,69 @@ class Links:
 
     def greeted(self, link: Link, hello: Hello) -> PeerName:
         """Who this is; `ProtocolError` if it may not be here."""
-        owner = ""
+        owner, joins = "", link.dialled == ANYBODY
         if self.access is not None:
             if hello.sender is not None:
                 self.access.check_broker(link, hello.sender)
             else:
                 owner = self.access.greet(link, hello).name
-        peer = self._client() if hello.sender is None else self._neighbour(link, hello.sender)
+        peer = self._client() if hello.sender is None else self._broker(link, hello)
         if (old := self.named.pop(peer, None)) is not None:
             old.abort()
         self.named[peer] = link
         who = {"principal": owner} if owner else {}
         logger.info("link up", extra={"peer": peer, "address": link.address, **who})
-        self.pump.link_up(peer, owner)
+        if link.is_broker:
+            self._introduce(BrokerName(peer))
+        if joins:
+            self.pump.join(BrokerName(peer))
+        elif hello.address:
+            self.pump.welcome(BrokerName(peer))
+        elif not self._has_joined(peer):
+            self.pump.link_up(peer, owner)
         for message in self._held.pop(BrokerName(peer), ()):
             self.send(peer, message)
         return peer
+
+    def _has_joined(self, peer: PeerName) -> bool:
+        """Is it a broker of no network file that we have?"""
+        return peer in self.whereabouts and not self.whereabouts.is_in_file(peer)
+
+    def _introduce(self, peer: BrokerName) -> None:
+        """Tell a broker of those that it may not find in its network file."""
+        known = self.whereabouts.all()
+        if not self._has_joined(peer):
+            known = {name: at for name, at in known.items() if self._has_joined(name)}
+        known.pop(peer, None)
+        if known:
+            self.send(peer, Addresses(known))
+
+    def _learn(self, addresses: dict[BrokerName, str], source: PeerName) -> None:
+        fresh = self.whereabouts.learn(addresses)
+        if fresh:
+            for peer, link in self.named.items():
+                if link.is_broker and peer != source:
+                    self.send(peer, Addresses(fresh))
 
     def _client(self) -> ClientName:
         """A name that no other peer has, nor ever had."""
         self._client_number += 1
         return ClientName(f"{self._client_prefix}{self._client_number}")
 
-    def _neighbour(self, link: Link, name: BrokerName) -> BrokerName:
+    def _broker(self, link: Link, hello: Hello) -> BrokerName:
+        assert hello.sender is not None
+        name = hello.sender
+        if link.dialled == ANYBODY:
+            link.dialled = name
+            self._learn({name: self.settings.join or link.address}, name)
         if link.dialled is not None and name != link.dialled:
             raise ProtocolError(
                 f"{link.address} is {name!r}, not {link.dialled!r}",
                 "Correct the addresses in the network file.",
             )
-        if name not in self.brokers:
+        if hello.address:
+            self._admit(name, hello.address)
+        if name == self.name or name not in self.whereabouts:
             raise ProtocolError(
                 f"{name!r} is no broker that {self.name!r} knows",
                 "Give both brokers the same network file.",
@@ -139,12 +177,22 @@ class Links:
             raise ProtocolError(f"{self.name!r} dials {name!r}, not the reverse", "Wait for it.")
         return name
 
+    def _admit(self, name: BrokerName, address: str) -> None:
+        """One that is in no network file wants to be a part of ours."""
+        taken = name == self.name or self.whereabouts.is_in_file(name)
+        if taken or name.startswith((self._client_prefix, "@")):
+            raise ProtocolError(f"a broker cannot join as {name!r}", "Give it another name.")
+        self._learn({name: address}, name)
+
     def _has_dialled(self, name: BrokerName) -> bool:
         link = self.named.get(name)
         return link is not None and link.dialled is not None
 
     def received(self, link: Link, message: Message) -> None:
         assert link.peer is not None
+        if isinstance(message, Addresses) and link.is_broker:
+            self._learn(message.addresses, link.peer)
+            return
         if link.principal is not None and self.access is not None:
             refused = self.access.admit(link, message, self.pump.node)
             if refused is not None:
@@ -165,7 +213,10 @@ class Links:
         logger.info("link down", extra={"peer": link.peer, "reason": reason})
         if self.named.get(link.peer) is link:
             del self.named[link.peer]
-            self.pump.link_down(link.peer)
+            if self._has_joined(link.peer):
+                self.pump.part(BrokerName(link.peer))
+            else:
+                self.pump.link_down(link.peer)
 
     # --- what the pump calls ---------------------------------------------------------------------
 
@@ -183,7 +234,7 @@ class Links:
 
     def _miss(self, to: PeerName, message: Message) -> None:
         """There is no link. One to a broker that is far is dialled, and the message waits."""
-        is_far = to in self.brokers and to not in self.neighbours
+        is_far = to in self.whereabouts and to not in self.neighbours
         if not is_far or self.on_missing is None:
             self.unsent += 1  # a broker that is down, or a client just gone
             return

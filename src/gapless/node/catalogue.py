@@ -84,6 +84,7 @@ class Catalogue:
         self.static = frozenset(network.topic)
         self.entries: dict[TopicName, TopicEntry] = {}
         self.digest = 0
+        self.newcomers: dict[BrokerName, None] = {}  # linked to us, and in no network file
         self.writing: set[TopicName] = set()  # about to be decided
         self._is_agreed = not routing.peers
         self._lonely_at = Instant(now + config.dead_after)
@@ -173,12 +174,23 @@ class Catalogue:
         return fresh, [Persist(puts), *self._spread(tuple(fresh), sender)]
 
     def _spread(self, entries: tuple[TopicEntry, ...], source: BrokerName) -> list[Effect]:
-        return [
+        effects = [
             effect
             for peer in self.routing.peers
             if peer != source
             for effect in self._tell(peer, entries)
         ]
+        served = tuple(entry for entry in entries if entry.service != "durable")
+        for newcomer in self.newcomers:
+            effects += self._tell(newcomer, served) if newcomer != source else []
+        return effects
+
+    def welcome(self, newcomer: BrokerName) -> list[Effect]:
+        """It is told of topics that need no host, from now on."""
+        self.newcomers[newcomer] = None
+        static = [entry_of(self.network.topic[name]) for name in sorted(self.static)]
+        known = [entry for entry in (*static, *self.entries.values()) if entry.service != "durable"]
+        return self._tell(newcomer, tuple(known))
 
     def _tell(self, peer: BrokerName, entries: tuple[TopicEntry, ...]) -> list[Effect]:
         return [

@@ -81,7 +81,7 @@ class Multicast:
         self.member: Member | None = None
         self.book = NameBook(network, config.multicast_names_max)
         self.post = Post(here, self.book)
-        self.joins = False  # a network of which we are not told by a file, and found no ring
+        self.joins = False
         self.published = 0
         self._config = config
         self._epoch = epoch
@@ -129,7 +129,7 @@ class Multicast:
         identifier = SPACE.topic_id(topic.label, "")
         self._topics[identifier] = topic
         self._ids[topic.name] = identifier
-        if not self.joins and self.here in ranking(self.network, topic.name)[:1]:
+        if self.here in ranking(self.network, topic.name)[:1]:
             self._creation.add(identifier)
         return identifier
 
@@ -140,7 +140,7 @@ class Multicast:
 
     def _create(self, now: Instant) -> list[Effect]:
         member = self.member
-        if member is None or not member.is_active:
+        if member is None or not member.is_active or self.joins:
             return []
         return self._carry(self._creation.fire(member, self._topics, now), now)
 
@@ -163,7 +163,9 @@ class Multicast:
     def deadline(self) -> Instant | None:
         if self.member is None:
             return None
-        other = self._creation.deadline if self.member.is_active else self._found_due
+        other = self._found_due
+        if self.member.is_active:
+            other = None if self.joins else self._creation.deadline
         return self.member.deadline if other is None else min(self.member.deadline, other)
 
     def fire(self, now: Instant) -> list[Effect]:

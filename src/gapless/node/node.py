@@ -242,6 +242,8 @@ class Node:
             effects = self.services.receive(BrokerName(sender), message, instant)  # near or far
         elif sender in self.network.cell_of:
             effects = self._from_broker(BrokerName(sender), message, instant)
+        elif isinstance(message, TopicNews) and self.topics.joins:
+            effects = self.topics.receive_news(BrokerName(sender), message, instant)
         else:
             effects = self._from_client(ClientName(sender), message, instant)
         return effects + self.clients.settle(instant)

@@ -80,25 +80,35 @@ class Reliable:
         self.network = network
         self.tree: TreeBroker | None = None
         self.published = 0
+        self.joins = False
         self._config = config
         self._epoch = epoch
         self._subscribers = subscribers
         self._attributes_of = attributes_of
         self._groups: Groups[SubscriptionId] = Groups()
         self._joined = JoinedEdges(network, store)
+        self._join_at: BrokerName | None = None
 
     # --- life ------------------------------------------------------------------------------------
 
     def start(self, now: Instant) -> list[Effect]:
-        topics = self.network.topic.values()
-        return self._begin(now) if any(each.service == self.name for each in topics) else []
+        has_topics = any(each.service == self.name for each in self.network.topic.values())
+        return self._begin(now) if has_topics or self._joined.edges or self._join_at else []
 
     def _begin(self, now: Instant) -> list[Effect]:
         if self.tree is not None or not self._epoch.is_durable:
             return []
         edges = (*broker_tree(self.network), *self._joined.edges)
         self.tree = TreeBroker(self.here, self._epoch.number, settings_of(self._config), edges)
+        if self._join_at is not None and not edges:
+            self.tree.join(self._join_at)
         return self._carry(self.tree.fire(now), now)
+
+    def join(self, at: BrokerName, now: Instant) -> list[Effect]:
+        if self._join_at is not None:
+            return []
+        self._join_at = at
+        return self._begin(now)
 
     @property
     def deadline(self) -> Instant | None:
@@ -135,7 +145,7 @@ class Reliable:
         if count > limit:
             problem = f"{count} events are more than the {limit} that may wait here"
             return [Send(client, Refused(request, problem, "Publish smaller batches."))]
-        if tree is None:
+        if tree is None or self._is_apart:
             return later(client, request, "this broker has just started")
         if not tree.is_ready:
             return later(client, request, "this broker still learns what is subscribed")
@@ -155,7 +165,7 @@ class Reliable:
         return [*self._carry(effects, now), Send(client, receipt)]
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
-        if self.tree is None:
+        if self.tree is None or self._is_apart:
             return later(client, message.request, "this broker has just started")
         label = self.network.topic[message.topic].label
         effects: list[Effect] = []
@@ -169,6 +179,11 @@ class Reliable:
             self._groups.add(group)
         self._groups.enter(group, (client, message.subscription), message.request)
         return (begin(group) if group.is_in_force else []) + self._carry(effects, now)
+
+    @property
+    def _is_apart(self) -> bool:
+        """Are we to join a network and no part of it yet?"""
+        return self._join_at is not None and self.tree is not None and not self.tree.edges
 
     def has(self, client: ClientName, number: int) -> bool:
         return (client, number) in self._groups

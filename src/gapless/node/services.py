@@ -50,11 +50,19 @@ class Service(Protocol):
     kinds: tuple[type[Message], ...]
     """What its brokers say to each other."""
 
+    joins: bool
+    """We are in no network file: wait for `join`, and begin nothing alone."""
+
     @property
     def deadline(self) -> Instant | None: ...
 
     def start(self, now: Instant) -> list[Effect]:
         """The number of this life (`Epoch`) is durable now, so that it may be told."""
+        ...
+
+    def join(self, at: BrokerName, now: Instant) -> list[Effect]:
+        """We are in no network file, and linked to a broker of a running network: become part of
+        it there. Called anew for each such link."""
         ...
 
     def add(self, topic: Topic, now: Instant) -> list[Effect]:
@@ -179,6 +187,13 @@ class Services:
 
     def start(self, now: Instant) -> list[Effect]:
         return [effect for each in self.by_name.values() for effect in each.start(now)]
+
+    def wait_to_join(self, *, joins: bool) -> None:
+        for each in self.by_name.values():
+            each.joins = joins
+
+    def join(self, at: BrokerName, now: Instant) -> list[Effect]:
+        return [effect for each in self.by_name.values() for effect in each.join(at, now)]
 
     def fire(self, now: Instant) -> list[Effect]:
         return [effect for each in self.by_name.values() for effect in each.fire(now)]

@@ -75,6 +75,7 @@ class Topics:
         self.hand_overs = hand_overs
         self.store = store
         self.services = services
+        self.joins = False  # a network where others decide about topics
         self.network = catalogue.network
         self.durables = clients.attachments.durables
 
@@ -111,6 +112,9 @@ class Topics:
 
     def delete(self, client: ClientName, message: DeleteTopic, now: Instant) -> list[Effect]:
         catalogue, name = self.catalogue, message.name
+        if self.joins:
+            problem = "this broker joined a network, and decides about no topics"
+            return refuse(client, message, problem, "Ask a broker that is in the network file.")
         if name in catalogue.static:
             problem = f"topic {name!r} is one of the network file"
             return refuse(client, message, problem, "Leave it out there, and restart the brokers.")
@@ -127,12 +131,24 @@ class Topics:
         gone = TopicEntry(name, number, hosts, service, is_deleted=True)
         return self._decide(client, message, gone, now)
 
+    def welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
+        """A broker that is in no network file is linked to us: it is told of all topics that it
+        can serve, now and when there are others."""
+        return self.catalogue.welcome(newcomer)
+
+    def part(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
+        self.catalogue.newcomers.pop(newcomer, None)
+        return []
+
     def show(self, client: ClientName, message: TopicsQuery) -> list[Effect]:
         return [Send(client, TopicList(message.request, self.catalogue.topics()))]
 
     def _problem(self, message: CreateTopic) -> tuple[str, str]:
         """What is wrong with the request, whoever decides, and the remedy."""
         name, hosts = message.name, message.hosts
+        if self.joins:
+            problem = "this broker joined a network, and decides about no topics"
+            return problem, "Ask a broker that is in the network file."
         has_streams = message.pubends != 1 or bool(hosts)
         is_kept = message.retention_us is not None or message.retention_bytes is not None
         if message.service != "durable" and (has_streams or is_kept):

@@ -146,6 +146,7 @@ class TreeBroker:
     def join(self, at: BrokerName) -> None:
         """Become a leaf beside `at`; asked for at every beat until it says welcome."""
         self._joining = at
+        self._sessions.is_joining = True
 
     def publish(
         self, attributes: Attributes, body: bytes, now: Instant

@@ -74,6 +74,7 @@ class Sessions:
         self._neighbourhood = neighbourhood
         self._connections = connections
         self.is_ready = False
+        self.is_joining = False  # there are others, though we know none yet
         self._sessions: dict[BrokerName, Session] = {}
         self._told: dict[BrokerName, Position] = {}  # who has sent us all it has, on which session
         self._looked_at = (-1, 0)
@@ -140,7 +141,7 @@ class Sessions:
                 self._told.get(broker) == session.connection
                 for broker, session in self._sessions.items()
             )
-            is_alone = not len(self._neighbourhood)
+            is_alone = not len(self._neighbourhood) and not self.is_joining
             self.is_ready = all_told and (bool(self._sessions) or is_alone)
 
     def check(self) -> None:
