@@ -166,8 +166,8 @@ def run(quick: bool) -> list[Report]:
             "ms of all brokers per idle second",
         ),
         notes=[
-            "Clients and brokers share the machine's cores; all clients are one process, which is what"
-            " limits the rows with many subscribers.",
+            "Clients and brokers share the machine's cores; all clients are one process, which"
+            " is what limits the rows with many subscribers.",
             "Memory is that of all brokers together, for each topic or subscriber.",
         ],
     )
