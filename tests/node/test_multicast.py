@@ -12,6 +12,7 @@ from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName
 from gapless.core.messages import Ping
 from gapless.node.name_book import SPACE
+from gapless.node.owner import ranking
 from gapless.scribe.messages import Append, Appended, Published, Ringed
 from tests.node.ring import CLIENT, Ring, topic
 
@@ -150,13 +151,13 @@ def test_a_topic_created_later_is_found_by_its_owner_at_its_root() -> None:
 
 def test_half_a_network_begins_no_ordered_topic() -> None:
     ring = Ring(4, topic(ordered=True), is_started=False)
-    ring.start("b0")
-    ring.start("b1")
+    owner, second, third, _ = ranking(ring.network, topic().name)
+    ring.start(owner)
+    ring.start(second)
     ring.run(20)
-    assert ring["b0"].member is not None
-    assert ring["b0"].member.is_active
+    assert ring[owner].statistics()["leaf_set"] == [second]
     assert all(not place.service.member.roots.groups for place in ring.places.values())  # type: ignore[union-attr]
-    ring.start("b2")
+    ring.start(third)
     ring.run(20)
     assert any(place.service.member.roots.groups for place in ring.places.values())  # type: ignore[union-attr]
 

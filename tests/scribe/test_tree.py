@@ -165,6 +165,7 @@ def test_a_child_learns_at_once_that_there_is_a_way_to_the_root() -> None:
     stand, topic, (one, two, three, *_) = ring()
     member = subscribed(stand, topic, one)
     member.receive(two, Adopted(topic, ()), stand.now)
-    member.receive(three, Subscribe(topic, three), stand.now)
+    taken_on = member.receive(three, Subscribe(topic, three), stand.now)
+    assert taken_on == [ToNode(three, Adopted(topic, (two,), rooted=False))]
     effects = member.receive(two, Heartbeat((Beat(topic, (), rooted=True),)), stand.now)
     assert ToNode(three, Heartbeat((Beat(topic, (two,), rooted=True),))) in effects
