@@ -235,7 +235,7 @@ def test_a_broker_that_joined_is_remembered_over_a_restart() -> None:
     town = Town("h", ONE)
     town.wait(1)
     town.receive("new", Join())
-    town.wait(1)
+    town.wait(Config().tree_beat)
     kept = JoinedEdges(town.network, town.volume).edges
     assert [set(edge) for edge in kept] == [{"h", "new"}]
     assert JoinedEdges(town.network, MemoryVolume()).edges == ()

@@ -239,8 +239,8 @@ class Node:
         if sender == self.name:
             return self._persisted(message, instant) + self.clients.settle(instant)
         if type(message) in self.services.of_kind and sender not in self.subscribers.clients:
-            effects = self.services.receive(BrokerName(sender), message, instant)  # near or far
-        elif sender in self.network.cell_of:
+            return self.services.receive(BrokerName(sender), message, instant)  # moves no stream
+        if sender in self.network.cell_of:
             effects = self._from_broker(BrokerName(sender), message, instant)
         elif isinstance(message, TopicNews) and self.topics.joins:
             effects = self.topics.receive_news(BrokerName(sender), message, instant)

@@ -34,10 +34,8 @@ from gapless.tree.messages import (
     Carried,
     Delivered,
     Join,
-    Joined,
     PublicationId,
     SubscriptionId,
-    SyncStart,
     Welcome,
 )
 from gapless.tree.settings import TreeSettings
@@ -117,7 +115,8 @@ class Reliable:
     def fire(self, now: Instant) -> list[Effect]:
         if self.tree is None or now < self.tree.deadline:
             return []
-        return self._carry(self.tree.fire(now), now)
+        # Who joined is looked at with each beat: who forgets it in a crash is told again.
+        return self._carry(self.tree.fire(now), now) + self._joined.learn(self.tree.edges)
 
     def leave(self, now: Instant) -> list[Effect]:
         """Nobody shall keep for us what nobody here will get."""
@@ -219,11 +218,7 @@ class Reliable:
             return []  # we have no topic yet; it beats again
         if not isinstance(message, Beat | Carried | Join | Welcome):
             raise ProtocolError(f"{type(message).__name__} is not for a tree")
-        effects = self._carry(self.tree.receive(sender, message, now), now)
-        is_about_edges = isinstance(message, Join | Welcome) or (
-            isinstance(message, Carried) and isinstance(message.message, Joined | SyncStart)
-        )
-        return effects + (self._joined.learn(self.tree.edges) if is_about_edges else [])
+        return self._carry(self.tree.receive(sender, message, now), now)
 
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
         return []  # it may be dialled again at once: only silence tells
