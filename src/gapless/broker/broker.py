@@ -103,6 +103,7 @@ class Broker:
             parts=Parts(subscribers=TimedSubscribers),
         )
         node.topics.joins = self.settings.join is not None
+        node.services.wait_to_join(joins=node.topics.joins)
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         if self.access is not None:
             self.access.owned = owned(node)

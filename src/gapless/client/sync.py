@@ -254,12 +254,11 @@ class Client:
         retention_seconds: float | None = None,
         retention_bytes: int | None = None,
         hosts: Sequence[str] | None = None,
+        *,
+        ordered: bool = False,
     ) -> None:
-        self._thread.run(
-            self._client.create_topic(
-                name, service, pubends, retention_seconds, retention_bytes, hosts
-            )
-        )
+        limits = pubends, retention_seconds, retention_bytes, hosts
+        self._thread.run(self._client.create_topic(name, service, *limits, ordered=ordered))
 
     def delete_topic(self, name: str) -> None:
         self._thread.run(self._client.delete_topic(name))

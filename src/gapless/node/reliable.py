@@ -78,6 +78,7 @@ class Reliable:
         self.network = network
         self.tree: TreeBroker | None = None
         self.published = 0
+        self.joins = False
         self._config = config
         self._epoch = epoch
         self._subscribers = subscribers

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gapless.core.identity import Instant
+from gapless.scribe.campaign import NOBODY, Campaign, is_majority
 from gapless.scribe.effects import Effect, ToNode
 from gapless.scribe.messages import (
     Accept,
@@ -47,55 +48,12 @@ from gapless.scribe.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from gapless.scribe.identifiers import NodeId
     from gapless.scribe.messages import GroupMessage, Seat, TopicRecord
     from gapless.scribe.settings import Settings
 
-NOBODY = Ballot()
 CATCH_UP_MAX = 64
 """Entries sent to a seat that lags, at a time."""
-
-
-class Campaign:
-    """What one who wants to lead has gathered so far."""
-
-    __slots__ = ("_floor", "accepted", "ballot", "groups", "promises", "seats", "state")
-
-    def __init__(self, ballot: Ballot, seats: tuple[Seat, ...]) -> None:
-        self.ballot = ballot
-        self.seats = seats  # of the group to be
-        self.groups: dict[Ballot, tuple[Seat, ...]] = {}  # whose majorities are needed
-        self.promises: dict[Seat, GroupState] = {}
-        self.state: GroupState | None = None  # what is to be held; none while promises are due
-        self.accepted: set[Seat] = set()
-        self._floor = NOBODY  # the greatest ballot known to be active
-
-    def need(self, lineup: Lineup) -> bool:
-        """Someone knows of a group. Is it new to us, and does it matter?"""
-        if lineup.active and lineup.ballot > self._floor:
-            self._floor = lineup.ballot
-            self.groups = {b: s for b, s in self.groups.items() if b >= lineup.ballot}
-        if not lineup.seats or lineup.ballot < self._floor or lineup.ballot in self.groups:
-            return False
-        self.groups[lineup.ballot] = lineup.seats
-        return True
-
-    def has(self, voters: Collection[Seat]) -> bool:
-        """A majority of every group that is needed."""
-        return all(is_majority(seats, voters) for seats in self.groups.values())
-
-    def best(self) -> GroupState:
-        return max(self.promises.values(), key=lambda state: (state.lineup.ballot, state.end))
-
-    def nodes(self, *more: tuple[Seat, ...]) -> set[NodeId]:
-        """Of all groups that are needed, and of these."""
-        return {seat.node for seats in (*self.groups.values(), *more) for seat in seats}
-
-
-def is_majority(seats: tuple[Seat, ...], voters: Collection[Seat]) -> bool:
-    return 2 * sum(1 for seat in seats if seat in voters) > len(seats)
 
 
 class Group:
@@ -106,6 +64,8 @@ class Group:
         "_campaign",
         "_entries",
         "_held",
+        "_log_bytes",
+        "_open_bytes",
         "_own",
         "_repeat_due",
         "_settings",
@@ -126,8 +86,10 @@ class Group:
         self.promised = NOBODY
         self.lineup = Lineup()  # of the state we hold
         self.known = Lineup()  # the newest that we were told of
-        self.committed = 1  # as leader: all below this is
-        self._base = 1
+        self.committed = record.first  # as leader: all below this is
+        self._base = record.first
+        self._log_bytes = 0  # of all bodies
+        self._open_bytes = 0  # as leader: of those that are not committed
         self._entries: deque[LogEntry] = deque()
         self._sources: dict[Seat, int] = {}
         self._held: dict[Seat, int] = {}  # as leader: how far each seat is
@@ -219,7 +181,9 @@ class Group:
     def publish(self, source: Seat, number: int, oldest: int, body: bytes) -> list[Effect]:
         """Append to the log, as leader, unless it is there or must wait: its source repeats it."""
         assert self.is_leader, "I3"
-        if self.end - self.committed >= self._settings.buffer_events_max // 2:
+        settings, waiting = self._settings, self.end - self.committed
+        room = settings.buffer_bytes_max // 2 - self._open_bytes
+        if waiting >= settings.buffer_events_max // 2 or (waiting and len(body) > room):
             return []  # what is not committed must not be pushed out of the log
         last = self._sources.get(source)
         is_next = number == oldest if last is None else number in (last + 1, oldest)
@@ -229,6 +193,7 @@ class Group:
             self.topic, self.lineup.ballot, self.end, (LogEntry(source, number, body),), True
         )
         self._append(append.entries[0])
+        self._open_bytes += len(body)
         self._held[self._own] = self.end
         self._commit()
         return self._to({seat.node for seat in self.lineup.seats}, append)
@@ -239,6 +204,13 @@ class Group:
             return False
         waiting = (entry for _, entry in self.between(self.committed, self.end))
         return all(entry.source != source or entry.number != number for entry in waiting)
+
+    def position_of(self, source: Seat, number: int) -> int:
+        """Under which number it is committed; 0 if that is no longer kept."""
+        for position, entry in reversed(self.between(self._base, self.committed)):
+            if entry.number == number and entry.source == source:
+                return position
+        return 0
 
     def _receive_appended(self, appended: Appended) -> list[Effect]:
         ballot = self.lineup.ballot
@@ -261,6 +233,7 @@ class Group:
         self._campaign = None
         self.lineup = Lineup(campaign.ballot, campaign.seats, active=True)
         self.committed = self.end
+        self._open_bytes = 0
         stay = {seat.node for seat in campaign.seats}
         active = Append(self.topic, campaign.ballot, self.end, (), True)
         retired = Retired(self.topic, self.lineup)
@@ -271,6 +244,8 @@ class Group:
         if self.lineup.active:
             seats = self.lineup.seats
             ends = sorted((self._held.get(seat, 0) for seat in seats), reverse=True)
+            for _, entry in self.between(self.committed, ends[len(seats) // 2]):
+                self._open_bytes -= len(entry.body)
             self.committed = max(self.committed, ends[len(seats) // 2])
 
     # --- following -------------------------------------------------------------------------------
@@ -336,7 +311,8 @@ class Group:
         self._learn(known)
         if known.ballot >= self.lineup.ballot and self._own not in known.seats:
             self.lineup = Lineup()
-            self._base, self._entries, self._sources = 1, deque(), {}
+            self._base, self._entries, self._sources = self.record.first, deque(), {}
+            self._log_bytes = 0
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -380,15 +356,20 @@ class Group:
         self._base, self._entries = state.base, deque(state.entries)
         self._sources = dict(state.sources)
         self._held = {}
+        self._log_bytes = sum(len(entry.body) for entry in state.entries)
 
     def _append(self, entry: LogEntry) -> None:
         self._entries.append(entry)
+        self._log_bytes += len(entry.body)
         self._sources.pop(entry.source, None)
         self._sources[entry.source] = entry.number
         if len(self._sources) > self._settings.sources_max:
             del self._sources[next(iter(self._sources))]
-        if len(self._entries) > self._settings.buffer_events_max:
-            self._entries.popleft()
+        settings = self._settings
+        while len(self._entries) > settings.buffer_events_max or (
+            self._log_bytes > settings.buffer_bytes_max and len(self._entries) > 1
+        ):
+            self._log_bytes -= len(self._entries.popleft().body)
             self._base += 1
 
     def check(self) -> None:
@@ -396,3 +377,4 @@ class Group:
         if self.is_leader:
             assert self.committed <= self.end, "I2"
         assert len(self._entries) <= self._settings.buffer_events_max
+        assert self._log_bytes == sum(len(entry.body) for entry in self._entries)
