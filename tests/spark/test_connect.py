@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from tests.spark.conftest import Desk
 
+pytest.importorskip("grpc", reason="Spark Connect needs the extra connect")
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 TOPIC, COUNT = "connect", 60
@@ -31,7 +33,6 @@ TOPIC, COUNT = "connect", 60
 @pytest.fixture
 def remote(spark: SparkSession) -> Iterator[str]:
     """A server of Connect in the virtual machine that is there, at a port that was free."""
-    pytest.importorskip("grpc", reason="Spark Connect needs the extra connect")
     package: Any = spark._jvm.org.apache.spark.sql.connect.service  # type: ignore[union-attr]
     service = getattr(getattr(package, "SparkConnectService$"), "MODULE$")
     service.start(spark.sparkContext._jsc.sc())
