@@ -74,21 +74,27 @@ class TransitStub:
 
     def way(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The links from one router to another."""
-        while start != end:
+        for _ in self.delay:  # more links than routers has no way
+            if start == end:
+                return
             hop = int(self.first_hop[start, end])
             yield start, hop
             start = hop
+        raise AssertionError("I1: a way that does not end")
 
     def copies(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """By link, how many of these ways use it."""
         found = np.zeros(len(self.links), dtype=np.int64)
-        while (moving := starts != ends).any():
+        for _ in self.delay:
+            moving = starts != ends
+            if not moving.any():
+                return found
             starts, ends = starts[moving], ends[moving]
             hops = self.first_hop[starts, ends].astype(np.int64)
             used = np.searchsorted(self.links, starts * len(self.delay) + hops)
             found += np.bincount(used, minlength=len(found))
             starts = hops
-        return found
+        raise AssertionError("I1: a way that does not end")
 
 
 def draw_transit_stub(dice: random.Random, shape: Shape = SMALL) -> TransitStub:

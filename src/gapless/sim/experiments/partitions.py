@@ -132,15 +132,12 @@ class Results:
         return f"seed {self.seed}, {self.size.brokers} brokers, fanout {fanout}"
 
     def notes(self) -> list[str]:
-        """What the graph allows and the legitimacy rule holds back, where most have failed."""
+        """What the graph allows and what the protocol makes of it, where most have failed."""
         failed = self.size.delivery_failed[-1]
         return [
             f"δ = {tolerated}: {mean(self.delivered(tolerated, failed)):.2%} delivered, "
             f"{mean(self.reachable(tolerated, failed)):.2%} connected"
             for tolerated in TOLERATED
-        ] + [
-            "What is connected but not delivered is held where more than δ of 2δ+1 brokers in a "
-            "row have failed, with all behind it."
         ]
 
     def plain(self) -> dict[str, Any]:
