@@ -363,3 +363,28 @@ def test_one_that_joined_goes_on_when_it_is_linked_again_elsewhere() -> None:
     ring.do("x", ring["x"].join(BrokerName("b2"), ring.now))
     ring.run(3)
     assert sorted(ring["x"].statistics()["leaf_set"]) == ["b0", "b1", "b2"]  # type: ignore[call-overload]
+
+
+def test_a_broken_link_makes_a_dead_root_known_sooner_than_its_silence() -> None:
+    ring = Ring(5, topic(ordered=True))
+    for name in ring.places:
+        ring.subscribe(name)
+    root = root_of(ring)
+    source = next(name for name in ring.places if name != root)
+    del ring.places[root]
+    for name in ring.places:
+        ring.do(name, ring[name].link_down(BrokerName(root), ring.now))
+    ring.publish(source, "red")
+    ring.run(5)  # less than `dead_after`
+    assert all(ring.got(name) == ["red"] for name in ring.places)
+
+
+def test_a_broken_link_to_one_that_lives_changes_nothing() -> None:
+    ring = Ring(5, topic())
+    for name in ring.places:
+        ring.subscribe(name)
+    before = {name: ring[name].statistics() for name in ring.places}
+    for name in ring.places:
+        ring.do(name, ring[name].link_down(BrokerName(root_of(ring)), ring.now))
+    ring.run(5)
+    assert {name: ring[name].statistics() for name in ring.places} == before

@@ -318,9 +318,8 @@ class Multicast:
     def _miss(self, missed: Missed) -> list[Effect]:
         topic = self._topics[missed.topic]
         span = Span(missed.start << TICK_BITS, missed.end << TICK_BITS)
-        pubend = pubend_of(topic)
-        lost = Settled([], [], [(pubend, span)])
-        return self._subscribers.deliver(topic.name, pubend, lost, span.end).effects
+        lost = Settled([], [], [(pubend_of(topic), span)])
+        return self._subscribers.deliver(topic.name, pubend_of(topic), lost, span.end).effects
 
     # --- brokers ---------------------------------------------------------------------------------
 
@@ -328,8 +327,7 @@ class Multicast:
         if not isinstance(message, Ringed):
             raise ProtocolError(f"{type(message).__name__} is not for a ring")
         self.book.learn((*message.names, sender))
-        member = self.member
-        if member is None:
+        if (member := self.member) is None:
             return []  # we know of no topic yet; whoever it is asks again
         node = self.book.id_of(sender)
         return self._carry(
@@ -337,7 +335,9 @@ class Multicast:
         )
 
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
-        return []  # it may be dialled again at once: only silence tells
+        if self.member is None:
+            return []
+        return self._carry(self.member.suspect(self.book.id_of(broker), now), now)
 
     def _carry(self, effects: Iterable[RingEffect], now: Instant) -> list[Effect]:
         """What the member wants done: messages to clients at once, those to brokers together."""
