@@ -169,9 +169,14 @@ class Play:
         one, other = self.dice.sample(names, 2)
         if self.dice.random() < 0.5:
             self.world.processes[one].crash(lasts)
+            for name in names:
+                if self.dice.random() < 0.5:
+                    self.world.processes[name].link_down(ClientName(one))
             return
-        self.world.links.cut(one, other)
-        self.world.links.cut(other, one)
+        for pair in ((one, other), (other, one)):
+            self.world.links.cut(*pair)
+            if self.dice.random() < 0.5:  # it may be told at once, or not
+                self.world.processes[pair[0]].link_down(ClientName(pair[1]))
         self.world.after(lasts, self._mend, one, other)
 
     def _mend(self, one: BrokerName, other: BrokerName) -> None:

@@ -147,13 +147,3 @@ def test_a_restarted_end_is_noticed_though_nobody_was_silent() -> None:
     pair.pass_time(20)
     assert pair.reaches() == (Reach.UP, Reach.UP)
     assert pair.ends[A].session(B) > before
-
-
-def test_two_that_want_nothing_of_each_other_any_more_fall_silent() -> None:
-    pair = Pair()
-    pair.deliver()
-    pair.post(A, pair.ends[A].fire(pair.now))  # a last beat is under way
-    for end in pair.ends.values():
-        end.want([], pair.now)
-    pair.deliver()
-    assert not pair.under_way

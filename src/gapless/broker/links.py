@@ -213,10 +213,7 @@ class Links:
         logger.info("link down", extra={"peer": link.peer, "reason": reason})
         if self.named.get(link.peer) is link:
             del self.named[link.peer]
-            if self._has_joined(link.peer):
-                self.pump.part(BrokerName(link.peer))
-            else:
-                self.pump.link_down(link.peer)
+            self.pump.link_down(link.peer)
 
     # --- what the pump calls ---------------------------------------------------------------------
 

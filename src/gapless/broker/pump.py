@@ -87,9 +87,6 @@ class Pump:
         """A broker that is in no network file is linked to us."""
         self._step(self.node.topics.welcome, newcomer)
 
-    def part(self, newcomer: BrokerName) -> None:
-        self._step(self.node.topics.part, newcomer)
-
     def join(self, at: BrokerName) -> None:
         """We are such a broker, and this is one of the network."""
         self._step(self.node.services.join, at)

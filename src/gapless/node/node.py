@@ -213,7 +213,8 @@ class Node:
     def link_down(self, peer: PeerName, now: Instant) -> list[Effect]:
         """A client is gone, with its subscriptions; or a link to a broker broke."""
         instant = self._time(now)
-        if peer in self.network.cell_of:
+        if peer not in self.subscribers.clients:
+            self.catalogue.newcomers.pop(BrokerName(peer), None)
             self.routing.lose(peer, instant)
             self.interests.forget_peer(BrokerName(peer))
             return self.services.link_down(BrokerName(peer), instant)

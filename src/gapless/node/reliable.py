@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Ended, Receipt, Refused, Subscribed
 from gapless.core.effects import Effect, Send, Tell
-from gapless.core.errors import FilterError, ProtocolError
+from gapless.core.errors import FilterError, ProtocolError, UsageError
 from gapless.core.identity import PubendName
 from gapless.node.broker_tree import JoinedEdges, broker_tree
 from gapless.node.groups import Group, Groups
@@ -146,21 +146,17 @@ class Reliable:
             return [Send(client, Refused(request, problem, "Publish smaller batches."))]
         if tree is None or self._is_apart:
             return later(client, request, "this broker has just started")
-        if not tree.is_ready:
-            return later(client, request, "this broker still learns what is subscribed")
-        if count > tree.room:
-            problem = f"{limit - tree.room} events wait for subscribers that are slow or away"
-            return later(client, request, problem)
         label = self.network.topic[message.topic].label
-        effects: list[Effect] = []
-        numbers: list[int] = []
         decoded = self._attributes_of(message.events)
-        for event, attributes in zip(message.events, decoded, strict=True):
-            name, more = tree.publish({**attributes, TOPIC: label}, event, now)
-            numbers.append(name.number)
-            effects += more
+        matched = [{**attributes, TOPIC: label} for attributes in decoded]
+        try:
+            batch = list(zip(matched, message.events, strict=True))
+            names, effects = tree.publish_batch(batch, now)
+        except UsageError as error:
+            return later(client, request, error.problem)
         self.published += count
-        receipt = Receipt(request, source_of(label, name), tuple(numbers))
+        numbers = tuple(name.number for name in names)
+        receipt = Receipt(request, source_of(label, names[0]), numbers)
         return [*self._carry(effects, now), Send(client, receipt)]
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
@@ -221,7 +217,7 @@ class Reliable:
         return self._carry(self.tree.receive(sender, message, now), now)
 
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
-        return []  # it may be dialled again at once: only silence tells
+        return [] if self.tree is None else self._carry(self.tree.link_down(broker, now), now)
 
     def _carry(self, effects: Iterable[Effect], now: Instant) -> list[Effect]:
         """What the tree tells us becomes messages to clients; all else goes on."""

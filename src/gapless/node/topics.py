@@ -136,10 +136,6 @@ class Topics:
         can serve, now and when there are others."""
         return self.catalogue.welcome(newcomer)
 
-    def part(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
-        self.catalogue.newcomers.pop(newcomer, None)
-        return []
-
     def show(self, client: ClientName, message: TopicsQuery) -> list[Effect]:
         return [Send(client, TopicList(message.request, self.catalogue.topics()))]
 

@@ -52,7 +52,7 @@ from gapless.tree.spreading import Spreading
 from gapless.tree.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gapless.core.effects import Effect
     from gapless.core.events import Attributes
@@ -139,6 +139,13 @@ class TreeBroker:
         self._sessions.effects += self._connections.fire(now)
         return self._settle(now)
 
+    def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        """The link to it broke, so that something may have got lost: do not wait for its silence.
+        A driver that cannot tell need not."""
+        if broker in self._neighbourhood:
+            self._connections.give_up(broker)
+        return self._settle(now)
+
     @property
     def deadline(self) -> Instant:
         return self._connections.deadline
@@ -152,18 +159,26 @@ class TreeBroker:
         self, attributes: Attributes, body: bytes, now: Instant
     ) -> tuple[PublicationId, list[Effect]]:
         """Take a publication; `Confirmed` will say that all who should have it do."""
+        [name], effects = self.publish_batch([(attributes, body)], now)
+        return name, effects
+
+    def publish_batch(
+        self, events: Sequence[tuple[Attributes, bytes]], now: Instant
+    ) -> tuple[list[PublicationId], list[Effect]]:
+        """Take publications, in this order: all of them, or none with an error."""
         if not self._sessions.is_ready:
             raise UsageError(
                 f"{self.name} still learns what is subscribed",
                 "Try again soon; if it lasts, look for neighbours that are down.",
             )
-        if len(self._publications) >= self._settings.queue_max:
+        if len(self._publications) + len(events) > self._settings.queue_max:
             raise UsageError(
-                f"{self._settings.queue_max} publications of {self.name} wait to be confirmed",
+                f"{len(self._publications)} publications at {self.name} wait to be confirmed, and "
+                f"{self._settings.queue_max} may",
                 "Publish again when some are; if none are, look for brokers that are down.",
             )
-        name = self._forwarding.publish(attributes, body)
-        return name, self._settle(now)
+        names = [self._forwarding.publish(attributes, body) for attributes, body in events]
+        return names, self._settle(now)
 
     def subscribe(self, condition: str, now: Instant) -> tuple[SubscriptionId, list[Effect]]:
         """Begin a subscription; `Accepted` will say that it is in force."""
@@ -257,11 +272,6 @@ class TreeBroker:
     @property
     def is_ready(self) -> bool:
         return self._sessions.is_ready
-
-    @property
-    def room(self) -> int:
-        """How many publications would be taken now, once it is ready."""
-        return max(0, self._settings.queue_max - len(self._publications))
 
     def tags(self) -> dict[SubscriptionId, tuple[PartitionId, ...]]:
         """Every subscription known here, and what closes it."""

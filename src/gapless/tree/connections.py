@@ -123,7 +123,7 @@ class Connections:
         is_changed = before != (end.session, end.theirs, end.reach)
         self.changes += is_changed
         is_asked = sender not in self._wanted and not beat.is_answer
-        return [self._beat(sender, is_answer=True)] if is_changed or is_asked else []
+        return [self._beat(sender, is_answer=not is_changed)] if is_changed or is_asked else []
 
     def receive(self, sender: BrokerName, carried: Carried) -> CarriedMessage | None:
         """What came, if it is next in order."""
@@ -141,14 +141,20 @@ class Connections:
         """Give up those who are silent for too long; beat, if it is time to."""
         for broker, end in self._ends.items():
             if end.deadline is not None and now >= end.deadline:
-                self._lose(end)
-                end.deadline = None
-                end.reach = Reach.FAILED if broker in self._wanted else Reach.IDLE
-                self.changes += 1
+                self.give_up(broker)
         if now < self.beat_at:
             return []
         self.beat_at = Instant(now + self._settings.beat_every)
         return [self._beat(broker) for broker in self._wanted]
+
+    def give_up(self, broker: BrokerName) -> None:
+        """It is silent for too long, or its link broke: there is no connection."""
+        end = self._end(broker)
+        if end.reach in (Reach.CONNECTING, Reach.UP):
+            self._lose(end)
+            end.deadline = None
+            end.reach = Reach.FAILED if broker in self._wanted else Reach.IDLE
+            self.changes += 1
 
     @property
     def deadline(self) -> Instant:

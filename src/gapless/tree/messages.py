@@ -76,14 +76,13 @@ class Clearing(NamedTuple):
 
 
 class Beat(Message, frozen=True):
-    """I live. `session` is mine; `heard` is the last I know of yours; I sent `sent` on mine. An
-    answer is not answered, unless it tells something new: two that want nothing of each other fall
-    silent."""
+    """I live. `session` is mine; `heard` is the last I know of yours; I sent `sent` on mine."""
 
     session: Position
     heard: Position | None = None
     sent: int = 0
     is_answer: bool = False
+    """It needs none: two who do not want each other would answer for ever."""
 
 
 class Subscription(Message, frozen=True):
