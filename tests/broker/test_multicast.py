@@ -123,6 +123,33 @@ def test_an_ordered_topic_goes_on_after_a_restart_with_a_gap_that_is_told(tmp_pa
     run(main())
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_who_goes_on_after_an_interruption_is_told_what_it_missed(
+    tmp_path: Path, ordered: bool
+) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            async with make_broker(tmp_path, config=FAST) as broker:
+                client = await stack.enter_async_context(connected(broker))
+                await client.create_topic("log", "multicast", ordered=ordered)
+                subscription = await stack.enter_async_context(
+                    client.subscribe("log", interruption="gap")
+                )
+                await client.publish("log", {"i": 1})
+                first = await anext(subscription)
+                assert isinstance(first, Event)
+            async with make_broker(tmp_path, config=FAST):
+                gap = await anext(subscription)
+                assert isinstance(gap, gapless.Gap)
+                await client.publish("log", {"i": 2})
+                second = await anext(subscription)
+                assert isinstance(second, Event)
+                assert first.tick < gap.span.start < gap.span.end <= second.tick
+                await subscription.close()
+
+    run(main())
+
+
 def test_brokers_that_are_no_neighbours_reach_each_other(tmp_path: Path) -> None:
     async def main() -> None:
         made = [make_broker(tmp_path, ROW, name, FAST) for name in "abc"]
