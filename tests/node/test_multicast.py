@@ -157,6 +157,9 @@ def test_half_a_network_begins_no_ordered_topic() -> None:
     ring.run(20)
     assert ring[owner].statistics()["leaf_set"] == [second]
     assert all(not place.service.member.roots.groups for place in ring.places.values())  # type: ignore[union-attr]
+    ring.join("x", owner)
+    ring.run(20)
+    assert all(not place.service.member.roots.groups for place in ring.places.values())  # type: ignore[union-attr]
     ring.start(third)
     ring.run(20)
     assert any(place.service.member.roots.groups for place in ring.places.values())  # type: ignore[union-attr]
