@@ -123,15 +123,14 @@ class Multicast:
             return self.start(now)
         return self._carry(self.member.join_too(self.book.id_of(at), now), now)
 
-    def _enter(self, topic: Topic) -> TopicId | None:
+    def _enter(self, topic: Topic) -> None:
         if topic.service != self.name:
-            return None
+            return
         identifier = SPACE.topic_id(topic.label, "")
         self._topics[identifier] = topic
         self._ids[topic.name] = identifier
         if self.here in ranking(self.network, topic.name)[:1]:
             self._creation.add(identifier)
-        return identifier
 
     def add(self, topic: Topic, now: Instant) -> list[Effect]:
         assert topic.name in self.network.topic
@@ -152,11 +151,11 @@ class Multicast:
         for name, number in self._subscribers.of_topic(topic.name):
             self._subscribers.remove(name, number)
             effects.append(Send(name, Ended(number, problem, remedy)))
-        if self.member is not None:
-            effects += self._carry(self.member.forget(identifier, now), now)
         self._creation.drop(identifier)
         self._ticks.pop(identifier, None)
         del self._topics[identifier]
+        if self.member is not None:
+            effects += self._carry(self.member.forget(identifier, now), now)
         return effects
 
     @property
