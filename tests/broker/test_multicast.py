@@ -11,6 +11,7 @@ import pytest
 import gapless
 from gapless.core.events import Event
 from gapless.node.config import Config
+from tests.broker.castle import Castle
 from tests.broker.stage import connected, make_broker, run
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ ROW = "".join(
     for name, links in (("a", []), ("b", '["a"]'), ("c", '["b"]'))
 )
 """Three brokers of which the outer two are no neighbours."""
+
+TOPIC = '[[topic]]\nname = "t"\nservice = "multicast"\nordered = true\n'
 
 FAST = Config(multicast_beat=100_000)
 
@@ -123,6 +126,33 @@ def test_an_ordered_topic_goes_on_after_a_restart_with_a_gap_that_is_told(tmp_pa
     run(main())
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_who_goes_on_after_an_interruption_is_told_what_it_missed(
+    tmp_path: Path, ordered: bool
+) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            async with make_broker(tmp_path, config=FAST) as broker:
+                client = await stack.enter_async_context(connected(broker))
+                await client.create_topic("log", "multicast", ordered=ordered)
+                subscription = await stack.enter_async_context(
+                    client.subscribe("log", interruption="gap")
+                )
+                await client.publish("log", {"i": 1})
+                first = await anext(subscription)
+                assert isinstance(first, Event)
+            async with make_broker(tmp_path, config=FAST):
+                gap = await anext(subscription)
+                assert isinstance(gap, gapless.Gap)
+                await client.publish("log", {"i": 2})
+                second = await anext(subscription)
+                assert isinstance(second, Event)
+                assert first.tick < gap.span.start < gap.span.end <= second.tick
+                await subscription.close()
+
+    run(main())
+
+
 def test_brokers_that_are_no_neighbours_reach_each_other(tmp_path: Path) -> None:
     async def main() -> None:
         made = [make_broker(tmp_path, ROW, name, FAST) for name in "abc"]
@@ -138,5 +168,24 @@ def test_brokers_that_are_no_neighbours_reach_each_other(tmp_path: Path) -> None
             await asyncio.gather(*(client.publish("news", {"i": 1}) for client in clients))
             ticks = [[(await anext(each)).tick for _ in clients] for each in subscriptions]  # type: ignore[union-attr]
             assert ticks[0] == ticks[1] == ticks[2] == sorted(ticks[0])
+
+    run(main())
+
+
+def test_rights_count_and_far_brokers_show_their_certificates(tmp_path: Path) -> None:
+    async def main() -> None:
+        castle = Castle(tmp_path, "a", "b", "c", text=ROW + TOPIC)
+        made = [castle.broker(name) for name in "abc"]
+        async with made[0] as a, made[1], made[2] as c:
+            feed, desk = castle.client(a, "feed"), castle.client(c, "desk")
+            async with feed, desk, desk.subscribe("t") as subscription:
+                await feed.publish("t", {"i": 1})
+                event = await anext(subscription)
+                assert isinstance(event, Event)
+                assert event.attributes == {"i": 1}
+                with pytest.raises(gapless.GaplessError, match="not allowed"):
+                    await desk.publish("t", {"i": 2})
+                with pytest.raises(gapless.GaplessError, match="not allowed"):
+                    await feed.subscribe("t").__aenter__()
 
     run(main())

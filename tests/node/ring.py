@@ -12,6 +12,7 @@ from gapless.core.identity import BrokerName, CellName, ClientName, Instant, Top
 from gapless.node.config import Config
 from gapless.node.epoch import Epoch
 from gapless.node.multicast import Multicast
+from gapless.node.name_book import SPACE
 from gapless.node.network import Broker, Cell, Network, Topic
 from gapless.node.subscribers import Subscribers
 from gapless.storage.memory import MemoryVolume
@@ -171,3 +172,14 @@ class Ring:
 
     def answers(self, name: str) -> list[Message]:
         return [each for each in self.places[name].told if isinstance(each, Receipt | Refused)]
+
+
+def told(ring: Ring, name: str, kind: type[Message]) -> list[Message]:
+    return [each for each in ring.places[name].told if isinstance(each, kind)]
+
+
+def root_of(ring: Ring, to: str = "news") -> str:
+    """The broker that is closest to the topic."""
+    book = ring["b0"].book
+    names = {book.id_of(BrokerName(name)): name for name in ring.places}
+    return names[SPACE.closest(SPACE.topic_id(to, ""), names)]

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gapless.core.client_messages import Ended, Receipt, Refused, Subscribed
-from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName
 from gapless.core.messages import Ping
-from gapless.node.name_book import SPACE
-from gapless.node.owner import ranking
 from gapless.scribe.messages import Append, Appended, Published, Ringed
-from tests.node.ring import CLIENT, Ring, topic
-
-if TYPE_CHECKING:
-    from gapless.core.messages import Message
+from tests.node.ring import CLIENT, Ring, root_of, told, topic
 
 orders = pytest.mark.parametrize("ordered", [False, True])
-
-
-def told(ring: Ring, name: str, kind: type[Message]) -> list[Message]:
-    return [each for each in ring.places[name].told if isinstance(each, kind)]
-
-
-def root_of(ring: Ring, to: str = "news") -> str:
-    """The broker that is closest to the topic."""
-    book = ring["b0"].book
-    names = {book.id_of(BrokerName(name)): name for name in ring.places}
-    return names[SPACE.closest(SPACE.topic_id(to, ""), names)]
 
 
 @orders
@@ -94,72 +75,6 @@ def test_a_broker_that_is_alone_serves_at_once() -> None:
     ring.subscribe("b0")
     ring.publish("b0", "red")
     assert ring.got("b0") == ["red"]
-
-
-@orders
-def test_when_the_root_is_gone_another_takes_over_and_nothing_ordered_is_missed(
-    ordered: bool,
-) -> None:
-    ring = Ring(5, topic(ordered=ordered))
-    for name in ring.places:
-        ring.subscribe(name)
-    root = root_of(ring)
-    source = next(name for name in ring.places if name != root)
-    ring.publish(source, "red")
-    del ring.places[root]
-    ring.publish(source, "blue")
-    ring.run(30)
-    ring.publish(source, "green")
-    ring.run(5)
-    wanted = ["red", "blue", "green"]
-    for name in ring.places:
-        got = ring.got(name)
-        assert got == wanted if ordered else set(got) >= {"red", "green"}
-        assert all(colour for _, colour in ring.stream(name))
-
-
-def test_one_that_comes_back_is_in_the_ring_again_and_takes_new_subscribers() -> None:
-    ring = Ring(5, topic(ordered=True))
-    for name in ring.places:
-        ring.subscribe(name)
-    root = root_of(ring)
-    del ring.places[root]
-    ring.run(20)
-    ring.now += 1  # type: ignore[assignment]
-    ring.start(root)
-    ring.run(20)
-    ring.subscribe(root)
-    ring.run(5)
-    ring.publish(root, "red")
-    ring.run(5)
-    assert all(ring.got(name) == ["red"] for name in ring.places)
-
-
-def test_a_topic_created_later_is_found_by_its_owner_at_its_root() -> None:
-    ring = Ring(3)
-    assert all(place.service.member is None for place in ring.places.values())
-    news = topic(ordered=True)
-    for name, place in ring.places.items():
-        place.network.put_topic(news)
-        ring.do(name, place.service.add(news, ring.now))
-    ring.run(10)
-    ring.subscribe("b0")
-    ring.publish("b2", "red")
-    ring.run(3)
-    assert ring.got("b0") == ["red"]
-
-
-def test_half_a_network_begins_no_ordered_topic() -> None:
-    ring = Ring(4, topic(ordered=True), is_started=False)
-    owner, second, third, _ = ranking(ring.network, topic().name)
-    ring.start(owner)
-    ring.start(second)
-    ring.run(20)
-    assert ring[owner].statistics()["leaf_set"] == [second]
-    assert all(not place.service.member.roots.groups for place in ring.places.values())  # type: ignore[union-attr]
-    ring.start(third)
-    ring.run(20)
-    assert any(place.service.member.roots.groups for place in ring.places.values())  # type: ignore[union-attr]
 
 
 @orders
@@ -284,17 +199,6 @@ def test_a_slow_client_loses_its_subscription_and_the_tree_its_broker() -> None:
     ring[far].check()
 
 
-def test_a_clean_leave_is_noticed_at_once() -> None:
-    ring = Ring(4, topic())
-    ring.do("b1", ring["b1"].leave(ring.now))
-    del ring.places["b1"]
-    ring.settle()
-    gone = ring["b0"].book.id_of(BrokerName("b1"))
-    for place in ring.places.values():
-        assert place.service.member is not None
-        assert gone not in place.service.member.pastry.contacts.leaves
-
-
 def test_figures_name_the_leaf_set_and_count_trees() -> None:
     ring = Ring(3, topic(), topic("sport", ordered=True))
     for name in ring.places:
@@ -311,55 +215,3 @@ def test_other_messages_are_not_for_it() -> None:
     ring = Ring(1, topic())
     with pytest.raises(ProtocolError):
         ring["b0"].receive(BrokerName("b1"), Ping(), ring.now)
-
-
-def test_a_broker_that_knows_of_no_topic_takes_no_part() -> None:
-    ring = Ring(2)
-    assert ring["b0"].deadline is None
-    assert ring["b0"].statistics() == {}
-    assert ring["b0"].receive(BrokerName("b1"), Ringed(()), ring.now) == []
-    assert [e for e in ring["b0"].fire(ring.now) if isinstance(e, Send)] == []
-
-
-def test_brokers_that_are_in_no_file_join_and_are_served_like_others() -> None:
-    ring = Ring(4, topic(ordered=True))
-    ring.join("x", "b1")
-    ring.run(3)
-    ring.join("y", "x")
-    ring.run(10)
-    for name, place in ring.places.items():
-        figures = place.service.statistics()
-        assert sorted(figures["leaf_set"]) == sorted({*ring.places} - {name})  # type: ignore[call-overload]
-        assert figures["unsent"] == 0
-    for name in ring.places:
-        ring.subscribe(name)
-    ring.run(2)
-    ring.publish("y", "red")
-    ring.publish("b0", "blue")
-    ring.run(2)
-    assert all(ring.got(name) == ["red", "blue"] for name in ring.places)
-
-
-def test_one_that_joins_begins_nothing_by_itself() -> None:
-    ring = Ring(2, topic(ordered=True), is_started=False)
-    place = ring.join("x", "b0")
-    ring.subscribe("x")
-    ring.run(30)
-    assert place.service.member is not None
-    assert not place.service.member.is_active
-    ring.start("b0")
-    ring.start("b1")
-    ring.run(10)
-    assert len(told(ring, "x", Subscribed)) == 1
-    ring.publish("x", "red")
-    ring.run(2)
-    assert ring.got("x") == ["red"]
-
-
-def test_one_that_joined_goes_on_when_it_is_linked_again_elsewhere() -> None:
-    ring = Ring(3, topic())
-    ring.join("x", "b1")
-    ring.run(3)
-    ring.do("x", ring["x"].join(BrokerName("b2"), ring.now))
-    ring.run(3)
-    assert sorted(ring["x"].statistics()["leaf_set"]) == ["b0", "b1", "b2"]  # type: ignore[call-overload]

@@ -123,15 +123,14 @@ class Multicast:
             return self.start(now)
         return self._carry(self.member.join_too(self.book.id_of(at), now), now)
 
-    def _enter(self, topic: Topic) -> TopicId | None:
+    def _enter(self, topic: Topic) -> None:
         if topic.service != self.name:
-            return None
+            return
         identifier = SPACE.topic_id(topic.label, "")
         self._topics[identifier] = topic
         self._ids[topic.name] = identifier
         if self.here in ranking(self.network, topic.name)[:1]:
             self._creation.add(identifier)
-        return identifier
 
     def add(self, topic: Topic, now: Instant) -> list[Effect]:
         assert topic.name in self.network.topic
@@ -152,11 +151,11 @@ class Multicast:
         for name, number in self._subscribers.of_topic(topic.name):
             self._subscribers.remove(name, number)
             effects.append(Send(name, Ended(number, problem, remedy)))
-        if self.member is not None:
-            effects += self._carry(self.member.forget(identifier, now), now)
         self._creation.drop(identifier)
         self._ticks.pop(identifier, None)
         del self._topics[identifier]
+        if self.member is not None:
+            effects += self._carry(self.member.forget(identifier, now), now)
         return effects
 
     @property
@@ -318,9 +317,8 @@ class Multicast:
     def _miss(self, missed: Missed) -> list[Effect]:
         topic = self._topics[missed.topic]
         span = Span(missed.start << TICK_BITS, missed.end << TICK_BITS)
-        pubend = pubend_of(topic)
-        lost = Settled([], [], [(pubend, span)])
-        return self._subscribers.deliver(topic.name, pubend, lost, span.end).effects
+        lost = Settled([], [], [(pubend_of(topic), span)])
+        return self._subscribers.deliver(topic.name, pubend_of(topic), lost, span.end).effects
 
     # --- brokers ---------------------------------------------------------------------------------
 
@@ -328,8 +326,7 @@ class Multicast:
         if not isinstance(message, Ringed):
             raise ProtocolError(f"{type(message).__name__} is not for a ring")
         self.book.learn((*message.names, sender))
-        member = self.member
-        if member is None:
+        if (member := self.member) is None:
             return []  # we know of no topic yet; whoever it is asks again
         node = self.book.id_of(sender)
         return self._carry(
@@ -337,7 +334,9 @@ class Multicast:
         )
 
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
-        return []  # it may be dialled again at once: only silence tells
+        if self.member is None:
+            return []
+        return self._carry(self.member.suspect(self.book.id_of(broker), now), now)
 
     def _carry(self, effects: Iterable[RingEffect], now: Instant) -> list[Effect]:
         """What the member wants done: messages to clients at once, those to brokers together."""

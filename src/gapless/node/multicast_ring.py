@@ -67,9 +67,13 @@ def seeds_of(here: BrokerName, network: Network, book: NameBook) -> tuple[list[N
 
 
 def is_most(member: Member, network: Network) -> bool:
-    """Are more than half of the brokers in sight, or as many as ever?"""
+    """Are more than half of the brokers of the network file in sight? Where there are more of them
+    than a leaf set has, a full one has to do."""
     leaves = member.pastry.contacts.leaves
-    return leaves.is_full or 2 * (1 + len(leaves.members)) > len(network.cell_of)
+    others = {SPACE.node_id(name) for name in network.cell_of}
+    in_sight = 1 + sum(node in others for node in leaves.members)
+    is_large = leaves.is_full and len(others) > 1 + len(leaves.members)
+    return is_large or 2 * in_sight > len(others)
 
 
 def figures(member: Member, book: NameBook, topics: Mapping[TopicId, Topic]) -> dict[str, object]:

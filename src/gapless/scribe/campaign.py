@@ -19,6 +19,23 @@ if TYPE_CHECKING:
 NOBODY = Ballot()
 
 
+class Inquiry:
+    """Whether there is a group already: most of those who would have a seat must know of none."""
+
+    __slots__ = ("seats", "unaware")
+
+    def __init__(self, seats: tuple[Seat, ...], own: Seat) -> None:
+        self.seats = seats
+        self.unaware = {own}
+
+    @property
+    def is_over(self) -> bool:
+        return is_majority(self.seats, self.unaware)
+
+    def unheard(self) -> set[NodeId]:
+        return {seat.node for seat in self.seats if seat not in self.unaware}
+
+
 class Campaign:
     """What one who wants to lead has gathered so far."""
 

@@ -10,8 +10,9 @@ Theory of operation
     change the seats is simply to lead again. A seat is one life of a node: one that comes back has
     forgotten its promises, and must not vote as if it had not.
     Who is active says so; a group that is known to be active makes all that came before it
-    irrelevant. Where a majority of the seats is lost before the group could change them, nothing is
-    committed any more: the topic stands still, rather than lose what was acknowledged.
+    irrelevant. Who is told that a topic is to be asks first whether it has a group: it may have
+    been its root in an earlier life. Where a majority of the seats is lost before the group could
+    change them, the topic stands still, rather than lose what was acknowledged.
 
 Invariants (checked by `check`)
     I1  the ballot we hold is not greater than the one we promised
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gapless.core.identity import Instant
-from gapless.scribe.campaign import NOBODY, Campaign, is_majority
+from gapless.scribe.campaign import NOBODY, Campaign, Inquiry, is_majority
 from gapless.scribe.effects import Effect, ToNode
 from gapless.scribe.messages import (
     Accept,
@@ -60,16 +61,17 @@ class Group:
     """One seat of it. See the module docstring."""
 
     __slots__ = (
-        "_base",
         "_campaign",
         "_entries",
         "_held",
+        "_inquiry",
         "_log_bytes",
         "_open_bytes",
         "_own",
         "_repeat_due",
         "_settings",
         "_sources",
+        "base",
         "committed",
         "known",
         "lineup",
@@ -87,13 +89,14 @@ class Group:
         self.lineup = Lineup()  # of the state we hold
         self.known = Lineup()  # the newest that we were told of
         self.committed = record.first  # as leader: all below this is
-        self._base = record.first
+        self.base = record.first  # the first number in the log
         self._log_bytes = 0  # of all bodies
         self._open_bytes = 0  # as leader: of those that are not committed
         self._entries: deque[LogEntry] = deque()
         self._sources: dict[Seat, int] = {}
         self._held: dict[Seat, int] = {}  # as leader: how far each seat is
         self._campaign: Campaign | None = None
+        self._inquiry: Inquiry | None = None
         self._repeat_due = Instant(0)
 
     # --- what it is now --------------------------------------------------------------------------
@@ -124,22 +127,32 @@ class Group:
         return max(self.lineup, self.known, key=lambda lineup: lineup.ballot)
 
     @property
-    def base(self) -> int:
-        """The first number in the log."""
-        return self._base
-
-    @property
     def end(self) -> int:
-        return self._base + len(self._entries)
+        return self.base + len(self._entries)
 
     def between(self, start: int, end: int) -> list[tuple[int, LogEntry]]:
-        start = max(start, self._base)
-        return [(n, self._entries[n - self._base]) for n in range(start, min(end, self.end))]
+        start = max(start, self.base)
+        return [(n, self._entries[n - self.base]) for n in range(start, min(end, self.end))]
 
     # --- leading ---------------------------------------------------------------------------------
 
+    def begin(self, seats: tuple[Seat, ...], now: Instant) -> list[Effect]:
+        """The topic is to be, as far as we know: lead its first group unless there is one."""
+        self._inquiry = Inquiry(seats, self._own)
+        self._repeat_due = Instant(now + self._settings.lead_repeat)
+        return self._inquire(self._inquiry, now)
+
+    def _inquire(self, inquiry: Inquiry, now: Instant) -> list[Effect]:
+        if self.promised > NOBODY or self.newest.seats:
+            self._inquiry = None  # there is: its members tell who they are
+            return []
+        if inquiry.is_over:
+            return self.lead(inquiry.seats, now)
+        return self._to(inquiry.unheard(), Prepare(self.record, NOBODY))
+
     def lead(self, seats: tuple[Seat, ...], now: Instant) -> list[Effect]:
         """Become the leader of a group with these seats; of the first one if we know of none."""
+        self._inquiry = None
         newest = max(self.promised, self.newest.ballot)
         ballot = Ballot(newest.number + 1, self._own.node)
         campaign = self._campaign = Campaign(ballot, seats)
@@ -157,6 +170,11 @@ class Group:
 
     def _receive_promise(self, promise: Promise, now: Instant) -> list[Effect]:
         campaign = self._campaign
+        if promise.ballot == NOBODY and (inquiry := self._inquiry) is not None:
+            self._learn(promise.known)
+            self._learn(promise.state.lineup)
+            inquiry.unaware.add(promise.seat)
+            return self._inquire(inquiry, now) if inquiry.is_over or self.newest.seats else []
         if campaign is None or campaign.ballot != promise.ballot or campaign.state is not None:
             return []
         campaign.promises[promise.seat] = promise.state
@@ -207,7 +225,7 @@ class Group:
 
     def position_of(self, source: Seat, number: int) -> int:
         """Under which number it is committed; 0 if that is no longer kept."""
-        for position, entry in reversed(self.between(self._base, self.committed)):
+        for position, entry in reversed(self.between(self.base, self.committed)):
             if entry.number == number and entry.source == source:
                 return position
         return 0
@@ -311,7 +329,7 @@ class Group:
         self._learn(known)
         if known.ballot >= self.lineup.ballot and self._own not in known.seats:
             self.lineup = Lineup()
-            self._base, self._entries, self._sources = self.record.first, deque(), {}
+            self.base, self._entries, self._sources = self.record.first, deque(), {}
             self._log_bytes = 0
 
     # --- time ------------------------------------------------------------------------------------
@@ -322,6 +340,8 @@ class Group:
             return []
         self._repeat_due = Instant(now + self._settings.lead_repeat)
         campaign = self._campaign
+        if self._inquiry is not None:
+            return self._inquire(self._inquiry, now)
         if campaign is None:
             return self._catch_up() if self.is_leader else []
         if campaign.state is None:
@@ -337,7 +357,7 @@ class Group:
             held = self._held.get(seat, 0)
             if seat == self._own or held >= self.end:
                 continue
-            if held < self._base:
+            if held < self.base:
                 effects.append(ToNode(seat.node, Accept(self._state())))
                 continue
             entries = tuple(entry for _, entry in self.between(held, held + CATCH_UP_MAX))
@@ -349,11 +369,11 @@ class Group:
 
     def _state(self) -> GroupState:
         entries, sources = tuple(self._entries), tuple(self._sources.items())
-        return GroupState(self.record, self.lineup, self._base, entries, sources)
+        return GroupState(self.record, self.lineup, self.base, entries, sources)
 
     def _hold(self, state: GroupState) -> None:
         self.record, self.lineup = state.record, state.lineup
-        self._base, self._entries = state.base, deque(state.entries)
+        self.base, self._entries = state.base, deque(state.entries)
         self._sources = dict(state.sources)
         self._held = {}
         self._log_bytes = sum(len(entry.body) for entry in state.entries)
@@ -370,7 +390,7 @@ class Group:
             self._log_bytes > settings.buffer_bytes_max and len(self._entries) > 1
         ):
             self._log_bytes -= len(self._entries.popleft().body)
-            self._base += 1
+            self.base += 1
 
     def check(self) -> None:
         assert self.lineup.ballot <= self.promised, "I1"

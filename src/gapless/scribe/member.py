@@ -76,6 +76,13 @@ class Member:
         """Ask another one, besides those we know; if we are in a ring already, it may be apart."""
         return self._settle(self.pastry.join_too(seed, now), now)
 
+    def suspect(self, node: NodeId, now: Instant) -> list[Effect]:
+        """A link to a node broke. If we count on it, see whether it is still there."""
+        is_near = node in self.pastry.contacts.leaves
+        if not is_near and all(topic.parent != node for topic in self.tree.topics.values()):
+            return []
+        return self._settle(self.pastry.suspect(node, now), now)
+
     def leave(self) -> list[Effect]:
         """Go in good order: parents, children and the leaf set need not find out."""
         trees = {
@@ -246,6 +253,9 @@ class Member:
         if isinstance(payload, m.Subscribe):
             return self.tree.forward(payload, now)
         return payload, []
+
+    def failed(self, node: NodeId, now: Instant) -> list[Effect]:
+        return self.tree.parent_failed(node, now)
 
     def deliver(self, payload: m.Payload, key: Identifier, now: Instant) -> list[Effect]:
         match payload:

@@ -78,6 +78,9 @@ class Application(Protocol):
     def deliver(self, payload: Payload, key: Identifier, now: Instant) -> list[Effect]:
         """A payload has arrived: nobody is closer to its key than we are."""
 
+    def failed(self, node: NodeId, now: Instant) -> list[Effect]:
+        """A node does not answer any more."""
+
 
 class Pastry:
     """See the module docstring."""
@@ -137,6 +140,12 @@ class Pastry:
         if seed in self.contacts.leaves:
             return []
         return [self._look_up_place(seed, fresh=not self._is_active)]
+
+    def suspect(self, node: NodeId, now: Instant) -> list[Effect]:
+        """Something tells that a node may have failed: ask it, and do not wait long."""
+        if not self._is_active:
+            return []
+        return self.members.probe(node, now, max(1, self._settings.attempts_max - 1))
 
     def leave(self) -> list[Effect]:
         """Go, and say so."""
@@ -357,7 +366,7 @@ class Pastry:
         effects = self.members.fail(node)
         for hop in self.hops.through(node):
             effects += self._hop_again(hop.routed, now, 1)
-        return effects
+        return effects + self._application.failed(node, now)
 
     def check(self) -> None:
         self.members.check()

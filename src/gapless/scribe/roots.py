@@ -114,7 +114,7 @@ class Roots:
         group, effects = self.groups.get(topic), []
         if group is None:
             group = self.groups[topic] = self._group(record, self._pastry.seat, self._settings)
-            effects = group.lead(self._seats(topic), now)
+            effects = group.begin(self._seats(topic), now)
         return effects + self._advance(group, now)
 
     def _is_full(self, record: TopicRecord) -> bool:

@@ -53,8 +53,7 @@ TOPICS_AT_ONCE = 1_000
 """Topics in one message between two nodes; more go into several."""
 
 ItemT = TypeVar("ItemT")
-Wanted = tuple["TopicId", bool, int | None]
-"""As in a `Refresh`."""
+Wanted = tuple["TopicId", bool, int | None]  # as in a `Refresh`
 
 
 class Tree:
@@ -136,10 +135,8 @@ class Tree:
     def deliver(self, subscribe: Subscribe, now: Instant) -> list[Effect]:
         """A subscription has arrived: we are the root."""
         topic = self.topics.get(subscribe.topic)
-        if subscribe.child == self._own:
-            return [] if topic is None else self._become_root(topic)
         effects = [] if topic is None else self._become_root(topic)
-        return effects + self._take_on(subscribe, now)
+        return effects if subscribe.child == self._own else effects + self._take_on(subscribe, now)
 
     def _take_on(self, subscribe: Subscribe, now: Instant) -> list[Effect]:
         identifier, child = subscribe.topic, subscribe.child
@@ -241,8 +238,7 @@ class Tree:
         was_rooted, position = topic.is_rooted, topic.position
         topic.become_child(sender, beat.path, now, is_rooted=beat.rooted)
         effects = self._begin_unordered(topic)
-        if before not in (None, sender):
-            assert before is not None
+        if before is not None and before != sender:
             effects.append(ToNode(before, Unsubscribe((beat.topic,))))
         if topic.stream is not None:
             effects += self._ordered.hear(topic, beat.position)
@@ -288,13 +284,17 @@ class Tree:
 
     def receive_leave(self, sender: NodeId, now: Instant) -> list[Effect]:
         """A parent or a child goes: there is no need to miss it first."""
-        effects: list[Effect] = []
+        effects = self.parent_failed(sender, now)
         for topic in list(self.topics.values()):
-            if topic.parent == sender:
-                topic.become_orphan(now)
-                effects += self._find_parent(topic, now)
-            elif topic.children.pop(sender, None) is not None:
+            if topic.children.pop(sender, None) is not None:
                 effects += self._leave_if_idle(topic)
+        return effects
+
+    def parent_failed(self, node: NodeId, now: Instant) -> list[Effect]:
+        effects: list[Effect] = []
+        for topic in [each for each in self.topics.values() if each.parent == node]:
+            topic.become_orphan(now)
+            effects += self._find_parent(topic, now)
         return effects
 
     def receive_event(self, sender: NodeId, event: TreeEvent, now: Instant) -> list[Effect]:
