@@ -16,9 +16,9 @@ SEEDS = range(8)
 """One of the first few finds it; the rest is not played."""
 
 FINDS: dict[str, tuple[TreeOptions, str]] = {
-    SHORT_WINDOW: (flapping(1), "the trail tells repeats"),
-    "no-legitimacy": (flapping(1), "the trail tells repeats"),
-    "no-holding": (flapping(1), "a contiguous run"),
+    SHORT_WINDOW: (flapping(1, repeats="trail"), "the trail tells repeats"),
+    "no-legitimacy": (flapping(1, repeats="trail"), "the trail tells repeats"),
+    "no-holding": (flapping(1, repeats="trail"), "a contiguous run"),
     "no-flush": (restless(0), "a contiguous run"),
     "no-tags": (restless(0), "a contiguous run"),
 }
@@ -39,6 +39,6 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     assert any(violation.startswith(promise) for violation in played)
 
 
-@pytest.mark.parametrize(("options", "seed"), [(flapping(1), 0), (restless(0), 0)])
+@pytest.mark.parametrize(("options", "seed"), [(flapping(1, repeats="trail"), 0), (restless(0), 0)])
 def test_without_a_fault_the_same_seed_finds_nothing(options: TreeOptions, seed: int) -> None:
     assert simulate_tree(seed, options=options).violation == ""

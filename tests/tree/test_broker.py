@@ -184,3 +184,40 @@ def test_a_restarted_broker_learns_of_a_neighbour_it_cannot_reach_from_those_beh
     assert scene.got(subscription) == []
     scene.mend()
     assert scene.got(subscription) == [published]
+
+
+def test_a_subscription_does_not_begin_with_what_was_queued_before_it_was_known() -> None:
+    """C was sent a publication for D, who is away; A subscribes; C crashes and is sent it again."""
+    scene = Scene("A-C B-C C-D", failures_tolerated=0)
+    first = scene.subscribe("D", "k = 1")
+    scene.crash("D")
+    queued = scene.publish("B", 1)
+    missed = scene.publish("B", 2)  # nobody wants it yet
+    second = scene.subscribe("A")
+    scene.crash("C")
+    scene.restart("C")
+    after = [scene.publish("B", 2), scene.publish("B", 1)]
+    assert scene.machine("B").statistics()["queued_publications"] > 0
+    assert scene.got(second) == after
+    assert missed not in after
+    assert queued not in after
+    assert scene.got(first) == []
+
+
+def test_far_beyond_what_is_tolerated_publications_still_pass_where_sessions_do() -> None:
+    """Every other broker of a chain is dead: three of seven in a row, and one may be."""
+    names = [f"b{i}" for i in range(9)]
+    scene = Scene(" ".join(f"{a}-{b}" for a, b in pairwise(names)), failures_tolerated=1)
+    subscription = scene.subscribe("b8")
+    for dead in ("b1", "b3", "b5", "b7"):
+        scene.crash(dead)
+    published = scene.publish("b0")
+    assert scene.got(subscription) == [published]
+
+
+def test_a_batch_that_does_not_fit_is_refused_whole() -> None:
+    scene = Scene("A-B", failures_tolerated=0)
+    machine, limit = scene.machine("A"), scene.run.options.settings.queue_max
+    with pytest.raises(UsageError, match="wait to be confirmed"):
+        machine.publish_batch([({}, b"")] * (limit + 1), scene.run.stage.now)
+    assert machine.statistics()["queued_publications"] == 0

@@ -52,7 +52,7 @@ from gapless.tree.spreading import Spreading
 from gapless.tree.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gapless.core.effects import Effect
     from gapless.core.events import Attributes
@@ -91,10 +91,12 @@ class TreeBroker:
         self._own_count = 0
         self._neighbourhood = Neighbourhood(name, settings.reach, edges)
         self._connections = Connections(epoch, settings)
-        self._sessions = Sessions(self._neighbourhood, self._connections)
+        self._sessions = Sessions(self._neighbourhood, self._connections, settings)
         self._partitions = Partitions(self._neighbourhood, epoch)
         self._subscriptions = parts.subscriptions(self._neighbourhood, self._partitions, settings)
-        self._publications = parts.publications(self._neighbourhood, epoch, settings)
+        self._publications = parts.publications(
+            self._neighbourhood, self._subscriptions, epoch, settings
+        )
         self._spreading = parts.spreading(
             self._neighbourhood,
             self._sessions,
@@ -108,7 +110,6 @@ class TreeBroker:
             self._sessions,
             self._subscriptions,
             self._publications,
-            self._partitions,
             settings,
         )
 
@@ -125,8 +126,7 @@ class TreeBroker:
                 beats = self._connections.receive_beat(sender, message, now)
                 self._sessions.effects += beats
             case Carried() if sender in self._neighbourhood:
-                carried = self._connections.receive(sender, message)
-                if carried is not None:
+                for carried in self._connections.receive(sender, message):
                     self._handle(sender, carried)
             case _:
                 return []  # a newcomer of whom we have not heard yet; it beats again
@@ -151,25 +151,34 @@ class TreeBroker:
         self, attributes: Attributes, body: bytes, now: Instant
     ) -> tuple[PublicationId, list[Effect]]:
         """Take a publication; `Confirmed` will say that all who should have it do."""
+        [name], effects = self.publish_batch([(attributes, body)], now)
+        return name, effects
+
+    def publish_batch(
+        self, events: Sequence[tuple[Attributes, bytes]], now: Instant
+    ) -> tuple[list[PublicationId], list[Effect]]:
+        """Take publications, in this order: all of them, or none with an error."""
         if not self._sessions.is_ready:
             raise UsageError(
                 f"{self.name} still learns what is subscribed",
                 "Try again soon; if it lasts, look for neighbours that are down.",
             )
-        if len(self._publications) >= self._settings.queue_max:
+        if len(self._publications) + len(events) > self._settings.queue_max:
             raise UsageError(
-                f"{self._settings.queue_max} publications of {self.name} wait to be confirmed",
+                f"{len(self._publications)} publications at {self.name} wait to be confirmed, and "
+                f"{self._settings.queue_max} may",
                 "Publish again when some are; if none are, look for brokers that are down.",
             )
-        name = self._forwarding.publish(attributes, body)
-        return name, self._settle(now)
+        names = [self._forwarding.publish(attributes, body) for attributes, body in events]
+        return names, self._settle(now)
 
     def subscribe(self, condition: str, now: Instant) -> tuple[SubscriptionId, list[Effect]]:
         """Begin a subscription; `Accepted` will say that it is in force."""
         if self._own_count >= self._settings.subscriptions_max:
             raise UsageError(f"{self.name} has {self._own_count} subscriptions, and takes no more")
         name = SubscriptionId(self.name, self.epoch, self._subscription_number + 1)
-        self._subscriptions.ask(self._subscriptions.add(name, condition, (), ()))
+        since = self._publications.next_number
+        self._subscriptions.ask(self._subscriptions.add(name, condition, (), (), since))
         self._subscription_number += 1
         self._own_count += 1
         return name, self._settle(now)
@@ -223,8 +232,7 @@ class TreeBroker:
             self._forwarding.announce(clearing)
         self._forwarding.pump()
         self._spreading.release()
-        effects, self._sessions.effects = self._sessions.effects, []
-        return effects
+        return self._sessions.take_effects()
 
     def _welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
         self._learn(newcomer, ((self.name, newcomer),))

@@ -1,15 +1,15 @@
 """What brokers of a tree say to each other, and what a broker tells its driver.
 
 Theory of operation
-    `Beat` is all that crosses an unproven link. Everything else is `Carried` on a connection:
-    numbered, so that what arrives is a prefix of what was sent (`connections`).
-    Of its way through the tree a publication carries the last part: `hops`, nearest first, as the
-    receiver sees it. A hop that was stepped over has no position. A subscription carries its whole
-    way, so that one who missed it can get it from any side.
+    `Beat` is all that crosses an unproven link. Everything else is `Carried` on a connection: in
+    batches that are numbered, so that what arrives is a prefix of what was sent (`connections`).
+    A publication carries its whole way through the tree: `hops`, nearest first, as the receiver
+    sees it, its source last. A hop that was stepped over has no position. So does a subscription:
+    one who missed it can get it from any side.
 
 Source: SRDS 2011, sec. III to VIII. Deviations: a subscription is told apart by its name, not by
-a vector of numbers, and carries all of its path; the numbers of a source are those of its broker's
-queue.
+a vector of numbers; a path is carried whole, so that publications need no tags: the subscriber's
+broker sees where each comes from. The numbers of a source are those of its broker's queue.
 """
 
 from __future__ import annotations
@@ -110,10 +110,11 @@ class Publication(Message, frozen=True):
 
     id: PublicationId
     hops: tuple[Hop, ...]
-    tags: Tags = ()
     attributes: Attributes = {}  # noqa: RUF012 - msgspec copies it
     body: bytes = b""
     clearings: tuple[Clearing, ...] = ()
+    not_for: tuple[SubscriptionId, ...] = ()
+    """Somebody had it in his queue before he knew of these: they do not begin with it."""
 
 
 class PublicationConfirmed(Message, frozen=True):
@@ -173,11 +174,11 @@ CarriedMessage = (
 
 
 class Carried(Message, frozen=True):
-    """One message of a connection: the `number`-th, from 0, that was sent on it."""
+    """One batch of a connection: the `number`-th, from 0, that was sent on it."""
 
     session: Position
     number: int
-    message: CarriedMessage
+    messages: tuple[CarriedMessage, ...]
 
 
 TreeMessage = Beat | Carried | Join | Welcome

@@ -3,20 +3,18 @@
 Theory of operation
     For every failed broker of the frontier there is one partition: the path from here to it. A
     subscription that spreads while a partition stands does not reach what is on it, and perhaps
-    not what is beyond it, so it carries the partition's name as a tag. A publication whose source
-    is on the partition, or beyond its last broker, gets the same tag from any broker that knows of
-    the partition. At the subscriber's broker a tag in common means: not safe, not delivered.
-    Beyond its last broker the way of a publication leads through that broker, bypassed or not; so
-    its hops tell, from anywhere within 2δ of the detector.
+    not what is beyond it, so it carries the partition's name as a tag. At the subscriber's broker a
+    publication whose source is on the partition, or beyond its last broker, is not safe, and not
+    delivered. Beyond its last broker the way of a publication leads through that broker, bypassed
+    or not; so its hops tell.
     A name stays while the broker is failed, or a subscription still has it as a tag.
 
 Invariants
     I1  the failed brokers with a name are closed: all before one on its path have a name too
 
-Source: SRDS 2011, sec. III to VI. Deviation: brokers learn of partitions from the tags of the
-subscriptions they keep, not from a flood: that is the set which the paper's proof needs, and a name
-leaves it in order with the publications (PROTOCOLS D7). Tags are `literal` (D6): every partition
-of the detector, island or barrier.
+Source: SRDS 2011, sec. III to VI. Deviation: nobody floods the names of partitions; they travel in
+the tags of subscriptions, and leave them in order with the publications (PROTOCOLS D7).
+Tags are `literal` (D6): every partition of the detector, island or barrier.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from typing import TYPE_CHECKING
 from gapless.tree.messages import PartitionId, Publication
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Set
+    from collections.abc import Collection, Set
 
     from gapless.core.identity import BrokerName
     from gapless.tree.frontier import Frontier
@@ -39,11 +37,6 @@ def is_closed(partition: PartitionId, publication: Publication) -> bool:
     return publication.id.source in partition.nodes or any(
         hop.broker == last for hop in publication.hops
     )
-
-
-def closing(partitions: Iterable[PartitionId], publication: Publication) -> set[PartitionId]:
-    """Those of the partitions that close the publication's source."""
-    return {partition for partition in partitions if is_closed(partition, publication)}
 
 
 class Partitions:

@@ -28,14 +28,17 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from gapless.tree.frontier import Frontier, explore
-from gapless.tree.messages import Position, SyncStart
+from gapless.tree.messages import Position, Publication, SyncStart
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gapless.core.effects import Effect
     from gapless.core.identity import BrokerName, Instant
     from gapless.tree.connections import Connections
     from gapless.tree.messages import CarriedMessage
     from gapless.tree.neighbourhood import Neighbourhood
+    from gapless.tree.settings import TreeSettings
 
 
 class Phase(Enum):
@@ -70,9 +73,11 @@ class Sessions:
         self,
         neighbourhood: Neighbourhood,
         connections: Connections,
+        settings: TreeSettings,
     ) -> None:
         self._neighbourhood = neighbourhood
         self._connections = connections
+        self._settings = settings
         self.is_ready = False
         self._sessions: dict[BrokerName, Session] = {}
         self._told: dict[BrokerName, Position] = {}  # who has sent us all it has, on which session
@@ -80,9 +85,20 @@ class Sessions:
         self.frontier = Frontier()
         self.active: frozenset[BrokerName] = frozenset()
         self.effects: list[Effect] = []
+        self._outgoing: dict[BrokerName, list[CarriedMessage]] = {}
 
     def send(self, to: BrokerName, message: CarriedMessage) -> None:
-        self.effects += self._connections.send(to, message)
+        """It goes at the end of the step, with all else for the same broker."""
+        self._outgoing.setdefault(to, []).append(message)
+
+    def take_effects(self) -> list[Effect]:
+        """All that this step comes to; what goes to one broker goes in batches."""
+        effects, self.effects = self.effects, []
+        outgoing, self._outgoing = self._outgoing, {}
+        for to, messages in outgoing.items():
+            for batch in batches(messages, self._settings):
+                effects += self._connections.send(to, batch)
+        return effects
 
     def connection(self, to: BrokerName) -> Position | None:
         """Names the connection; None while there is none."""
@@ -147,3 +163,19 @@ class Sessions:
         assert self._sessions.keys() == self.active, "I1"
         for broker, session in self._sessions.items():
             assert session.connection == self.connection(broker), "I2"
+
+
+def batches(
+    messages: list[CarriedMessage], settings: TreeSettings
+) -> Iterator[tuple[CarriedMessage, ...]]:
+    """The messages in order, as few batches as the limits allow."""
+    batch: list[CarriedMessage] = []
+    size = 0
+    for message in messages:
+        batch.append(message)
+        size += len(message.body) if isinstance(message, Publication) else 0
+        if len(batch) >= settings.batch_max or size >= settings.batch_bytes_max:
+            yield tuple(batch)
+            batch, size = [], 0
+    if batch:
+        yield tuple(batch)

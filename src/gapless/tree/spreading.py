@@ -91,8 +91,9 @@ class Spreading:
         if not message.hops:
             raise ProtocolError(f"{message.id} came without the way to its source")
         if routed is None:
+            since = self._publications.next_number
             routed = self._subscriptions.add(
-                message.id, message.condition, message.hops, message.tags
+                message.id, message.condition, message.hops, message.tags, since
             )
             upward = session_of(routed.route, self._sessions.active)
             if upward not in (None, sender):

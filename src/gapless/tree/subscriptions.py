@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from gapless.filters.matcher import Matcher
@@ -44,23 +45,26 @@ if TYPE_CHECKING:
     from gapless.core.events import Attributes
     from gapless.core.identity import BrokerName
     from gapless.tree.frontier import Frontier
-    from gapless.tree.messages import Tags
+    from gapless.tree.messages import Publication, Tags
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.partitions import Partitions
     from gapless.tree.settings import TreeSettings
     from gapless.tree.trail import Hops
 
 Route = tuple["BrokerName", ...]
-"""The way to a subscription's source: who is next first, the source last."""
+"""The way to a subscription's source, as far as our reach: who is next first."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Routed:
-    """One subscription at one broker."""
+    """One subscription at one broker; told apart by identity, there is one for each name."""
 
     id: SubscriptionId
     condition: str
     hops: Hops
+    route: Route
+    towards: BrokerName | None  # the neighbour on the way to the source; None at the source
+    since: int  # the number of the queue from which on we have known of it
     tags: frozenset[PartitionId] = frozenset()  # what closes it, for all that we know
     answer: Tags = ()  # what we confirm it with
     is_complete: bool = False
@@ -68,15 +72,6 @@ class Routed:
     asked: set[BrokerName] = field(default_factory=set)
     confirmed: dict[BrokerName, Tags] = field(default_factory=dict)  # in the round under way
     is_asking: bool = False
-
-    @property
-    def route(self) -> Route:
-        return tuple(hop.broker for hop in self.hops)
-
-    @property
-    def towards(self) -> BrokerName | None:
-        """The neighbour on the way to the source; None at the source."""
-        return self.hops[0].broker if self.hops else None
 
 
 class Subscriptions:
@@ -89,7 +84,7 @@ class Subscriptions:
         self._neighbourhood = neighbourhood
         self._partitions = partitions
         self._settings = settings
-        self._matcher: Matcher[SubscriptionId] = Matcher()
+        self._matcher: Matcher[Routed] = Matcher()
         self._table: dict[SubscriptionId, Routed] = {}
         self._asking: dict[SubscriptionId, Routed] = {}  # an ordered set
         self._in_use: Counter[PartitionId] = Counter()
@@ -106,7 +101,7 @@ class Subscriptions:
         return len(self._table)
 
     def matching(self, attributes: Attributes) -> list[Routed]:
-        return [self._table[name] for name in sorted(self._matcher.match(attributes))]
+        return self._matcher.match(attributes)
 
     @property
     def tags_in_use(self) -> KeysView[PartitionId]:
@@ -122,9 +117,20 @@ class Subscriptions:
                 del self._in_use[tag]
         routed.tags = frozenset(tags)
 
-    def add(self, name: SubscriptionId, condition: str, hops: Hops, tags: Tags) -> Routed:
-        self._matcher.add(name, condition)  # raises before anything has changed
-        routed = Routed(name, condition, hops)
+    def younger_than(self, number: int, publication: Publication) -> set[SubscriptionId]:
+        """Those that match and became known only after that number of the queue."""
+        younger = set(takewhile(lambda each: each.since > number, reversed(self._table.values())))
+        if not younger or publication.clearings:
+            return set()
+        return {r.id for r in younger.intersection(self._matcher.match(publication.attributes))}
+
+    def add(
+        self, name: SubscriptionId, condition: str, hops: Hops, tags: Tags, since: int
+    ) -> Routed:
+        """Know it, from the queue's number `since` on."""
+        route = tuple(hop.broker for hop in hops[: self._settings.reach])
+        routed = Routed(name, condition, hops, route, route[0] if route else None, since)
+        self._matcher.add(routed, condition)  # raises before anything has changed
         self.retag(routed, {*tags})
         self._table[name] = routed
         return routed
@@ -135,7 +141,7 @@ class Subscriptions:
         if routed is None:
             return False
         self.retag(routed, set())
-        self._matcher.remove(name)
+        self._matcher.remove(routed)
         return True
 
     # --- spreading -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gapless.core.identity import BrokerName
 from gapless.sim.links import CLEAN, LinkOptions
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MILLISECOND = 1_000
 
 FAULTS = ("crash", "cut", "one_way_cut", "stall", "loss")
+
+Repeats = Literal["source", "trail"]
 
 CONDITIONS = ("", "k = 1", "k > 1", "k < 2", "k <> 2", "k IN (0, 3)")
 
@@ -61,14 +63,18 @@ class TreeOptions:
         ]
 
 
-def settings_for(failures_tolerated: int, window_max: int = 100) -> TreeSettings:
+def settings_for(
+    failures_tolerated: int, window_max: int = 100, repeats: Repeats = "source"
+) -> TreeSettings:
     """Timers on a small scale, so that a short run sees many of them."""
     return TreeSettings(
         failures_tolerated=failures_tolerated,
+        repeats=repeats,
         beat_every=35 * MILLISECOND,
         patience=110 * MILLISECOND,
         queue_max=300,
         window_max=window_max,
+        batch_max=5,
     )
 
 
@@ -92,13 +98,13 @@ def draw_options(dice: random.Random) -> TreeOptions:
     )
 
 
-def flapping(failures_tolerated: int, brokers: int = 8) -> TreeOptions:
+def flapping(failures_tolerated: int, brokers: int = 8, repeats: Repeats = "source") -> TreeOptions:
     """A chain whose links come and go all the time, many at once."""
     names = tuple(BrokerName(f"b{i}") for i in range(brokers))
     return TreeOptions(
         brokers=names,
         edges=tuple(pairwise(names)),
-        settings=settings_for(failures_tolerated),
+        settings=settings_for(failures_tolerated, repeats=repeats),
         faults=("cut",),
         faults_at_once_max=brokers,
         fault_every=25 * MILLISECOND,
