@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import asdict, replace
 
 import pytest
 
-from gapless.sim.tree.options import TreeOptions, flapping, restless
+from gapless.sim.tree.options import TreeOptions, draw_restless, flapping, in_mode, restless
 from gapless.sim.tree.planted import PLANTED_PARTS, ShortWindow
 from gapless.sim.tree.run import simulate_tree
 
 SHORT_WINDOW = "short-window"
 
-SEEDS = range(8)
+SEEDS = (30, 52, *range(8))
 """One of the first few finds it; the rest is not played."""
+
+
+def scoped(seed: int) -> TreeOptions:
+    return in_mode(draw_restless(random.Random(seed * 7 + 1)), "source", "scoped")
+
 
 FINDS: dict[str, tuple[TreeOptions, str]] = {
     SHORT_WINDOW: (flapping(1, repeats="trail"), "the trail tells repeats"),
@@ -21,6 +27,9 @@ FINDS: dict[str, tuple[TreeOptions, str]] = {
     "no-holding": (flapping(1, repeats="trail"), "a contiguous run"),
     "no-flush": (restless(0), "a contiguous run"),
     "no-tags": (restless(0), "a contiguous run"),
+    "no-looking": (scoped(52), "a contiguous run"),
+    "open-early": (scoped(30), "a contiguous run"),
+    "always-clean": (scoped(30), "a contiguous run"),
 }
 """Where each is played, and the promise that it breaks."""
 
@@ -39,6 +48,9 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     assert any(violation.startswith(promise) for violation in played)
 
 
-@pytest.mark.parametrize(("options", "seed"), [(flapping(1, repeats="trail"), 0), (restless(0), 0)])
+@pytest.mark.parametrize(
+    ("options", "seed"),
+    [(flapping(1, repeats="trail"), 0), (restless(0), 0), (scoped(30), 30), (scoped(52), 52)],
+)
 def test_without_a_fault_the_same_seed_finds_nothing(options: TreeOptions, seed: int) -> None:
     assert simulate_tree(seed, options=options).violation == ""

@@ -146,3 +146,13 @@ def test_a_restarted_end_is_noticed_though_nobody_was_silent() -> None:
     pair.pass_time(20)
     assert pair.reaches() == (Reach.UP, Reach.UP)
     assert pair.ends[A].session(B) > before
+
+
+def test_two_who_do_not_want_each_other_any_more_fall_silent() -> None:
+    pair = connected()
+    for end in pair.ends.values():
+        end.want([], pair.now)
+    pair.post(A, [pair.ends[A]._beat(B)])  # one that was under way
+    pair.deliver()
+    pair.pass_time(40)
+    assert pair.reaches() == (Reach.IDLE, Reach.IDLE)

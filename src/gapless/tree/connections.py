@@ -123,7 +123,8 @@ class Connections:
             end.reach, end.deadline = Reach.UP, Instant(now + self._settings.patience)
         is_changed = before != (end.session, end.theirs, end.reach)
         self.changes += is_changed
-        return [self._beat(sender)] if is_changed or sender not in self._wanted else []
+        is_asked = sender not in self._wanted and not beat.is_answer
+        return [self._beat(sender, is_answer=not is_changed)] if is_changed or is_asked else []
 
     def receive(self, sender: BrokerName, carried: Carried) -> tuple[CarriedMessage, ...]:
         """What came, if it is next in order."""
@@ -175,6 +176,6 @@ class Connections:
             end.sent, end.received = 0, None
             end.reach, end.deadline = Reach.FAILED, None
 
-    def _beat(self, broker: BrokerName) -> Send:
+    def _beat(self, broker: BrokerName, *, is_answer: bool = False) -> Send:
         end = self._end(broker)
-        return Send(broker, Beat(end.session, end.theirs, end.sent))
+        return Send(broker, Beat(end.session, end.theirs, end.sent, is_answer))

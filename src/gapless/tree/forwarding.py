@@ -145,7 +145,12 @@ class Forwarding:
     def _is_safe(self, routed: Routed, publication: Publication) -> bool:
         if not routed.is_complete or routed.id in publication.not_for:
             return False
-        return not any(is_closed(tag, publication) for tag in routed.tags)
+        if not routed.tags:
+            return True
+        source, epoch = publication.id.source, publication.id.epoch
+        if not any(is_closed(tag, publication) for tag in routed.tags):
+            routed.begun[source] = epoch
+        return routed.begun.get(source) == epoch  # what has begun goes on
 
     def _is_late(self, name: PublicationId) -> bool:
         """A repeat that the trail has missed."""

@@ -29,12 +29,24 @@ class Position(NamedTuple):
 
 
 class PartitionId(NamedTuple):
-    """Brokers that `detector` cannot reach, in the order of the path from it."""
+    """Brokers that `detector` cannot reach, in the order of the path from it.
+
+    As a tag of one subscription it may leave open what lies behind some neighbours of the last.
+    """
 
     detector: BrokerName
     epoch: int
     number: int
     nodes: tuple[BrokerName, ...]
+    open: tuple[BrokerName, ...] = ()
+
+    @property
+    def key(self) -> PartitionKey:
+        """What tells partitions apart, whatever a tag leaves open."""
+        return (self.detector, self.epoch, self.number)
+
+
+PartitionKey = tuple[BrokerName, int, int]
 
 
 Tags = tuple[PartitionId, ...]
@@ -81,6 +93,8 @@ class Beat(Message, frozen=True):
     session: Position
     heard: Position | None = None
     sent: int = 0
+    is_answer: bool = False
+    """It needs none: two who do not want each other would answer for ever."""
 
 
 class Subscription(Message, frozen=True):
@@ -93,10 +107,14 @@ class Subscription(Message, frozen=True):
 
 
 class SubscriptionConfirmed(Message, frozen=True):
-    """All behind the sender have it, except what is on or beyond the tagged partitions."""
+    """All behind the sender have it, except what is on or beyond the tagged partitions.
+
+    It is not clean if what comes from behind the sender does not come on this session now.
+    """
 
     id: SubscriptionId
     tags: Tags = ()
+    is_clean: bool = True
 
 
 class SubscriptionWithdrawn(Message, frozen=True):

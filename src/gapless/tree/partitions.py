@@ -14,7 +14,7 @@ Invariants
 
 Source: SRDS 2011, sec. III to VI. Deviation: nobody floods the names of partitions; they travel in
 the tags of subscriptions, and leave them in order with the publications (PROTOCOLS D7).
-Tags are `literal` (D6): every partition of the detector, island or barrier.
+`literal` tags close all beyond a partition, `scoped` ones not what was reached over it (D6).
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ if TYPE_CHECKING:
 
     from gapless.core.identity import BrokerName
     from gapless.tree.frontier import Frontier
+    from gapless.tree.messages import PartitionKey
     from gapless.tree.neighbourhood import Neighbourhood
 
 
-def is_closed(partition: PartitionId, publication: Publication) -> bool:
-    """Is its source on the partition, or beyond it?"""
-    last = partition.nodes[-1]
-    return publication.id.source in partition.nodes or any(
-        hop.broker == last for hop in publication.hops
-    )
+def is_closed(tag: PartitionId, publication: Publication) -> bool:
+    """Is its source on the partition, or beyond it and not behind somebody who is open?"""
+    if publication.id.source in tag.nodes:
+        return True
+    way = [hop.broker for hop in publication.hops]
+    if tag.nodes[-1] not in way:
+        return False
+    return way[way.index(tag.nodes[-1]) + 1] not in tag.open  # there is one: it is not the source
 
 
 class Partitions:
@@ -48,7 +51,7 @@ class Partitions:
         self._number = 0
         self._own: dict[BrokerName, PartitionId] = {}
 
-    def update(self, frontier: Frontier, tags_in_use: Collection[PartitionId]) -> None:
+    def update(self, frontier: Frontier, tags_in_use: Collection[PartitionKey]) -> None:
         """Name what has failed; forget what is reached again and closes nothing."""
         for broker in frontier.failed:
             if broker not in self._own:
@@ -57,7 +60,7 @@ class Partitions:
                 here = self._neighbourhood.broker
                 self._own[broker] = PartitionId(here, self._epoch, self._number, path)
         for broker, partition in list(self._own.items()):
-            if broker not in frontier.failed and partition not in tags_in_use:
+            if broker not in frontier.failed and partition.key not in tags_in_use:
                 del self._own[broker]
 
     def away_from(self, towards: BrokerName | None, reached: Set[BrokerName]) -> set[PartitionId]:

@@ -5,6 +5,9 @@ Theory of operation
     answer is held until the queue has been flushed towards the one who asked (`recovery`): a
     publication that somebody handled before it knew of the subscription thus comes to the source
     before the source puts the subscription in force, or before it lifts the tag.
+    Where tags are scoped, one who was asked over others that failed answers too. His answer is not
+    *clean* while he reaches one of those: what comes from behind him takes the way through that
+    one, which nobody has asked. It goes at once, opens nothing, and is sent again once it is clean.
     A subscription is passed towards its source too, when it came from behind: the brokers there may
     have been bypassed, and must have it before they get a publication for it.
     Only the source knows that a subscription has ended. Whoever offers it one that it does not have
@@ -19,6 +22,7 @@ Source: SRDS 2011, sec. V and VIII.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gapless.core.effects import Tell
@@ -78,6 +82,8 @@ class Spreading:
         self._epoch = epoch
         self._settings = settings
         self._held: list[Held] = []
+        # Sent, and sent again when it may be clean; by connection.
+        self._unclean: dict[tuple[BrokerName, Position], list[Held]] = {}
         self._ending: list[BrokerName] = []
 
     # --- messages --------------------------------------------------------------------------------
@@ -100,7 +106,9 @@ class Spreading:
                 self._offer(routed, upward)
             if self._neighbourhood.path(sender)[0] == routed.towards:
                 self._subscriptions.ask(routed)
-        if sender == message.hops[0].broker:
+        if sender == message.hops[0].broker or (
+            self._settings.tags == "scoped" and sender in routed.route
+        ):
             self._asked(routed, sender, message)
 
     def _asked(self, routed: Routed, sender: BrokerName, message: Subscription) -> None:
@@ -123,12 +131,14 @@ class Spreading:
             # We asked on this very connection, so we had it: it has ended since.
             self._sessions.send(sender, SubscriptionWithdrawn(message.id))
             return None
-        return self._subscriptions.confirm(routed, sender, message.tags)
+        return self._subscriptions.confirm(routed, sender, message)
 
     def on_withdrawn(self, sender: BrokerName | None, name: SubscriptionId) -> None:
         if name.source == self._here and sender is not None:
             return  # only we know
         if self._subscriptions.remove(name):
+            for key, some in self._unclean.items():
+                self._unclean[key] = [held for held in some if held.subscription != name]
             # To all who can hear it: one who is asked now what it has may still have it.
             for broker in self._sessions.connected:
                 if broker != sender:
@@ -189,10 +199,13 @@ class Spreading:
         return None if is_new else clearing
 
     def forget(self, ended: list[BrokerName]) -> None:
-        """These sessions are over: whoever is reached there again is asked again, and may have
-        another answer by then."""
+        """Sessions began, and these are over: whoever is reached there again is asked again, and
+        may have another answer by then."""
+        self._held += [held for some in self._unclean.values() for held in some]
+        self._unclean.clear()
         for routed in self._subscriptions.asking():
             routed.asked.difference_update(ended)
+            routed.unclean.difference_update(ended)
             for broker in ended:
                 routed.confirmed.pop(broker, None)
 
@@ -214,6 +227,9 @@ class Spreading:
 
     def release(self) -> None:
         """Send the confirmations for which the queue has been flushed."""
+        for to, connection in list(self._unclean):
+            if self._sessions.connection(to) != connection:
+                del self._unclean[to, connection]
         held, self._held = self._held, []
         for waiting in held:
             each = waiting
@@ -224,10 +240,14 @@ class Spreading:
                 # What is true only since now goes after all that came before now.
                 before = self._publications.next_number
                 each = Held(each.to, each.connection, routed.id, routed.answer, before)
-            if self._is_flushed(each):
-                self._sessions.send(each.to, SubscriptionConfirmed(routed.id, each.answer))
-            else:
+            is_clean = session_of(routed.route, self._sessions.active) == each.to
+            if is_clean and not self._is_flushed(each):
                 self._held.append(each)
+                continue
+            message = SubscriptionConfirmed(routed.id, each.answer, is_clean)
+            self._sessions.send(each.to, message)
+            if not is_clean:
+                self._unclean.setdefault((each.to, each.connection), []).append(each)
 
     def _is_flushed(self, held: Held) -> bool:
         active = self._sessions.active
@@ -235,9 +255,9 @@ class Spreading:
 
     @property
     def held_count(self) -> int:
-        return len(self._held)
+        return len(self._held) + sum(map(len, self._unclean.values()))
 
     def check(self) -> None:
-        for held in self._held:
+        for held in chain(self._held, *self._unclean.values()):
             routed = self._subscriptions.get(held.subscription)
             assert routed is None or routed.is_complete, "I1"

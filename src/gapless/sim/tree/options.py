@@ -26,6 +26,14 @@ MILLISECOND = 1_000
 FAULTS = ("crash", "cut", "one_way_cut", "stall", "loss")
 
 Repeats = Literal["source", "trail"]
+Tags = Literal["literal", "scoped"]
+
+MODES: tuple[tuple[Repeats, Tags], ...] = (
+    ("source", "scoped"),
+    ("source", "scoped"),
+    ("source", "literal"),
+    ("trail", "literal"),
+)
 
 CONDITIONS = ("", "k = 1", "k > 1", "k < 2", "k <> 2", "k IN (0, 3)")
 
@@ -58,18 +66,23 @@ class TreeOptions:
         shape = " ".join(f"{a}-{b}" for a, b in self.edges)
         return [
             f"{len(self.brokers)} brokers: {shape}",
-            f"tolerates {self.settings.failures_tolerated} failures; "
+            f"tolerates {self.settings.failures_tolerated} failures; repeats by "
+            f"{self.settings.repeats}, tags {self.settings.tags}; "
             f"at most {self.faults_at_once_max} at once of: {', '.join(self.faults) or 'none'}",
         ]
 
 
 def settings_for(
-    failures_tolerated: int, window_max: int = 100, repeats: Repeats = "source"
+    failures_tolerated: int,
+    window_max: int = 100,
+    repeats: Repeats = "source",
+    tags: Tags = "literal",
 ) -> TreeSettings:
     """Timers on a small scale, so that a short run sees many of them."""
     return TreeSettings(
         failures_tolerated=failures_tolerated,
         repeats=repeats,
+        tags=tags,
         beat_every=35 * MILLISECOND,
         patience=110 * MILLISECOND,
         queue_max=300,
@@ -84,7 +97,7 @@ def draw_options(dice: random.Random) -> TreeOptions:
     count = dice.randint(3, 8)
     brokers = tuple(BrokerName(f"b{i}") for i in range(count))
     within = dice.random() < 0.5
-    return TreeOptions(
+    options = TreeOptions(
         brokers=brokers,
         edges=draw_edges(dice, brokers),
         settings=settings_for(failures, dice.choice((2, 10, 100))),
@@ -96,6 +109,11 @@ def draw_options(dice: random.Random) -> TreeOptions:
         subscribe_every=dice.choice((15, 60, 400)) * MILLISECOND,
         subscriptions_at_first=dice.randint(1, 5),
     )
+    return in_mode(options, *dice.choice(MODES))
+
+
+def in_mode(options: TreeOptions, repeats: Repeats, tags: Tags) -> TreeOptions:
+    return replace(options, settings=replace(options.settings, repeats=repeats, tags=tags))
 
 
 def flapping(failures_tolerated: int, brokers: int = 8, repeats: Repeats = "source") -> TreeOptions:
@@ -133,7 +151,7 @@ def draw_restless(dice: random.Random) -> TreeOptions:
     options = (restless if dice.random() < 0.7 else flapping)(dice.choice((0, 1, 1, 2, 3)))
     brokers = tuple(BrokerName(f"b{i}") for i in range(dice.randint(3, 8)))
     failures = options.settings.failures_tolerated
-    return replace(
+    options = replace(
         options,
         brokers=brokers,
         edges=draw_edges(dice, brokers),
@@ -142,6 +160,7 @@ def draw_restless(dice: random.Random) -> TreeOptions:
         settings=settings_for(failures, dice.choice((2, 5, 100))),
         fault_lasts=dice.choice((60, 200, 500)) * MILLISECOND,
     )
+    return in_mode(options, *dice.choice(MODES))
 
 
 def draw_edges(dice: random.Random, brokers: tuple[BrokerName, ...]) -> tuple[Edge, ...]:

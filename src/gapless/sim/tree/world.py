@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName, ClientName, Instant, PeerName
     from gapless.core.messages import Message
     from gapless.sim.stage import Stage
-    from gapless.sim.tree.ledger import Ledger
+    from gapless.sim.tree.ledger import Ledger, Source
     from gapless.sim.tree.options import TreeOptions
     from gapless.tree.messages import Edge, PublicationId
 
@@ -95,7 +95,8 @@ class TreeProcess:
     def _owed_to(self, machine: TreeBroker) -> list[SubscriptionId]:
         # Beyond δ a broker may have restarted where it can learn of nothing: then it owes nothing.
         known, is_within = machine.tags(), self._world.options.is_within
-        return [s for s in self._world.in_force() if is_within or s in known]
+        owed = self._world.in_force((machine.name, machine.epoch))
+        return [s for s in owed if is_within or s in known]
 
     def subscribe(self, condition: str) -> SubscriptionId | None:
         if self.machine is None:
@@ -172,13 +173,15 @@ class TreeWorld:
     def up(self) -> list[TreeProcess]:
         return [process for process in self.processes.values() if process.is_up]
 
-    def in_force(self) -> list[SubscriptionId]:
-        """Accepted subscriptions that nothing closes."""
+    def in_force(self, source: Source) -> list[SubscriptionId]:
+        """Accepted subscriptions that nothing closes, or that have begun to hear this source."""
         found: list[SubscriptionId] = []
         for process in self.up():
             assert process.machine is not None
             tags = process.machine.tags()
-            found += sorted(s for s in process.in_force if not tags[s])
+            found += sorted(
+                s for s in process.in_force if not tags[s] or self.ledger.has_begun(s, source)
+            )
         return found
 
     def restlessness(self) -> list[str]:
