@@ -37,6 +37,7 @@ from gapless.tree.messages import (
     Subscription,
     SubscriptionConfirmed,
     SubscriptionId,
+    SubscriptionRefused,
     SubscriptionWithdrawn,
     SyncEnd,
     SyncStart,
@@ -88,7 +89,6 @@ class TreeBroker:
         self._settings = settings
         self._joining: BrokerName | None = None
         self._subscription_number = 0
-        self._own_count = 0
         self._neighbourhood = Neighbourhood(name, settings.reach, edges)
         self._connections = Connections(epoch, settings)
         self._sessions = Sessions(self._neighbourhood, self._connections, settings)
@@ -121,6 +121,7 @@ class TreeBroker:
                 return self._welcome(sender, now)
             case Welcome():
                 self._joining = None
+                self._sessions.is_joining = False
                 self._neighbourhood.learn(message.edges)
             case Beat() if sender in self._neighbourhood:
                 beats = self._connections.receive_beat(sender, message, now)
@@ -146,6 +147,7 @@ class TreeBroker:
     def join(self, at: BrokerName) -> None:
         """Become a leaf beside `at`; asked for at every beat until it says welcome."""
         self._joining = at
+        self._sessions.is_joining = True
 
     def publish(
         self, attributes: Attributes, body: bytes, now: Instant
@@ -174,19 +176,20 @@ class TreeBroker:
 
     def subscribe(self, condition: str, now: Instant) -> tuple[SubscriptionId, list[Effect]]:
         """Begin a subscription; `Accepted` will say that it is in force."""
-        if self._own_count >= self._settings.subscriptions_max:
-            raise UsageError(f"{self.name} has {self._own_count} subscriptions, and takes no more")
+        if self._subscriptions.own_count >= self._settings.subscriptions_max:
+            raise UsageError(
+                f"{self.name} has {self._subscriptions.own_count} subscriptions, and takes no more",
+                "Withdraw some, subscribe at another broker, or raise subscriptions_max.",
+            )
         name = SubscriptionId(self.name, self.epoch, self._subscription_number + 1)
         since = self._publications.next_number
         self._subscriptions.ask(self._subscriptions.add(name, condition, (), (), since))
         self._subscription_number += 1
-        self._own_count += 1
         return name, self._settle(now)
 
     def withdraw(self, name: SubscriptionId, now: Instant) -> list[Effect]:
         """End a subscription of ours."""
         if self._subscriptions.get(name) is not None:
-            self._own_count -= 1
             self._spreading.on_withdrawn(None, name)
         return self._settle(now)
 
@@ -200,6 +203,8 @@ class TreeBroker:
                 clearing = self._spreading.on_confirmed(sender, message)
                 if clearing is not None:
                     self._forwarding.announce(clearing)
+            case SubscriptionRefused():
+                self._spreading.on_refused(message)
             case SubscriptionWithdrawn():
                 self._spreading.on_withdrawn(sender, message.id)
             case Publication():

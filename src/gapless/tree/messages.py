@@ -117,6 +117,13 @@ class SubscriptionConfirmed(Message, frozen=True):
     is_clean: bool = True
 
 
+class SubscriptionRefused(Message, frozen=True):
+    """`by` has no room for it: it cannot be in force."""
+
+    id: SubscriptionId
+    by: BrokerName
+
+
 class SubscriptionWithdrawn(Message, frozen=True):
     """It is over; for all."""
 
@@ -181,6 +188,7 @@ class Joined(Message, frozen=True):
 CarriedMessage = (
     Subscription
     | SubscriptionConfirmed
+    | SubscriptionRefused
     | SubscriptionWithdrawn
     | Publication
     | PublicationConfirmed
@@ -207,6 +215,13 @@ class Accepted(Message, frozen=True):
 
     id: SubscriptionId
     tags: Tags = ()
+
+
+class Refused(Message, frozen=True):
+    """To the driver: the subscription has ended, since `by` has no room for it."""
+
+    id: SubscriptionId
+    by: BrokerName
 
 
 class Delivered(Message, frozen=True):

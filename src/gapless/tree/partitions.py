@@ -19,12 +19,13 @@ the tags of subscriptions, and leave them in order with the publications (PROTOC
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gapless.tree.messages import PartitionId, Publication
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Set
+    from collections.abc import Collection, Iterable, Set
 
     from gapless.core.identity import BrokerName
     from gapless.tree.frontier import Frontier
@@ -40,6 +41,16 @@ def is_closed(tag: PartitionId, publication: Publication) -> bool:
     if tag.nodes[-1] not in way:
         return False
     return way[way.index(tag.nodes[-1]) + 1] not in tag.open  # there is one: it is not the source
+
+
+def joined(*tags: Iterable[PartitionId]) -> set[PartitionId]:
+    """All of them, each partition once, open to whom any of its tags is."""
+    found: dict[PartitionKey, PartitionId] = {}
+    for tag in chain.from_iterable(tags):
+        other = found.setdefault(tag.key, tag)
+        if other.open != tag.open:
+            found[tag.key] = tag._replace(open=tuple(sorted({*tag.open, *other.open})))
+    return set(found.values())
 
 
 class Partitions:

@@ -7,8 +7,10 @@ Theory of operation
     who gets a publication from us has every subscription by which we sent it there.
     A session is over when its connection is lost, or when somebody nearer can be reached; the next
     time it begins anew.
-    A broker that restarted has nothing. It asks for all that the others have, and is *ready*, and
-    takes publications of its own, once all who are nearest have told it, and there is somebody.
+    A broker that restarted or joined has nothing. It asks for all that the others have, and is
+    *ready*, and takes publications of its own, once all who are nearest have told it, and there is
+    somebody. Who is not ready himself says that this was all only when all others have told him; so
+    several that restart together learn from the outside in.
 
     States of a session (`TRANSITIONS`): ASKING, then LIVE, then it is gone.
 
@@ -79,6 +81,7 @@ class Sessions:
         self._connections = connections
         self._settings = settings
         self.is_ready = False
+        self.is_joining = False
         self._sessions: dict[BrokerName, Session] = {}
         self._told: dict[BrokerName, Position] = {}  # who has sent us all it has, on which session
         self._looked_at = (-1, 0)
@@ -151,13 +154,20 @@ class Sessions:
 
     def become_ready(self) -> None:
         """If we may: once ready, always ready, what is subscribed later comes like all else."""
-        if not self.is_ready and not self.frontier.awaited:
-            all_told = all(
+        if not self.is_ready:
+            is_alone = not len(self._neighbourhood) and not self.is_joining
+            self.is_ready = self.knows_all() and (bool(self._sessions) or is_alone)
+
+    def knows_all(self, but: BrokerName | None = None) -> bool:
+        """Have all who are nearest, but one, sent us all they have?"""
+        return self.is_ready or (
+            not self.frontier.awaited
+            and all(
                 self._told.get(broker) == session.connection
                 for broker, session in self._sessions.items()
+                if broker != but
             )
-            is_alone = not len(self._neighbourhood)
-            self.is_ready = all_told and (bool(self._sessions) or is_alone)
+        )
 
     def check(self) -> None:
         assert self._sessions.keys() == self.active, "I1"

@@ -41,6 +41,9 @@ class TreeSettings:
     """Bytes of bodies in one batch; it ends with the publication that reaches them."""
     subscriptions_max: int = 100_000
     """Subscriptions of own subscribers at which `subscribe` refuses more."""
+    remote_subscriptions_max: int = 1_000_000
+    """Subscriptions of others that a broker knows; one more is refused, and ends where it began:
+    its driver is told who has no room for it."""
     sources_max: int = 10_000
     """Sources, which are brokers, whose last number is remembered; beyond it the one silent for
     longest is forgotten, and a repeat from there that is still under way would count as new."""
@@ -60,6 +63,7 @@ class TreeSettings:
             self.batch_max,
             self.batch_bytes_max,
             self.subscriptions_max,
+            self.remote_subscriptions_max,
             self.sources_max,
         )
         if min(limits) < 1:

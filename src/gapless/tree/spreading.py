@@ -30,9 +30,11 @@ from gapless.core.errors import ProtocolError
 from gapless.tree.messages import (
     Accepted,
     Clearing,
+    Refused,
     Subscription,
     SubscriptionConfirmed,
     SubscriptionId,
+    SubscriptionRefused,
     SubscriptionWithdrawn,
     SyncEnd,
     SyncStart,
@@ -84,7 +86,9 @@ class Spreading:
         self._held: list[Held] = []
         # Sent, and sent again when it may be clean; by connection.
         self._unclean: dict[tuple[BrokerName, Position], list[Held]] = {}
-        self._ending: list[BrokerName] = []
+        self._learning: dict[
+            BrokerName, Position
+        ] = {}  # who waits for all we have, on which session
 
     # --- messages --------------------------------------------------------------------------------
 
@@ -97,6 +101,9 @@ class Spreading:
         if not message.hops:
             raise ProtocolError(f"{message.id} came without the way to its source")
         if routed is None:
+            if not self._subscriptions.has_room:
+                self._sessions.send(sender, SubscriptionRefused(message.id, self._here))
+                return
             since = self._publications.next_number
             routed = self._subscriptions.add(
                 message.id, message.condition, message.hops, message.tags, since
@@ -112,6 +119,9 @@ class Spreading:
             self._asked(routed, sender, message)
 
     def _asked(self, routed: Routed, sender: BrokerName, message: Subscription) -> None:
+        if routed.refused_by is not None:
+            self._sessions.send(sender, SubscriptionRefused(routed.id, routed.refused_by))
+            return
         routed.hops = message.hops
         # Tags that a former life of ours gave out; this one must see to them.
         former = {t for t in message.tags if t.detector == self._here and t.epoch < self._epoch}
@@ -133,6 +143,20 @@ class Spreading:
             return None
         return self._subscriptions.confirm(routed, sender, message)
 
+    def on_refused(self, message: SubscriptionRefused) -> None:
+        """Somebody has no room: pass the word to the source, which ends it."""
+        routed = self._subscriptions.get(message.id)
+        if routed is None:
+            return
+        if routed.towards is None:
+            self._sessions.effects.append(Tell(Refused(routed.id, message.by)))
+            self.on_withdrawn(None, routed.id)
+            return
+        routed.refused_by = message.by  # who asks again is told again
+        upward = session_of(routed.route, self._sessions.active)
+        if upward is not None:
+            self._sessions.send(upward, message)
+
     def on_withdrawn(self, sender: BrokerName | None, name: SubscriptionId) -> None:
         if name.source == self._here and sender is not None:
             return  # only we know
@@ -147,10 +171,9 @@ class Spreading:
     def on_sync_start(self, sender: BrokerName, start: SyncStart) -> None:
         names = tuple(routed.id for routed in self._subscriptions)
         self._sessions.send(sender, SyncSummary(names))
-        if start.is_new:  # it needs ours, whether or not our session with it is active
-            for routed in self._subscriptions:
-                self._sessions.send(sender, self._subscriptions.message(routed, sender))
-            self._sessions.send(sender, SyncEnd())
+        connection = self._sessions.connection(sender)
+        if start.is_new and connection is not None:
+            self._learning[sender] = connection
 
     def _concerns(self, routed: Routed, broker: BrokerName) -> bool:
         return self._subscriptions.is_away(routed, broker) or broker in routed.route
@@ -167,7 +190,6 @@ class Spreading:
                 routed.asked.discard(sender)
             elif routed.id not in known and self._concerns(routed, sender):
                 self._offer(routed, sender)
-        self._ending.append(sender)  # what is asked for goes first
 
     # --- asking and answering --------------------------------------------------------------------
 
@@ -183,10 +205,19 @@ class Spreading:
             if self._subscriptions.is_confirmed(routed, frontier):
                 clearing = self._complete(routed)
                 over += [] if clearing is None else [clearing]
-        for broker in self._ending:
-            self._sessions.send(broker, SyncEnd())
-        self._ending.clear()
+        self._teach()
         return over
+
+    def _teach(self) -> None:
+        """Send all we have to whoever is new, whether or not our session with it is active."""
+        for broker, connection in list(self._learning.items()):
+            if self._sessions.connection(broker) != connection:
+                del self._learning[broker]
+            elif self._sessions.knows_all(but=broker):
+                del self._learning[broker]
+                for routed in self._subscriptions:
+                    self._sessions.send(broker, self._subscriptions.message(routed, broker))
+                self._sessions.send(broker, SyncEnd())
 
     def _complete(self, routed: Routed) -> Clearing | None:
         is_new = not routed.is_complete

@@ -36,11 +36,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from gapless.filters.matcher import Matcher
 from gapless.tree.messages import Clearing, Hop, PartitionId, Subscription, SubscriptionId
+from gapless.tree.partitions import joined
 from gapless.tree.trail import PASSED, extend, is_legitimate
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Routed:
     unclean: set[BrokerName] = field(default_factory=set)  # of those
     begun: dict[BrokerName, int] = field(default_factory=dict)  # sources, with epochs, while tagged
     is_asking: bool = False
+    refused_by: BrokerName | None = None
 
 
 class Subscriptions:
@@ -94,6 +96,7 @@ class Subscriptions:
         self._table: dict[SubscriptionId, Routed] = {}
         self._asking: dict[SubscriptionId, Routed] = {}  # an ordered set
         self._in_use: Counter[PartitionKey] = Counter()
+        self.own_count = 0
 
     # --- the table -------------------------------------------------------------------------------
 
@@ -105,6 +108,11 @@ class Subscriptions:
 
     def __len__(self) -> int:
         return len(self._table)
+
+    @property
+    def has_room(self) -> bool:
+        """For one more of another broker."""
+        return len(self._table) - self.own_count < self._settings.remote_subscriptions_max
 
     def matching(self, attributes: Attributes) -> list[Routed]:
         return self._matcher.match(attributes)
@@ -141,6 +149,7 @@ class Subscriptions:
         self._matcher.add(routed, condition)  # raises before anything has changed
         self.retag(routed, {*tags})
         self._table[name] = routed
+        self.own_count += not route
         return routed
 
     def remove(self, name: SubscriptionId) -> bool:
@@ -148,6 +157,7 @@ class Subscriptions:
         routed = self._table.pop(name, None)
         if routed is None:
             return False
+        self.own_count -= not routed.route
         self.retag(routed, set())
         self._matcher.remove(routed)
         return True
@@ -293,13 +303,3 @@ class Subscriptions:
                 assert routed.is_asking or routed.is_complete, "I1"
             for asker in routed.askers:
                 assert not self.is_away(routed, asker), "I2"
-
-
-def joined(*tags: Iterable[PartitionId]) -> set[PartitionId]:
-    """All of them, each partition once, open to whom any of its tags is."""
-    found: dict[PartitionKey, PartitionId] = {}
-    for tag in chain.from_iterable(tags):
-        other = found.setdefault(tag.key, tag)
-        if other.open != tag.open:
-            found[tag.key] = tag._replace(open=tuple(sorted({*tag.open, *other.open})))
-    return set(found.values())

@@ -53,6 +53,9 @@ class TreeOptions:
     publish_every: int = 15 * MILLISECOND
     subscribe_every: int = 120 * MILLISECOND
     subscriptions_at_first: int = 3
+    joins: int = 0
+    """Brokers that join while it runs."""
+    join_every: int = 200 * MILLISECOND
     duration: int = 1_500 * MILLISECOND
     is_checked: bool = True
     """Invariants after every step, and what is owed: dear where there are hundreds of brokers."""
@@ -60,7 +63,8 @@ class TreeOptions:
     @property
     def is_within(self) -> bool:
         """Are there never more failures than the tree tolerates?"""
-        return self.faults_at_once_max <= self.settings.failures_tolerated
+        is_few = self.faults_at_once_max <= self.settings.failures_tolerated
+        return is_few and self.links == CLEAN  # a message overtaken is a session lost
 
     def lines(self) -> list[str]:
         shape = " ".join(f"{a}-{b}" for a, b in self.edges)
@@ -68,7 +72,8 @@ class TreeOptions:
             f"{len(self.brokers)} brokers: {shape}",
             f"tolerates {self.settings.failures_tolerated} failures; repeats by "
             f"{self.settings.repeats}, tags {self.settings.tags}; "
-            f"at most {self.faults_at_once_max} at once of: {', '.join(self.faults) or 'none'}",
+            f"at most {self.faults_at_once_max} at once of: {', '.join(self.faults) or 'none'}; "
+            f"{self.joins} join; {'disorder' if self.links != CLEAN else 'order'} on links",
         ]
 
 
@@ -109,7 +114,17 @@ def draw_options(dice: random.Random) -> TreeOptions:
         subscribe_every=dice.choice((15, 60, 400)) * MILLISECOND,
         subscriptions_at_first=dice.randint(1, 5),
     )
-    return in_mode(options, *dice.choice(MODES))
+    return varied(options, dice)
+
+
+DISORDER = LinkOptions(duplicate=0.05, overtake=0.02, overtake_delay=5 * MILLISECOND)
+
+
+def varied(options: TreeOptions, dice: random.Random) -> TreeOptions:
+    """What the last draws decide: how it is done, who joins, and whether links keep order."""
+    options = in_mode(options, *dice.choice(MODES))
+    links = DISORDER if dice.random() < 0.25 else CLEAN
+    return replace(options, joins=dice.choice((0, 0, 1, 3)), links=links)
 
 
 def in_mode(options: TreeOptions, repeats: Repeats, tags: Tags) -> TreeOptions:
@@ -146,6 +161,19 @@ def restless(failures_tolerated: int) -> TreeOptions:
     )
 
 
+def crashing(failures_tolerated: int) -> TreeOptions:
+    """Three in a row that crash and lose each other, while subscriptions come and go."""
+    return replace(
+        flapping(failures_tolerated, brokers=3),
+        settings=settings_for(failures_tolerated, window_max=5),
+        faults=("crash", "cut"),
+        faults_at_once_max=3,
+        fault_every=40 * MILLISECOND,
+        fault_lasts=200 * MILLISECOND,
+        subscribe_every=15 * MILLISECOND,
+    )
+
+
 def draw_restless(dice: random.Random) -> TreeOptions:
     """Much trouble in a short time, in a tree of any shape: it finds most."""
     options = (restless if dice.random() < 0.7 else flapping)(dice.choice((0, 1, 1, 2, 3)))
@@ -160,7 +188,7 @@ def draw_restless(dice: random.Random) -> TreeOptions:
         settings=settings_for(failures, dice.choice((2, 5, 100))),
         fault_lasts=dice.choice((60, 200, 500)) * MILLISECOND,
     )
-    return in_mode(options, *dice.choice(MODES))
+    return varied(options, dice)
 
 
 def draw_edges(dice: random.Random, brokers: tuple[BrokerName, ...]) -> tuple[Edge, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gapless.tree.broker import Parts
 from gapless.tree.forwarding import Forwarding
+from gapless.tree.frontier import Frontier
 from gapless.tree.messages import Publication, SubscriptionConfirmed
 from gapless.tree.publications import Publications, session_of
 from gapless.tree.settings import TreeSettings
@@ -70,7 +71,11 @@ class NoLooking(Forwarding):
 
 
 class OpenEarly(Subscriptions):
-    """Leaves open whatever lies behind a failed one, whether or not it was reached."""
+    """Leaves open whatever lies behind a failed one, and does not wait for it to confirm."""
+
+    def is_confirmed(self, routed: Routed, frontier: Frontier) -> bool:
+        near = [b for b in frontier.active if len(self._neighbourhood.path(b)) == 1]
+        return super().is_confirmed(routed, Frontier(active=tuple(near)))
 
     def _own_tags(self, routed: Routed) -> set[PartitionId]:
         return {tag._replace(open=tuple(self._behind(tag))) for tag in super()._own_tags(routed)}
