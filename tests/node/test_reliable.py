@@ -278,3 +278,14 @@ def test_a_broker_that_joined_is_remembered_over_a_restart() -> None:
     kept = JoinedEdges(town.network, town.volume).edges
     assert [set(edge) for edge in kept] == [{"h", "new"}]
     assert JoinedEdges(town.network, MemoryVolume()).edges == ()
+
+
+def test_a_condition_for_which_another_broker_has_no_room_is_refused_and_leaves_nothing() -> None:
+    country = started(tree_subscriptions_max=1)
+    assert isinstance(country.ask("l", subscribe(1, "colour = 'red'", topic="feed")), Subscribed)
+    told = country.ask("l", subscribe(2, "colour = 'blue'", topic="feed"))
+    assert isinstance(told, Refused)
+    assert "as many subscriptions as it takes" in told.problem
+    country.wait()
+    assert figures(country, "l")["client_subscriptions"] == 1
+    assert isinstance(country.ask("l", subscribe(2, "colour = 'red'", topic="feed")), Subscribed)

@@ -259,6 +259,10 @@ class Config:
     tree_window_max: int = 1_000
     """Of those, how many are sent to a neighbour before it has confirmed some; the rest waits."""
 
+    tree_subscriptions_max: int = 1_000_000
+    """Reliable topics: conditions of other brokers that a broker knows; one more is refused where
+    it began."""
+
     nack_spans_max: int = 100
     """Spans in one nack; the rest is asked for when these have come. More than that of one
     neighbour's questions are not remembered either: it asks again."""
