@@ -146,17 +146,9 @@ class Node:
             shadow=shadow,
         )
         check_events = check_events or attributes_of
-        self.clients = Clients(
-            network,
-            self.config,
-            self.streams,
-            self.subscribers,
-            self.interests,
-            self.attachments,
-            check_events,
-            self.catalogue,
-            self.names,
-        )
+        serving = self.streams, self.subscribers, self.interests, self.attachments
+        known = check_events, self.catalogue, self.names
+        self.clients = Clients(network, self.config, *serving, *known)
         self.producers = Producers(network, self.streams, check_events)
         made = name, network, self.config, store, self.epoch, self.subscribers, attributes_of
         self.services = Services(self.clients, [each(*made) for each in SERVICES])
