@@ -156,6 +156,7 @@ def test_on_a_terminal_a_file_shows_how_far_it_is_and_how_fast(tmp_path: Path) -
         (("publish", "t", "--file", "missing.jsonl"), "cannot read missing.jsonl"),
         (("status", "--data", "missing"), "no broker keeps its data in missing"),
         (("broker", "missing.toml", "b"), "cannot read missing.toml"),
+        (("broker", "missing.toml"), "which broker of the network"),
         (("up", "missing.toml"), "cannot read missing.toml"),
     ],
 )

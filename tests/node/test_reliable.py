@@ -14,6 +14,7 @@ from gapless.core.client_messages import (
     Subscribed,
     Unsubscribe,
 )
+from gapless.core.effects import Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, TopicName
 from gapless.core.topic_messages import CreateTopic, DeleteTopic
@@ -22,13 +23,15 @@ from gapless.node.config import Config
 from gapless.node.network import parse_network
 from gapless.node.reliable import TOPIC, Reliable
 from gapless.storage.memory import MemoryVolume
-from gapless.tree.messages import Join
+from gapless.tree.messages import Delivered, Join, PublicationId
 from gapless.wire.events import encode_event
 from tests.node.country import WIDE, Country
 from tests.node.town import ALONE, ANN, Town, colours, publish, subscribe
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from gapless.core.messages import Message
 
 FEED = TopicName("feed")
 TEXT = WIDE.replace("topic = [", 'topic = [{name = "feed", service = "reliable"}, ')
@@ -110,7 +113,7 @@ def test_one_event_goes_once_to_a_connection_with_the_numbers_of_all_that_want_i
     country.ask("l", subscribe(2, "colour = 'red'", topic="feed"))
     country.ask("a", publish("red", "blue", topic="feed"), "pat")
     got = [each for each in country.heard["ann@l"] if isinstance(each, Deliveries)]
-    assert [each.takers for each in got] == [((1, 2),), ((1,),)]
+    assert [taker for each in got for taker in each.takers] == [(1, 2), (1,)]
 
 
 def test_a_client_that_does_not_consume_loses_its_subscription_and_slows_nobody() -> None:
@@ -127,6 +130,31 @@ def test_a_client_that_does_not_consume_loses_its_subscription_and_slows_nobody(
     assert isinstance(ended, Ended)
     assert "not consumed in time" in ended.problem
     assert figures(country, "l")["client_subscriptions"] == 1
+
+
+def test_events_of_one_step_go_together_and_to_nobody_who_was_found_too_slow_in_it() -> None:
+    country = started(client_queue_max=2)
+    town, reliable = country.towns["l"], service(country, "l")
+    sources = [PublicationId(BrokerName(name), 1, number) for name in "xy" for number in (1, 2)]
+    event = encode_event({"colour": "late"})
+
+    def heard(client: str) -> list[Message]:
+        """What a client hears that subscribes just before all these come in one step."""
+        country.ask("l", subscribe(1, topic="feed"), client)
+        [group] = reliable._groups
+        told = [Tell(Delivered(name, (group.name,), {}, event)) for name in sources]
+        town._do(reliable._carry(told, town.now))
+        country.run()
+        return country.heard[f"{client}@l"][1:]
+
+    first, ended = heard("ann")
+    assert isinstance(first, Deliveries)
+    assert (first.ticks, first.through) == ((1, 2), 3)
+    assert isinstance(ended, Ended)
+    assert [type(each) for each in heard("bob")] == [Deliveries, Ended]
+    town.connect("bob")
+    country.heard.clear()
+    assert [type(each) for each in heard("bob")] == [Ended]  # of both sources, told once
 
 
 def test_a_dead_broker_is_stepped_over_and_those_who_are_connected_miss_nothing() -> None:

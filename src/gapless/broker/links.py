@@ -172,8 +172,8 @@ class Links:
                 f"{name!r} is no broker that {self.name!r} knows",
                 "Give both brokers the same network file.",
             )
-        is_ours = name in self.neighbours or self._has_dialled(name)
-        if link.dialled is None and self.name < name and is_ours:
+        is_reverse = link.dialled is None and self.name < name and name in self.neighbours
+        if is_reverse or self._is_surplus(link, name):
             raise ProtocolError(f"{self.name!r} dials {name!r}, not the reverse", "Wait for it.")
         return name
 
@@ -184,9 +184,12 @@ class Links:
             raise ProtocolError(f"a broker cannot join as {name!r}", "Give it another name.")
         self._learn({name: address}, name)
 
-    def _has_dialled(self, name: BrokerName) -> bool:
-        link = self.named.get(name)
-        return link is not None and link.dialled is not None
+    def _is_surplus(self, link: Link, name: BrokerName) -> bool:
+        """Both of us dialled, and the link of the one whose name sorts first is there."""
+        old, is_ours = self.named.get(name), link.dialled is not None
+        if old is None or is_ours == (old.dialled is not None):
+            return False  # one that is made anew replaces the old one
+        return is_ours != (self.name < name)
 
     def received(self, link: Link, message: Message) -> None:
         assert link.peer is not None

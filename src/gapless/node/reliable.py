@@ -222,25 +222,38 @@ class Reliable:
     def _carry(self, effects: Iterable[Effect], now: Instant) -> list[Effect]:
         """What the tree tells us becomes messages to clients; all else goes on."""
         done: list[Effect] = []
+        delivered: list[Delivered] = []
         for effect in effects:
             if not isinstance(effect, Tell):
                 done.append(effect)
             elif isinstance(effect.message, Delivered):
-                done += self._deliver(effect.message, now)
+                delivered.append(effect.message)
             elif isinstance(effect.message, Accepted):
+                done += self._deliver(delivered, now)
+                delivered = []
                 group = self._groups.named(effect.message.id)
                 done += begin(group) if group is not None else []
-        return done
+        return done + self._deliver(delivered, now)
 
-    def _deliver(self, message: Delivered, now: Instant) -> list[Effect]:
-        groups = [g for g in map(self._groups.named, message.subscriptions) if g is not None]
-        if not groups:
-            return []  # the last of them was too slow just now
-        pubend, tick = source_of(groups[0].label, message.id), message.id.number
-        takers = [key for group in groups for key in group.members]
-        topic, event = groups[0].topic, message.body
-        effects, slow = hand_out(self._subscribers, topic, pubend, tick, event, takers)
-        return effects + self._end(slow, now)
+    def _deliver(self, delivered: list[Delivered], now: Instant) -> list[Effect]:
+        """What came in one step, to clients: all that is of one topic and source at once."""
+        runs: dict[tuple[TopicName, PubendName], list[Delivered]] = {}
+        for message in delivered:
+            group = next(filter(None, map(self._groups.named, message.subscriptions)), None)
+            if group is not None:  # else the last of them has left in this step
+                place = group.topic, source_of(group.label, message.id)
+                runs.setdefault(place, []).append(message)
+        effects: list[Effect] = []
+        for (topic, pubend), run in runs.items():
+            ticks, events = [each.id.number for each in run], [each.body for each in run]
+            takers = [self._takers(each) for each in run]  # now: the last run may have ended some
+            more, slow = hand_out(self._subscribers, topic, pubend, ticks, events, takers)
+            effects += more + self._end(slow, now)
+        return effects
+
+    def _takers(self, message: Delivered) -> list[Key]:
+        groups = filter(None, map(self._groups.named, message.subscriptions))
+        return [key for group in groups for key in group.members]
 
     # --- figures ---------------------------------------------------------------------------------
 
