@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from gapless.sim.links import Connection
 
 SECOND = 1_000_000
-NEWS = TopicName("news")
+NEWS = TopicName("news9")
+"""Its owner is its root too: so one that comes back creates what it had been the root of."""
 CONFIG = Config(multicast_beat=SECOND // 4, multicast_children_max=2)
 LOSSY = LinkOptions(loss=0.03, duplicate=0.03, overtake=0.05)
 
@@ -139,7 +140,7 @@ class Play:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.network = star(5, topic(ordered=True))
+        self.network = star(5, topic(NEWS, ordered=True))
         self.log: dict[int, int] = {}
         self.world = World(
             self.network,
