@@ -63,6 +63,29 @@ def test_two_that_are_no_neighbours_get_one_link_whoever_dials(
     run(main())
 
 
+@pytest.mark.parametrize(("first", "second"), ["ac", "ca"])
+def test_the_link_of_the_one_whose_name_sorts_first_stays_or_takes_over(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            town = {
+                name: await stack.enter_async_context(make_broker(tmp_path, CHAIN, name))
+                for name in "abc"
+            }
+            links = {name: town[name]._links for name in "ac"}
+            for name, other in ((first, second), (second, first)):
+                dialler = town[name]._dialler
+                dialler._reach(BrokerName(other))
+                await wait_until(lambda: C in links["a"].named and A in links["c"].named)
+                await wait_until(lambda dialler=dialler: not dialler._once)  # type: ignore[misc]
+                await wait_until(lambda: links_to(town["a"], "c") == links_to(town["c"], "a") == 1)
+            assert links["a"].named[C].dialled == C
+            assert links["c"].named[A].dialled is None
+
+    run(main())
+
+
 def test_a_broker_joins_and_everybody_learns_where_it_is(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncExitStack() as stack:

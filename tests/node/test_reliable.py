@@ -17,13 +17,13 @@ from gapless.core.client_messages import (
 from gapless.core.effects import Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, TopicName
-from gapless.core.topic_messages import CreateTopic, DeleteTopic
+from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicEntry, TopicNews
 from gapless.node.broker_tree import JoinedEdges, broker_tree
 from gapless.node.config import Config
 from gapless.node.network import parse_network
 from gapless.node.reliable import TOPIC, Reliable
 from gapless.storage.memory import MemoryVolume
-from gapless.tree.messages import Delivered, Join, PublicationId
+from gapless.tree.messages import Delivered, Join, PublicationId, Welcome
 from gapless.wire.events import encode_event
 from tests.node.country import WIDE, Country
 from tests.node.town import ALONE, ANN, Town, colours, publish, subscribe
@@ -278,3 +278,34 @@ def test_a_broker_that_joined_is_remembered_over_a_restart() -> None:
     kept = JoinedEdges(town.network, town.volume).edges
     assert [set(edge) for edge in kept] == [{"h", "new"}]
     assert JoinedEdges(town.network, MemoryVolume()).edges == ()
+
+
+def test_a_broker_that_joins_serves_topics_of_others_and_nobody_before_it_is_a_part() -> None:
+    town = Town("h", ALONE)
+    town.node.topics.joins = True
+    town._do(town.node.services.join(BrokerName("x"), town.now))
+    assert ("x", Join()) in town.flush()
+    town.receive("x", TopicNews((TopicEntry(FEED, 1, (), "reliable"),)))
+    town.connect()
+    for asked in (publish("red", topic="feed"), subscribe(1, topic="feed")):
+        refused = dict(town.receive(ANN, asked))[ANN]
+        assert isinstance(refused, Refused)
+        assert refused.retry
+    town.receive("x", Welcome(((BrokerName("x"), BrokerName("h")),)))
+    assert ANN not in dict(town.receive(ANN, subscribe(1, topic="feed")))  # it waits for x
+    refused = dict(town.receive(ANN, CreateTopic(2, TopicName("sport"), "reliable")))[ANN]
+    assert isinstance(refused, Refused)
+    assert "decides about no topics" in refused.problem
+
+
+def test_topics_without_a_host_are_told_to_who_joined_and_no_others() -> None:
+    country = Country(TEXT)
+    town = country.towns["a"]
+    town._do(town.node.topics.welcome(BrokerName("new"), town.now))
+    [(to, news)] = [each for each in town.flush() if isinstance(each[1], TopicNews)]
+    assert isinstance(news, TopicNews)
+    assert (to, [each.name for each in news.entries]) == ("new", ["feed"])
+    country.decide(CreateTopic(1, TopicName("kept")))
+    country.decide(CreateTopic(2, TopicName("sport"), "reliable"))
+    later = [each for each in country.heard["new@a"] if isinstance(each, TopicNews)]
+    assert [entry.name for each in later for entry in each.entries] == ["sport"]
