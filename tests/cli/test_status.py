@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import socket
 import threading
+from typing import Any
 
 from rich.console import Console
 
-from gapless.cli.status import ask, brokers_table
+from gapless.cli.status import RING_COLUMNS, ask, brokers_table, rows
 
 FIGURES = {
     "ready": True,
@@ -42,3 +43,36 @@ def test_the_table_fits_80_columns_with_nothing_cut_off() -> None:
     shown = console.file.getvalue()
     assert "\u2026" not in shown
     assert all(word in shown for word in ("127.0.0.1:7117", "delivered", "12,345", "no answer"))
+
+
+def test_where_there_are_reliable_topics_the_table_shows_whom_a_broker_sends_to_and_misses() -> (
+    None
+):
+    tree = {"neighbours": 4, "active": ["m", "n"], "unreachable": [["k"], ["k", "j"]]}
+    [row, other] = rows({"b": {**FIGURES, "services": {"reliable": tree}}, "c": FIGURES})
+    assert {row["near"], row["sessions"], row["unreachable"]} == {"4", "m,n", "j,k"}
+    assert "near" not in other
+    console = Console(width=120, file=io.StringIO())
+    console.print(brokers_table({"b": {**FIGURES, "services": {"reliable": tree}}, "c": FIGURES}))
+    assert isinstance(console.file, io.StringIO)
+    assert "j,k" in console.file.getvalue()
+
+
+def test_where_there_are_multicast_topics_the_table_shows_the_ring_and_the_trees() -> None:
+    ring = {
+        "phase": "active",
+        "leaf_set": ["c", "d"],
+        "routing_table": 7,
+        "trees": 9,
+        "root_of": 2,
+        "forwarding": 3,
+    }
+    found: dict[str, dict[str, Any] | None] = {
+        "b": {**FIGURES, "services": {"multicast": ring}},
+        "c": FIGURES,
+    }
+    [row, other] = rows(found)
+    assert [row[each] for each in RING_COLUMNS] == ["active", "2", "7", "2/3/4"]
+    assert "ring" not in other
+    table = brokers_table(found)
+    assert [str(column.header) for column in table.columns][-4:] == list(RING_COLUMNS)

@@ -52,7 +52,7 @@ from gapless.core.identity import (
     SubscriptionName,
     TopicName,
 )
-from gapless.core.messages import Goodbye, Hello, Message, Ping, Pong
+from gapless.core.messages import Addresses, Goodbye, Hello, Message, Ping, Pong
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span, Tick
@@ -73,9 +73,11 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
+from gapless.scribe.messages import Ringed
 from gapless.wire.codec import Codec
 from gapless.wire.events import INTEGER_MAX, INTEGER_MIN, encode_event
 from gapless.wire.kinds import KINDS
+from tests.wire.multicast_samples import RINGED
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
@@ -111,6 +113,8 @@ EVENTS: dict[str, bytes] = {"plain": PLAIN, "trade": TRADE, "extremes": EXTREMES
 LINK_MESSAGES: dict[str, Message] = {
     "hello of a client": Hello(version=1, version_min=1),
     "hello of a broker": Hello(3, 2, BrokerName("broker-1"), "gapless 1.2"),
+    "hello of a broker that joins": Hello(1, 1, BrokerName("b"), "", "", "10.0.0.7:7117"),
+    "addresses": Addresses({BrokerName("b"): "10.0.0.7:7117"}),
     "hello with a token": Hello(1, 1, None, "gapless 1.2", "desk-7.secret"),
     "goodbye": Goodbye(),
     "goodbye for good": Goodbye("not admitted", "Give a token.", final=True),
@@ -218,11 +222,17 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "positions": Positions(10, {"trades/0": (10, 20)}, {"trades/1": "broker-2"}),
 }
 
-MESSAGES: dict[str, Message] = PROTOCOL_MESSAGES | {
-    "cargo": Cargo(Span(10, 20), EventBatch.join([PLAIN, TRADE]), (10, 19), {"b": 2}, urgent=True),
-}
+MESSAGES: dict[str, Message] = (
+    PROTOCOL_MESSAGES
+    | RINGED
+    | {
+        "cargo": Cargo(
+            Span(10, 20), EventBatch.join([PLAIN, TRADE]), (10, 19), {"b": 2}, urgent=True
+        ),
+    }
+)
 
-CODEC = Codec(*KINDS, Cargo)
+CODEC = Codec(*KINDS, Ringed, Cargo)
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 values = (

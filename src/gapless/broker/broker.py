@@ -16,6 +16,8 @@ import errno
 import os
 from typing import TYPE_CHECKING, Self
 
+from msgspec.structs import replace
+
 from gapless.broker import clock
 from gapless.broker.address import (
     check_exposure,
@@ -33,6 +35,7 @@ from gapless.broker.pump import Pump
 from gapless.broker.security import read_security
 from gapless.broker.stopwatch import TimedSubscribers
 from gapless.broker.subscriptions import durable_subscriptions, owned
+from gapless.broker.surveyor import Surveyor
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
 from gapless.node.node import Node
@@ -95,9 +98,12 @@ class Broker:
             clock.read(),
             attributes_of=decode_attributes,
             check_events=check_events,
+            survey=Surveyor(),
             config=self._config,
             parts=Parts(subscribers=TimedSubscribers),
         )
+        node.topics.joins = self.settings.join is not None
+        node.services.wait_to_join(joins=node.topics.joins)
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         if self.access is not None:
             self.access.owned = owned(node)
@@ -108,6 +114,8 @@ class Broker:
         except BaseException:
             await self._disk.close()
             raise
+        if self.settings.join is not None:
+            self._links.hello = replace(self._links.hello, address=self.address)
         self._pump.start()
         self._dialler = Dialler(self._links)
         self.is_ready = True
@@ -223,6 +231,7 @@ class Broker:
         for link in self._links.all:
             link.stop_reading()
         if not self._failure.done():
+            self._pump.leave()
             await self._disk.wait_idle()
         self._pump.stop()
         await self._part()

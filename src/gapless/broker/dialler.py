@@ -3,6 +3,8 @@
 Of two neighbours the one whose name sorts first dials. After a failure it waits a little, at
 random so that brokers which lost the same neighbour do not all return at once, and longer each
 time; once a link was up, it starts with short waits again.
+A broker further away is dialled once when something is to be sent there: whoever wants to reach it
+says so again.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
+from gapless.broker.address import parse_address
 from gapless.broker.link import Link
+from gapless.broker.links import ANYBODY
 from gapless.broker.logs import logger
 
 if TYPE_CHECKING:
@@ -30,6 +34,23 @@ class Dialler:
             for name in links.neighbours
             if links.name < name
         ]
+        if self._settings.join is not None:
+            self._tasks.append(asyncio.create_task(self._keep(ANYBODY), name="dial to join"))
+        self._once: dict[BrokerName, asyncio.Task[None]] = {}
+        links.on_missing = self._reach
+
+    def _reach(self, name: BrokerName) -> None:
+        if name not in self._once and not self._links.is_draining:
+            task = asyncio.create_task(self._try(name), name=f"dial {name}")
+            self._once[name] = task
+            task.add_done_callback(lambda _: self._once.pop(name, None))
+
+    async def _try(self, name: BrokerName) -> None:
+        try:
+            await self._dial(name)
+        except OSError as error:
+            logger.debug("no answer", extra={"peer": name, "error": str(error)})
+            self._links.give_up(name)
 
     async def _keep(self, name: BrokerName) -> None:
         wait_s, told = self._settings.redial_s, False
@@ -48,7 +69,8 @@ class Dialler:
             wait_s = min(2 * wait_s, self._settings.redial_longest_s)
 
     async def _dial(self, name: BrokerName) -> Link:
-        host, port = self._links.whereabouts.find(name)
+        join = self._settings.join if name == ANYBODY else None
+        host, port = parse_address(join) if join else self._links.whereabouts.find(name)
         loop = asyncio.get_running_loop()
         access = self._links.access
         context = access.tls.dial if access is not None else None
@@ -59,6 +81,7 @@ class Dialler:
         return link
 
     async def close(self) -> None:
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._once.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Deliveries
+from gapless.node.services import KINDS as SERVICE_KINDS
 from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Frames:
     """What was encoded in this turn."""
 
     def __init__(self) -> None:
-        self._codec = codec()
+        self._codec = codec(*SERVICE_KINDS)
         self._made: dict[int, tuple[Message, bytearray]] = {}  # the message keeps its id taken
 
     def of(self, messages: Sequence[Message]) -> list[bytearray]:

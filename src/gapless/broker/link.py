@@ -26,6 +26,7 @@ from gapless.broker.frames import Frames
 from gapless.core.client_messages import Publish
 from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.node.services import KINDS as SERVICE_KINDS
 from gapless.wire.codec import Unknown
 from gapless.wire.framing import Unframer
 from gapless.wire.kinds import codec
@@ -72,7 +73,7 @@ class Link(asyncio.Protocol):
         self.dropped = self.unknown = 0
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner = owner
-        self._codec = codec()
+        self._codec = codec(*SERVICE_KINDS)
         self._unframer = Unframer(first_bytes_max=owner.settings.hello_bytes_max)
         self._outbox: list[Message] = []
         self._has_greeted = self._is_denied = False

@@ -2,8 +2,12 @@
 
 Theory of operation
     A connection is a client's or a neighbour's, as its Hello says. A client gets a name of our
-    own making. A neighbour's is checked: it must be one, and of two neighbours the one whose name
+    own making. A broker's is checked. Neighbours keep a link up, and the one of them whose name
     sorts first dials. A neighbour that connects anew replaces its old link, which is likely dead.
+    Brokers further apart have a link when one of them wants to send something (`on_missing`), and
+    lose it when nothing comes for long; of two that dial at once the link of the one whose name
+    sorts first stays. A broker that joins says where it is reached; everybody is told
+    (`Addresses`), and it is told where all others are.
     Where there is security, `access` says who may be here, and what of a client the node sees.
 
 Invariants
@@ -21,11 +25,13 @@ from gapless.broker.whereabouts import Whereabouts
 from gapless.core.client_messages import Refused
 from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
-from gapless.core.messages import Hello
+from gapless.core.messages import Addresses, Hello
 from gapless.core.topic_messages import TopicList
 from gapless.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gapless.broker.access import Access
     from gapless.broker.link import Link
     from gapless.broker.pump import Pump
@@ -33,6 +39,10 @@ if TYPE_CHECKING:
     from gapless.core.identity import PeerName
     from gapless.core.messages import Message
     from gapless.node.network import Network
+
+
+ANYBODY = BrokerName("")
+"""Who is dialled to join a network: its name is not known yet."""
 
 
 class Links:
@@ -49,13 +59,15 @@ class Links:
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
-        self.whereabouts = Whereabouts(network, settings.data)
+        self.on_missing: Callable[[BrokerName], None] | None = None
+        self.whereabouts = Whereabouts(network, settings.data, settings.joined_max)
         self.named: dict[PeerName, Link] = {}
         self.all: set[Link] = set()
         self.is_draining = False
         self.accepted = self.refused = self.unsent = 0
         self._past = dict.fromkeys(FIGURES, 0)  # of links that are gone
         self._unsent_links: set[Link] = set()
+        self._held: dict[BrokerName, list[Message]] = {}  # for those being dialled
         self._client_number = 0
         self._client_prefix = "client:"
         while any(each.startswith(self._client_prefix) for each in network.cell_of):
@@ -67,7 +79,7 @@ class Links:
         self.all.add(link)
         self.accepted += link.dialled is None
         access = self.access
-        if access is not None and link.dialled is not None:
+        if access is not None and link.dialled:
             try:
                 access.check_broker(link, link.dialled)
             except AccessError as error:
@@ -93,43 +105,94 @@ class Links:
 
     def greeted(self, link: Link, hello: Hello) -> PeerName:
         """Who this is; `ProtocolError` if it may not be here."""
-        owner = ""
+        owner, joins = "", link.dialled == ANYBODY
         if self.access is not None:
             if hello.sender is not None:
                 self.access.check_broker(link, hello.sender)
             else:
                 owner = self.access.greet(link, hello).name
-        peer = self._client() if hello.sender is None else self._neighbour(link, hello.sender)
+        peer = self._client() if hello.sender is None else self._broker(link, hello)
         if (old := self.named.pop(peer, None)) is not None:
             old.abort()
         self.named[peer] = link
         who = {"principal": owner} if owner else {}
         logger.info("link up", extra={"peer": peer, "address": link.address, **who})
-        self.pump.link_up(peer, owner)
+        if link.is_broker:
+            self._introduce(BrokerName(peer))
+        if joins:
+            self.pump.join(BrokerName(peer))
+        elif hello.address:
+            self.pump.welcome(BrokerName(peer))
+        elif not self._has_joined(peer):
+            self.pump.link_up(peer, owner)
+        for message in self._held.pop(BrokerName(peer), ()):
+            self.send(peer, message)
         return peer
+
+    def _has_joined(self, peer: PeerName) -> bool:
+        """Is it a broker of no network file that we have?"""
+        return peer in self.whereabouts and not self.whereabouts.is_in_file(peer)
+
+    def _introduce(self, peer: BrokerName) -> None:
+        """Tell a broker of those that it may not find in its network file."""
+        known = self.whereabouts.all()
+        if not self._has_joined(peer):
+            known = {name: at for name, at in known.items() if self._has_joined(name)}
+        known.pop(peer, None)
+        if known:
+            self.send(peer, Addresses(known))
+
+    def _learn(self, addresses: dict[BrokerName, str], source: PeerName) -> None:
+        fresh = self.whereabouts.learn(addresses)
+        if fresh:
+            for peer, link in self.named.items():
+                if link.is_broker and peer != source:
+                    self.send(peer, Addresses(fresh))
 
     def _client(self) -> ClientName:
         """A name that no other peer has, nor ever had."""
         self._client_number += 1
         return ClientName(f"{self._client_prefix}{self._client_number}")
 
-    def _neighbour(self, link: Link, name: BrokerName) -> BrokerName:
+    def _broker(self, link: Link, hello: Hello) -> BrokerName:
+        assert hello.sender is not None
+        name = hello.sender
+        if link.dialled == ANYBODY:
+            link.dialled = name
+            self._learn({name: self.settings.join or link.address}, name)
         if link.dialled is not None and name != link.dialled:
             raise ProtocolError(
                 f"{link.address} is {name!r}, not {link.dialled!r}",
                 "Correct the addresses in the network file.",
             )
-        if name not in self.neighbours:
+        if hello.address:
+            self._admit(name, hello.address)
+        if name == self.name or name not in self.whereabouts:
             raise ProtocolError(
-                f"{name!r} is no neighbour of {self.name!r}",
+                f"{name!r} is no broker that {self.name!r} knows",
                 "Give both brokers the same network file.",
             )
-        if link.dialled is None and self.name < name:
+        is_ours = name in self.neighbours or self._has_dialled(name)
+        if link.dialled is None and self.name < name and is_ours:
             raise ProtocolError(f"{self.name!r} dials {name!r}, not the reverse", "Wait for it.")
         return name
 
+    def _admit(self, name: BrokerName, address: str) -> None:
+        """One that is in no network file wants to be a part of ours."""
+        taken = name == self.name or self.whereabouts.is_in_file(name)
+        if taken or name.startswith((self._client_prefix, "@")):
+            raise ProtocolError(f"a broker cannot join as {name!r}", "Give it another name.")
+        self._learn({name: address}, name)
+
+    def _has_dialled(self, name: BrokerName) -> bool:
+        link = self.named.get(name)
+        return link is not None and link.dialled is not None
+
     def received(self, link: Link, message: Message) -> None:
         assert link.peer is not None
+        if isinstance(message, Addresses) and link.is_broker:
+            self._learn(message.addresses, link.peer)
+            return
         if link.principal is not None and self.access is not None:
             refused = self.access.admit(link, message, self.pump.node)
             if refused is not None:
@@ -157,7 +220,7 @@ class Links:
     def send(self, to: PeerName, message: Message) -> None:
         link = self.named.get(to)
         if link is None:
-            self.unsent += 1  # a neighbour that is down, or a client just gone
+            self._miss(to, message)
             return
         if type(message) is Refused and message.elsewhere:
             message = self.whereabouts.addressed(message)
@@ -165,6 +228,23 @@ class Links:
             message = visible(link.principal.rights, message)
         link.send(message)
         self._unsent_links.add(link)
+
+    def _miss(self, to: PeerName, message: Message) -> None:
+        """There is no link. One to a broker that is far is dialled, and the message waits."""
+        is_far = to in self.whereabouts and to not in self.neighbours
+        if not is_far or self.on_missing is None:
+            self.unsent += 1  # a broker that is down, or a client just gone
+            return
+        held = self._held.setdefault(BrokerName(to), [])
+        if len(held) < self.settings.far_queue_max:
+            held.append(message)
+        else:
+            self.unsent += 1
+        self.on_missing(BrokerName(to))
+
+    def give_up(self, name: BrokerName) -> None:
+        """A broker that is far does not answer: what waits for it is lost."""
+        self.unsent += len(self._held.pop(name, ()))
 
     def flush(self) -> None:
         links, self._unsent_links = self._unsent_links, set()

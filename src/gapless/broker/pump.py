@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gapless.core.effects import Effect
-    from gapless.core.identity import Instant, PeerName
+    from gapless.core.identity import BrokerName, Instant, PeerName
     from gapless.core.messages import Message
     from gapless.node.node import Node
 
@@ -82,6 +82,18 @@ class Pump:
 
     def link_down(self, peer: PeerName) -> None:
         self._step(self.node.link_down, peer)
+
+    def welcome(self, newcomer: BrokerName) -> None:
+        """A broker that is in no network file is linked to us."""
+        self._step(self.node.topics.welcome, newcomer)
+
+    def join(self, at: BrokerName) -> None:
+        """We are such a broker, and this is one of the network."""
+        self._step(self.node.services.join, at)
+
+    def leave(self) -> None:
+        """We are about to stop."""
+        self._step(self.node.leave)
 
     def _step(self, call: Callable[..., list[Effect]], *arguments: object) -> None:
         if not self.is_stopped:

@@ -36,6 +36,13 @@ class Settings:
     """Whether a network without `[security]` may listen elsewhere than on loopback, where whoever
     reaches it may do everything."""
 
+    join: str | None = None
+    """The address of a broker of a running network that this one is to become a part of, though it
+    is in no network file."""
+
+    joined_max: int = 1_000
+    """Brokers that joined, of which it is known where they are; beyond it a new one is refused."""
+
     hello_patience_s: float = 5.0
     """How long a new connection may take to say who it is, and before that for TLS; then it is
     closed."""
@@ -60,6 +67,10 @@ class Settings:
     client_queue_bytes_max: int = 128 * MEBIBYTE
     """The same, beyond which its link is dropped. It must be above the node's own bound of what a
     client has not consumed, which ends the subscription first."""
+
+    far_queue_max: int = 1_000
+    """Messages for a broker that is no neighbour, while it is being dialled; beyond it they are
+    dropped and counted, and the service asks again."""
 
     redial_s: float = 0.05
     """How long to wait before a neighbour is dialled again; doubles up to `redial_longest_s`."""

@@ -19,7 +19,16 @@ NetworkFile = Annotated[
 
 def broker(
     network: NetworkFile,
-    name: Annotated[str, typer.Argument(help="Which broker of it to run.")],
+    name: Annotated[
+        str | None, typer.Argument(help="Which broker of it to run; not without the file.")
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Join the running network of the broker there: no file needed.",
+        ),
+    ] = None,
     listen: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Instead of what the network file says."),
@@ -38,11 +47,18 @@ def broker(
 ) -> None:
     """Run one broker of a network: start each on its machine with the same file.
 
+    \b
+    gapless broker NETWORK.toml east                      one of the file
+    gapless broker edge-9 --join 10.0.0.7:7117            one more, while the network runs
+    gapless broker NETWORK.toml edge-9 --join HOST:PORT   the same, with the file's [security]
+
     It keeps its data in FOLDER/NAME and writes its addresses to FOLDER/NAME/address.json. One
-    broker uses one core: for more, run more brokers.
+    broker uses one core: for more, run more brokers. One that joined serves topics that are
+    not durable; it comes back as the same if it is started in the same way.
     """
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
+    from gapless.core.errors import UsageError
     from gapless.core.identity import BrokerName
 
     settings = Settings(
@@ -51,16 +67,34 @@ def broker(
         admin=none_or(admin),
         insecure=insecure,
         security_folder=network.parent,
+        join=join,
     )
+    if join is not None:
+        file, name = (network, name) if name is not None else (None, str(network))
+        described = joining_network(name, file, listen)
+    elif name is None:
+        raise UsageError("which broker of the network?", "Give its name after the network file.")
+    else:
+        described = read_network(network)
     run(
         BrokerName(name),
-        read_network(network),
+        described,
         settings,
         log_json=log_json,
         log_level=log_level,
         tell=typer.echo,
         with_parent=with_parent,
     )
+
+
+def joining_network(name: str, file: Path | None, listen: str | None) -> Network:
+    """What a broker that joins knows of the network: itself, and the security of the file."""
+    from gapless.core.identity import BrokerName, CellName
+    from gapless.node.network import Broker, Cell, Network
+
+    own = Broker(BrokerName(name), listen or "127.0.0.1:0")
+    security = read_network(file).security if file is not None else None
+    return Network((Cell(CellName(name), (own,), subscribers=True),), security=security)
 
 
 def read_network(path: Path) -> Network:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from gapless.client.elsewhere import HOPS_MAX
 from gapless.core.client_messages import Subscribe
+from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from gapless.client.carrier import Carrier, Subscriber
@@ -90,6 +91,15 @@ class Residence:
         self._moves = message.moves
         self._hops = 0
         self._is_lost = False
+
+    def check(self, message: Subscribed) -> None:
+        """`UsageError` where it was promised what the topic cannot do: it counts from no tick, so
+        that nobody could say what was missed."""
+        if self._wish.goes_on and not message.start:
+            raise UsageError(
+                f"topic {self._wish.topic!r} stores nothing, so that a gap could not be told",
+                'Leave interruption="gap" out, and subscribe again when you are interrupted.',
+            )
 
     def lose(self) -> None:
         """It is not at this broker any more, but at one that is to be found out."""

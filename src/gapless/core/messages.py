@@ -37,6 +37,7 @@ class Hello(Message, frozen=True, omit_defaults=False):
     sender: BrokerName | None = None  # None: a client
     software: str = ""  # for people who read logs; nothing depends on it
     token: str = ""  # proves who a client is; sent over TLS only
+    address: str = ""  # of a broker that joins: it is in no network file, and is reached there
 
     def __post_init__(self) -> None:
         if not 1 <= self.version_min <= self.version:
@@ -52,6 +53,13 @@ class Goodbye(Message, frozen=True):
     problem: str = ""
     remedy: str = ""
     final: bool = False
+
+
+class Addresses(Message, frozen=True):
+    """Where brokers are reached that the receiver may not find in its network file. Who learns
+    something new passes it on."""
+
+    addresses: dict[BrokerName, str]
 
 
 class Ping(Message, frozen=True):

@@ -20,7 +20,8 @@ SERVICES: tuple[str, ...] = get_args(Service)
 
 
 class TopicEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A topic, or that it was deleted. `hosts`: for each of its pubends, the broker that has it."""
+    """A topic, or that it was deleted. `hosts`: for each of its pubends, the broker that has it;
+    only a durable topic has any."""
 
     name: TopicName
     incarnation: int
@@ -29,12 +30,13 @@ class TopicEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     retention_us: int | None = None
     retention_bytes: int | None = None
     is_deleted: bool = False
+    ordered: bool = False  # of a multicast topic: all get everything, in one order
 
     def __post_init__(self) -> None:
         if self.incarnation < 1:
             raise ValueError("incarnations count from 1")
-        if not 1 <= len(self.hosts) <= PUBEND_COUNT_MAX:
-            raise ValueError(f"a topic has 1 to {PUBEND_COUNT_MAX} pubends")
+        if not (self.service == "durable") <= len(self.hosts) <= PUBEND_COUNT_MAX:
+            raise ValueError(f"a durable topic has 1 to {PUBEND_COUNT_MAX} pubends")
 
 
 # --- between a client and its broker ------------------------------------------------------------
@@ -50,6 +52,7 @@ class CreateTopic(Message, frozen=True):
     hosts: tuple[BrokerName, ...] = ()
     retention_us: int | None = None
     retention_bytes: int | None = None
+    ordered: bool = False
 
 
 class DeleteTopic(Message, frozen=True):

@@ -84,6 +84,7 @@ class Catalogue:
         self.static = frozenset(network.topic)
         self.entries: dict[TopicName, TopicEntry] = {}
         self.digest = 0
+        self.newcomers: dict[BrokerName, None] = {}  # linked to us, and in no network file
         self.writing: set[TopicName] = set()  # about to be decided
         self._is_agreed = not routing.peers
         self._lonely_at = Instant(now + config.dead_after)
@@ -173,12 +174,23 @@ class Catalogue:
         return fresh, [Persist(puts), *self._spread(tuple(fresh), sender)]
 
     def _spread(self, entries: tuple[TopicEntry, ...], source: BrokerName) -> list[Effect]:
-        return [
+        effects = [
             effect
             for peer in self.routing.peers
             if peer != source
             for effect in self._tell(peer, entries)
         ]
+        served = tuple(entry for entry in entries if entry.service != "durable")
+        for newcomer in self.newcomers:
+            effects += self._tell(newcomer, served) if newcomer != source else []
+        return effects
+
+    def welcome(self, newcomer: BrokerName) -> list[Effect]:
+        """It is told of topics that need no host, from now on."""
+        self.newcomers[newcomer] = None
+        static = [entry_of(self.network.topic[name]) for name in sorted(self.static)]
+        known = [entry for entry in (*static, *self.entries.values()) if entry.service != "durable"]
+        return self._tell(newcomer, tuple(known))
 
     def _tell(self, peer: BrokerName, entries: tuple[TopicEntry, ...]) -> list[Effect]:
         return [
@@ -266,6 +278,7 @@ def topic_of(entry: TopicEntry) -> Topic:
         entry.retention_us,
         entry.retention_bytes,
         entry.incarnation,
+        entry.ordered,
     )
 
 
@@ -277,11 +290,16 @@ def entry_of(topic: Topic) -> TopicEntry:
         topic.service,
         topic.retention_us,
         topic.retention_bytes,
+        ordered=topic.ordered,
     )
 
 
 def encode(entry: TopicEntry) -> bytes:
-    return json.dumps(asdict(entry), sort_keys=True).encode()
+    """What came later is left out where it says nothing: digests of all versions are alike."""
+    fields = asdict(entry)
+    if not entry.ordered:
+        del fields["ordered"]
+    return json.dumps(fields, sort_keys=True).encode()
 
 
 def decode(fact: bytes) -> TopicEntry:
@@ -296,9 +314,10 @@ def digest_of(entry: TopicEntry) -> int:
 def show_entry(entry: TopicEntry) -> str:
     """What it is, for people."""
     kept = [
+        "ordered" if entry.ordered else "",
         f"retention {entry.retention_us / 1e6:g} s" if entry.retention_us else "",
         f"retention {entry.retention_bytes} bytes" if entry.retention_bytes else "",
     ]
     hosts = ", ".join(entry.hosts)
-    parts = (entry.service, f"{len(entry.hosts)} pubends at {hosts}", *kept)
+    parts = (entry.service, f"{len(entry.hosts)} pubends at {hosts}" if hosts else "", *kept)
     return "; ".join(part for part in parts if part)

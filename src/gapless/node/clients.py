@@ -121,17 +121,8 @@ class Clients:
             return self.catalogue.missing(client, message, message.topic, now)
         if not self.streams.cell.subscribers:
             return self._refuse_subscriber(client, message)
-        key = (client, message.subscription)
-        taken = message.subscription in self.subscribers.clients[client].subscriptions
-        taken = taken or key in self.waiting or key in self.names.waiting
-        if taken or self.attachments.has_session(*key):
-            problem = f"subscription {message.subscription} exists on this connection"
-            return refuse(client, message, problem, "Use another number.")
-        waiting = len(self.waiting) + len(self.names.waiting)
-        count = self.subscribers.subscription_count + waiting
-        if count >= self.config.subscriptions_max:
-            problem = f"this broker has {count} subscriptions, which is its limit"
-            return refuse(client, message, problem, "Use another broker.")
+        if refused := self.refuse_number(client, message):
+            return refused
         try:
             condition = Filter.parse(message.condition)
         except FilterError as error:
@@ -157,6 +148,24 @@ class Clients:
                 # The name is ours: one claim for one life.
                 message = replace(message, previous=None, moves=granted[0].moves)
         self._await_start(client, message, condition, now)
+        return []
+
+    def refuse_number(
+        self, client: ClientName, message: Subscribe, others: int = 0
+    ) -> list[Effect]:
+        """Where the number is in use on its connection, or too many are; `others`: that many
+        subscriptions are not ours."""
+        key = (client, message.subscription)
+        taken = message.subscription in self.subscribers.clients[client].subscriptions
+        taken = taken or key in self.waiting or key in self.names.waiting
+        if taken or self.attachments.has_session(*key):
+            problem = f"subscription {message.subscription} exists on this connection"
+            return refuse(client, message, problem, "Use another number.")
+        waiting = len(self.waiting) + len(self.names.waiting)
+        count = self.subscribers.subscription_count + waiting + others
+        if count >= self.config.subscriptions_max:
+            problem = f"this broker has {count} subscriptions, which is its limit"
+            return refuse(client, message, problem, "Use another broker.")
         return []
 
     def _refuse_subscriber(self, client: ClientName, message: Subscribe) -> list[Effect]:

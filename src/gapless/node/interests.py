@@ -63,7 +63,7 @@ class Interests(Edge):
 
     def add(self, topic: Topic, now: Instant) -> Interest | None:
         """Another topic; None where nothing is propagated."""
-        if not self._propagates:
+        if not self._propagates or topic.service != "durable":
             return None
         interest = Interest(topic, *self._made_of, now, self.by_topic.moved)
         self.by_topic[topic.name] = self.by_label[topic.label] = interest

@@ -61,7 +61,8 @@ class Pubend:
 
 @dataclass(frozen=True)
 class Topic:
-    """A named stream of events. `hosts`: for each of its pubends, the broker that has it."""
+    """A named stream of events. `hosts`: for each of its pubends, the broker that has it; topics
+    of a service that stores nothing have none."""
 
     name: TopicName
     hosts: tuple[BrokerName, ...]
@@ -72,6 +73,8 @@ class Topic:
     """So are the oldest, while the log of a pubend is larger than this."""
     incarnation: int = 1
     """Counts creations and deletions of the name."""
+    ordered: bool = False
+    """Of a multicast topic: whether all subscribers get everything, in one order."""
 
     @property
     def label(self) -> TopicName:
@@ -142,7 +145,11 @@ class Network:
         for topic in self.topics:
             if topic.service not in SERVICES:
                 raise refuse(f"topic {topic.name!r} has no service {topic.service!r}")
-            if not 1 <= len(topic.hosts) <= PUBEND_COUNT_MAX:
+            if topic.service != "durable" and topic.hosts:
+                raise refuse(f"topic {topic.name!r} stores nothing, so it has no pubends")
+            if topic.ordered and topic.service != "multicast":
+                raise refuse(f"topic {topic.name!r} is ordered anyhow: leave that out")
+            if not (topic.service == "durable") <= len(topic.hosts) <= PUBEND_COUNT_MAX:
                 raise refuse(f"topic {topic.name!r} needs 1 to {PUBEND_COUNT_MAX} pubends")
             for host in topic.hosts:
                 if host not in self.cell_of or len(self.cell_of[host].brokers) > 1:
@@ -301,15 +308,19 @@ def _cell(read: dict[str, Any]) -> Cell:
 
 
 def _topic(read: dict[str, Any]) -> Topic:
-    _only(read, "a topic", "name", "pubends", "service", "retention_seconds", "retention_bytes")
+    known = ("name", "pubends", "service", "ordered", "retention_seconds", "retention_bytes")
+    _only(read, "a topic", *known)
     seconds, size = read.get("retention_seconds"), read.get("retention_bytes")
     for name, value in (("retention_seconds", seconds), ("retention_bytes", size)):
         if value is not None and (not isinstance(value, int | float) or value <= 0):
             raise refuse(f"{name} = {value!r} is not above zero")
+    service = read.get("service", "durable")
+    hosts = read["pubends"] if service == "durable" else read.get("pubends", ())
     return Topic(
         name=TopicName(_field(read, "name", str)),
-        hosts=tuple(map(BrokerName, read["pubends"])),
-        service=read.get("service", "durable"),
+        hosts=tuple(map(BrokerName, hosts)),
+        service=service,
         retention_us=None if seconds is None else int(seconds * 1_000_000),
         retention_bytes=None if size is None else int(size),
+        ordered=_field(read, "ordered", bool, default=False),
     )

@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import (
-    Addressed,
     DigestNack,
     HandOver,
     Propagated,
@@ -68,7 +67,8 @@ from gapless.node.parts import Parts
 from gapless.node.producers import Producers
 from gapless.node.ranges import Ranges
 from gapless.node.registry import Noted
-from gapless.node.routing import Routing, key_of
+from gapless.node.routing import Routing
+from gapless.node.services import SERVICES, Services
 from gapless.node.statistics import statistics
 from gapless.node.streams import Streams
 from gapless.node.topics import TopicGone, Topics
@@ -81,9 +81,10 @@ if TYPE_CHECKING:
 
     from gapless.core.effects import Effect
     from gapless.core.events import Attributes, EventBatch
-    from gapless.core.identity import CellName, PeerName, PubendName
+    from gapless.core.identity import PeerName, PubendName
     from gapless.core.messages import Message
     from gapless.core.store import Store
+    from gapless.node.log_search import Survey
     from gapless.node.network import Network
 
 
@@ -99,6 +100,7 @@ class Node:
         *,
         attributes_of: Callable[[EventBatch], list[Attributes]],
         check_events: Callable[[EventBatch], object] | None = None,
+        survey: Survey | None = None,
         config: Config | None = None,
         parts: Parts | None = None,
         shadow: bool = False,
@@ -125,9 +127,8 @@ class Node:
         self.hand_overs = HandOvers(name, network, self.config, self.routing, self.attachments, now)
         self.epoch = Epoch(store, self.config, now)
         registry = parts.registry(name, network, self.config, store, self.durables.entry)
-        self.names = Names(
-            name, network, self.config, self.routing, self.attachments, registry, self.epoch
-        )
+        named = self.routing, self.attachments, registry, self.epoch
+        self.names = Names(name, network, self.config, *named)
         self.streams = Streams(
             name,
             network,
@@ -145,20 +146,14 @@ class Node:
             shadow=shadow,
         )
         check_events = check_events or attributes_of
-        self.clients = Clients(
-            network,
-            self.config,
-            self.streams,
-            self.subscribers,
-            self.interests,
-            self.attachments,
-            check_events,
-            self.catalogue,
-            self.names,
-        )
+        serving = self.streams, self.subscribers, self.interests, self.attachments
+        known = check_events, self.catalogue, self.names
+        self.clients = Clients(network, self.config, *serving, *known)
         self.producers = Producers(network, self.streams, check_events)
-        self.topics = Topics(self.catalogue, self.clients, self.hand_overs, store)
-        self.ranges = Ranges(network, self.streams, self.config, attributes_of)
+        made = name, network, self.config, store, self.epoch, self.subscribers, attributes_of
+        self.services = Services(self.clients, [each(*made) for each in SERVICES])
+        self.topics = Topics(self.catalogue, self.clients, self.hand_overs, store, self.services)
+        self.ranges = Ranges(network, self.streams, self.config, attributes_of, survey)
 
     # --- what the driver calls ------------------------------------------------------------------
 
@@ -185,6 +180,7 @@ class Node:
                 self.attachments.behind.deadline,
                 self.hand_overs.deadline,
                 self.names.deadline,
+                self.services.deadline,
             ]
             self._due = min((each for each in some if each is not None), default=None)
             self._is_due_known = True
@@ -197,6 +193,7 @@ class Node:
         effects += wake(self.streams, instant) + self.durables.fire(instant)
         self.attachments.behind.fire(instant)
         effects += self.hand_overs.fire(instant) + self.names.fire(instant)
+        effects += self.services.fire(instant)
         return effects + self.clients.settle(instant)
 
     def link_up(self, peer: PeerName, now: Instant, owner: str = "") -> list[Effect]:
@@ -210,12 +207,18 @@ class Node:
     def link_down(self, peer: PeerName, now: Instant) -> list[Effect]:
         """A client is gone, with its subscriptions; or a link to a broker broke."""
         instant = self._time(now)
-        if peer in self.network.cell_of:
+        if peer not in self.subscribers.clients:
+            self.catalogue.newcomers.pop(BrokerName(peer), None)
             self.routing.lose(peer, instant)
             self.interests.forget_peer(BrokerName(peer))
-            return []
+            return self.services.link_down(BrokerName(peer), instant)
+        effects = self.services.disconnect(ClientName(peer), instant)
         self.clients.disconnect(ClientName(peer), instant)
-        return self.clients.settle(instant)
+        return effects + self.clients.settle(instant)
+
+    def leave(self, now: Instant) -> list[Effect]:
+        """The driver is about to stop us: what others need not keep for us, they are told."""
+        return self.services.leave(self._time(now))
 
     def receive(self, sender: PeerName, message: Message, now: Instant) -> list[Effect]:
         """Take a message in. `ProtocolError`: drop the sender's link; nothing has changed."""
@@ -230,8 +233,12 @@ class Node:
         instant = self._time(now)
         if sender == self.name:
             return self._persisted(message, instant) + self.clients.settle(instant)
+        if type(message) in self.services.of_kind and sender not in self.subscribers.clients:
+            return self.services.receive(BrokerName(sender), message, instant)  # moves no stream
         if sender in self.network.cell_of:
             effects = self._from_broker(BrokerName(sender), message, instant)
+        elif isinstance(message, TopicNews) and self.topics.joins:
+            effects = self.topics.receive_news(BrokerName(sender), message, instant)
         else:
             effects = self._from_client(ClientName(sender), message, instant)
         return effects + self.clients.settle(instant)
@@ -248,7 +255,7 @@ class Node:
             case EpochPersisted():
                 self.epoch.persisted(message, now)
                 self.streams.report(self.epoch)
-                return []
+                return self.services.start(now) if message.ok else []
             case Recorded():
                 return self.durables.recorded(message, now)
             case Kept():
@@ -286,7 +293,7 @@ class Node:
                 self.routing.receive_pong(sender, now)
                 return []
             case Sideways(cell=cell, message=inner):
-                return self._pass_on(sender, cell, inner, now)
+                return self.routing.pass_on(sender, cell, inner, now)
             case SubscriptionChange() | SubscriptionState() | SubscriptionNack():
                 return self._propagated(sender, message, now)
             case DigestNack(pubend=pubend):
@@ -320,24 +327,11 @@ class Node:
         self.strays += 1
         return []
 
-    def _pass_on(
-        self,
-        sender: BrokerName,
-        cell: CellName,
-        message: Routed | Propagated | Addressed,
-        now: Instant,
-    ) -> list[Effect]:
-        if sender not in self.routing.siblings or cell not in self.network.neighbours(
-            self.streams.cell.name
-        ):
-            raise ProtocolError(f"{sender!r} may not send {cell!r} anything by way of us")
-        if isinstance(message, Propagated):
-            return self.routing.send_first(cell, message, now, direct=True)
-        return self.routing.send_direct(cell, key_of(message), message, now)
-
     def _from_client(self, sender: ClientName, message: Message, now: Instant) -> list[Effect]:
         if sender not in self.subscribers.clients:
             raise ProtocolError(f"{sender!r} is not connected")
+        if (served := self.services.request(sender, message, now)) is not None:
+            return served
         match message:
             case Publish():
                 return self.clients.publish(sender, message, now)
@@ -382,9 +376,11 @@ class Node:
         self.hand_overs.check()
         self.names.check()
         self.catalogue.check()
+        self.services.check()
 
     def statistics(self) -> dict[str, object]:
-        return {**statistics(self.routing, self.clients), "strays": self.strays}
+        figures = statistics(self.routing, self.clients, self.services)
+        return {**figures, "strays": self.strays}
 
     def horizon(self, pubend: PubendName) -> int | None:
         """Up to where everything of the pubend is settled here, if subscribers are hosted."""

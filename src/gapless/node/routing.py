@@ -18,15 +18,16 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from gapless.core.broker_messages import HandOver, Nack, Sideways
+from gapless.core.broker_messages import HandOver, Nack, Propagated, Sideways
 from gapless.core.effects import Effect, Send
+from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, Instant
 from gapless.core.messages import Ping, Pong
 from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.topic_messages import TopicQuestion
 
 if TYPE_CHECKING:
-    from gapless.core.broker_messages import Addressed, Propagated, Routed
+    from gapless.core.broker_messages import Addressed, Routed
     from gapless.core.identity import CellName, PeerName
     from gapless.node.config import Config
     from gapless.node.network import Network
@@ -156,6 +157,20 @@ class Routing:
         """The same for a message that has come sideways: never sideways again."""
         member = self._pick(self.network.members(cell), key, now)
         return [] if member is None else [Send(member, message)]
+
+    def pass_on(
+        self,
+        sender: BrokerName,
+        cell: CellName,
+        message: Routed | Propagated | Addressed,
+        now: Instant,
+    ) -> list[Effect]:
+        """What a sibling has no live link for."""
+        if sender not in self.siblings or cell not in self.network.neighbours(self.cell):
+            raise ProtocolError(f"{sender!r} may not send {cell!r} anything by way of us")
+        if isinstance(message, Propagated):
+            return self.send_first(cell, message, now, direct=True)
+        return self.send_direct(cell, key_of(message), message, now)
 
     def _pick(self, members: tuple[BrokerName, ...], key: str, now: Instant) -> BrokerName | None:
         for rank, member in enumerate(self._ranked(members, key)):

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gapless.node.clients import Clients
     from gapless.node.routing import Routing
+    from gapless.node.services import Services
 
 
-def statistics(routing: Routing, clients: Clients) -> dict[str, object]:
+def statistics(routing: Routing, clients: Clients, services: Services) -> dict[str, object]:
     streams, subscribers = clients.streams, clients.subscribers
     pubends: dict[str, dict[str, int]] = {}
     for name, relay in streams.relays.items():
@@ -37,7 +38,7 @@ def statistics(routing: Routing, clients: Clients) -> dict[str, object]:
         "broker": streams.name,
         "cell": streams.cell.name,
         "clients": len(subscribers.clients),
-        "subscriptions": subscribers.subscription_count,
+        "subscriptions": subscribers.subscription_count + services.subscription_count,
         "waiting_subscriptions": len(clients.waiting),
         "durable_subscriptions": subscribers.durable_count,
         "catch_up_streams": sum(len(each.behind) for each in subscribers.sessions.values()),
@@ -51,4 +52,5 @@ def statistics(routing: Routing, clients: Clients) -> dict[str, object]:
         "merges": len(streams.merges),
         "pubends": pubends,
         "topics": {name: each.statistics() for name, each in clients.interests.by_topic.items()},
+        "services": services.statistics(),
     }

@@ -8,7 +8,7 @@ Theory of operation
     name has pubends of its own, so that nothing that is still under way meets the next.
     What a crash leaves undone of a deletion is done at the next start.
 
-Only the durable service is there; the others are refused.
+A topic of another service stores nothing and has no pubends: `services` does the rest.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gapless.node.hand_overs import HandOvers
     from gapless.node.network import Topic
     from gapless.node.redirect import Request
+    from gapless.node.services import Services
 
 NAME_BYTES_MAX = 200
 REMEDY = "Create it again, or use another."
@@ -62,12 +63,19 @@ class Topics:
     """The topics of one broker. See the module docstring."""
 
     def __init__(
-        self, catalogue: Catalogue, clients: Clients, hand_overs: HandOvers, store: Store
+        self,
+        catalogue: Catalogue,
+        clients: Clients,
+        hand_overs: HandOvers,
+        store: Store,
+        services: Services,
     ) -> None:
         self.catalogue = catalogue
         self.clients = clients
         self.hand_overs = hand_overs
         self.store = store
+        self.services = services
+        self.joins = False  # a network where others decide about topics
         self.network = catalogue.network
         self.durables = clients.attachments.durables
 
@@ -94,15 +102,19 @@ class Topics:
         entry = TopicEntry(
             name,
             1 if old is None else old.incarnation + 1,
-            message.hosts or choose_hosts(self.network, name, message.pubends),
+            self._hosts(message),
             message.service,
             message.retention_us,
             message.retention_bytes,
+            ordered=message.ordered,
         )
         return self._decide(client, message, entry, now)
 
     def delete(self, client: ClientName, message: DeleteTopic, now: Instant) -> list[Effect]:
         catalogue, name = self.catalogue, message.name
+        if self.joins:
+            problem = "this broker joined a network, and decides about no topics"
+            return refuse(client, message, problem, "Ask a broker that is in the network file.")
         if name in catalogue.static:
             problem = f"topic {name!r} is one of the network file"
             return refuse(client, message, problem, "Leave it out there, and restart the brokers.")
@@ -115,8 +127,14 @@ class Topics:
         entry = known or catalogue.entries.get(name)
         if entry is None:
             return self._later(client, message)
-        gone = TopicEntry(name, entry.incarnation + 1, entry.hosts, is_deleted=True)
+        number, hosts, service = entry.incarnation + 1, entry.hosts, entry.service
+        gone = TopicEntry(name, number, hosts, service, is_deleted=True)
         return self._decide(client, message, gone, now)
+
+    def welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
+        """A broker that is in no network file is linked to us: it is told of all topics that it
+        can serve, now and when there are others."""
+        return self.catalogue.welcome(newcomer)
 
     def show(self, client: ClientName, message: TopicsQuery) -> list[Effect]:
         return [Send(client, TopicList(message.request, self.catalogue.topics()))]
@@ -124,8 +142,16 @@ class Topics:
     def _problem(self, message: CreateTopic) -> tuple[str, str]:
         """What is wrong with the request, whoever decides, and the remedy."""
         name, hosts = message.name, message.hosts
-        if message.service != "durable":
-            return f"the {message.service} service is not there yet", 'Use service="durable".'
+        if self.joins:
+            problem = "this broker joined a network, and decides about no topics"
+            return problem, "Ask a broker that is in the network file."
+        has_streams = message.pubends != 1 or bool(hosts)
+        is_kept = message.retention_us is not None or message.retention_bytes is not None
+        if message.service != "durable" and (has_streams or is_kept):
+            problem = f"a topic of the {message.service} service stores nothing"
+            return problem, "Leave pubends, hosts and retention out, or make it durable."
+        if message.ordered and message.service != "multicast":
+            return f"a {message.service} topic is ordered anyhow", "Leave `ordered` out."
         if not name.isprintable() or "@" in name or not 0 < len(name.encode()) <= NAME_BYTES_MAX:
             remedy = f"Use 1 to {NAME_BYTES_MAX} printable bytes without @."
             return f"{name!r} is no name for a topic", remedy
@@ -141,6 +167,11 @@ class Topics:
         if not ranking(self.network, name):
             return "no broker of this network is alone in its cell", "Add one to the network file."
         return "", ""
+
+    def _hosts(self, message: CreateTopic) -> tuple[BrokerName, ...]:
+        if message.service != "durable":
+            return ()
+        return message.hosts or choose_hosts(self.network, message.name, message.pubends)
 
     def _to_owner(
         self, client: ClientName, message: CreateTopic | DeleteTopic, name: TopicName
@@ -209,6 +240,8 @@ class Topics:
 
     def _add(self, topic: Topic, now: Instant) -> list[Effect]:
         self.network.put_topic(topic)
+        if topic.service != "durable":
+            return self.services.by_name[topic.service].add(topic, now)
         interest = self.clients.interests.add(topic, now)
         self.clients.streams.add(topic, now)
         survivors = self.durables.survivors(topic.name)
@@ -217,6 +250,9 @@ class Topics:
     def _remove(self, topic: Topic, now: Instant) -> list[Effect]:
         streams = self.clients.streams
         problem = f"topic {topic.name!r} was deleted"
+        if topic.service != "durable":
+            self.network.drop_topic(topic.name)
+            return self.services.by_name[topic.service].remove(topic, problem, REMEDY, now)
         effects: list[Effect] = []
         for pubend in topic.pubends:
             if (hosted := streams.pubends.get(pubend.name)) is not None:
@@ -257,7 +293,8 @@ class Topics:
         effects: list[Effect] = []
         for entry in self.catalogue.entries.values():
             if entry.is_deleted:
-                gone = TopicEntry(entry.name, entry.incarnation - 1, entry.hosts)
+                before = entry.incarnation - 1
+                gone = TopicEntry(entry.name, before, entry.hosts, entry.service)
                 effects += self.gone(TopicGone(gone))
         for subscription in self.durables.subscriptions.all():
             topic = subscription.definition.topic
@@ -278,6 +315,8 @@ def refuse(client: ClientName, message: Request, problem: str, remedy: str) -> l
 def how_it_differs(known: TopicEntry, wanted: CreateTopic) -> str:
     """Why the topic that is there is not what is asked for; empty if it is."""
     hosts = wanted.hosts or known.hosts[: wanted.pubends]
+    if (known.service, known.ordered) == (wanted.service, wanted.ordered) != ("durable", False):
+        return ""
     same_count = len(known.hosts) == (len(wanted.hosts) or wanted.pubends)
     retention = (wanted.retention_us, wanted.retention_bytes)
     if (

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
 from gapless.node.node import Node
+from gapless.node.services import KINDS as SERVICE_KINDS
 from gapless.sim.checkers.across_sessions import AcrossSessions
 from gapless.sim.checkers.bounded_memory import BoundedMemory
 from gapless.sim.checkers.catalogues import Catalogues, ToldIsDurable
@@ -188,7 +189,7 @@ def make_world(
         Watch(record, checkers),
         links=options.links,
         offsets=options.offsets,
-        codec=codec() if options.is_encoded else None,
+        codec=codec(*SERVICE_KINDS) if options.is_encoded else None,
         check_every=options.check_every,
     )
     world.reached = reached

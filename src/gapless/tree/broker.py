@@ -37,6 +37,7 @@ from gapless.tree.messages import (
     Subscription,
     SubscriptionConfirmed,
     SubscriptionId,
+    SubscriptionRefused,
     SubscriptionWithdrawn,
     SyncEnd,
     SyncStart,
@@ -52,7 +53,7 @@ from gapless.tree.spreading import Spreading
 from gapless.tree.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gapless.core.effects import Effect
     from gapless.core.events import Attributes
@@ -88,13 +89,14 @@ class TreeBroker:
         self._settings = settings
         self._joining: BrokerName | None = None
         self._subscription_number = 0
-        self._own_count = 0
         self._neighbourhood = Neighbourhood(name, settings.reach, edges)
         self._connections = Connections(epoch, settings)
-        self._sessions = Sessions(self._neighbourhood, self._connections)
+        self._sessions = Sessions(self._neighbourhood, self._connections, settings)
         self._partitions = Partitions(self._neighbourhood, epoch)
         self._subscriptions = parts.subscriptions(self._neighbourhood, self._partitions, settings)
-        self._publications = parts.publications(self._neighbourhood, epoch, settings)
+        self._publications = parts.publications(
+            self._neighbourhood, self._subscriptions, epoch, settings
+        )
         self._spreading = parts.spreading(
             self._neighbourhood,
             self._sessions,
@@ -108,7 +110,6 @@ class TreeBroker:
             self._sessions,
             self._subscriptions,
             self._publications,
-            self._partitions,
             settings,
         )
 
@@ -120,13 +121,13 @@ class TreeBroker:
                 return self._welcome(sender, now)
             case Welcome():
                 self._joining = None
+                self._sessions.is_joining = False
                 self._neighbourhood.learn(message.edges)
             case Beat() if sender in self._neighbourhood:
                 beats = self._connections.receive_beat(sender, message, now)
                 self._sessions.effects += beats
             case Carried() if sender in self._neighbourhood:
-                carried = self._connections.receive(sender, message)
-                if carried is not None:
+                for carried in self._connections.receive(sender, message):
                     self._handle(sender, carried)
             case _:
                 return []  # a newcomer of whom we have not heard yet; it beats again
@@ -139,6 +140,13 @@ class TreeBroker:
         self._sessions.effects += self._connections.fire(now)
         return self._settle(now)
 
+    def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        """The link to it broke, so that something may have got lost: do not wait for its silence.
+        A driver that cannot tell need not."""
+        if broker in self._neighbourhood:
+            self._connections.give_up(broker)
+        return self._settle(now)
+
     @property
     def deadline(self) -> Instant:
         return self._connections.deadline
@@ -146,38 +154,49 @@ class TreeBroker:
     def join(self, at: BrokerName) -> None:
         """Become a leaf beside `at`; asked for at every beat until it says welcome."""
         self._joining = at
+        self._sessions.is_joining = True
 
     def publish(
         self, attributes: Attributes, body: bytes, now: Instant
     ) -> tuple[PublicationId, list[Effect]]:
         """Take a publication; `Confirmed` will say that all who should have it do."""
+        [name], effects = self.publish_batch([(attributes, body)], now)
+        return name, effects
+
+    def publish_batch(
+        self, events: Sequence[tuple[Attributes, bytes]], now: Instant
+    ) -> tuple[list[PublicationId], list[Effect]]:
+        """Take publications, in this order: all of them, or none with an error."""
         if not self._sessions.is_ready:
             raise UsageError(
                 f"{self.name} still learns what is subscribed",
                 "Try again soon; if it lasts, look for neighbours that are down.",
             )
-        if len(self._publications) >= self._settings.queue_max:
+        if len(self._publications) + len(events) > self._settings.queue_max:
             raise UsageError(
-                f"{self._settings.queue_max} publications of {self.name} wait to be confirmed",
+                f"{len(self._publications)} publications at {self.name} wait to be confirmed, and "
+                f"{self._settings.queue_max} may",
                 "Publish again when some are; if none are, look for brokers that are down.",
             )
-        name = self._forwarding.publish(attributes, body)
-        return name, self._settle(now)
+        names = [self._forwarding.publish(attributes, body) for attributes, body in events]
+        return names, self._settle(now)
 
     def subscribe(self, condition: str, now: Instant) -> tuple[SubscriptionId, list[Effect]]:
         """Begin a subscription; `Accepted` will say that it is in force."""
-        if self._own_count >= self._settings.subscriptions_max:
-            raise UsageError(f"{self.name} has {self._own_count} subscriptions, and takes no more")
+        if self._subscriptions.own_count >= self._settings.subscriptions_max:
+            raise UsageError(
+                f"{self.name} has {self._subscriptions.own_count} subscriptions, and takes no more",
+                "Withdraw some, subscribe at another broker, or raise subscriptions_max.",
+            )
         name = SubscriptionId(self.name, self.epoch, self._subscription_number + 1)
-        self._subscriptions.ask(self._subscriptions.add(name, condition, (), ()))
+        since = self._publications.next_number
+        self._subscriptions.ask(self._subscriptions.add(name, condition, (), (), since))
         self._subscription_number += 1
-        self._own_count += 1
         return name, self._settle(now)
 
     def withdraw(self, name: SubscriptionId, now: Instant) -> list[Effect]:
         """End a subscription of ours."""
         if self._subscriptions.get(name) is not None:
-            self._own_count -= 1
             self._spreading.on_withdrawn(None, name)
         return self._settle(now)
 
@@ -191,6 +210,8 @@ class TreeBroker:
                 clearing = self._spreading.on_confirmed(sender, message)
                 if clearing is not None:
                     self._forwarding.announce(clearing)
+            case SubscriptionRefused():
+                self._spreading.on_refused(message)
             case SubscriptionWithdrawn():
                 self._spreading.on_withdrawn(sender, message.id)
             case Publication():
@@ -223,8 +244,7 @@ class TreeBroker:
             self._forwarding.announce(clearing)
         self._forwarding.pump()
         self._spreading.release()
-        effects, self._sessions.effects = self._sessions.effects, []
-        return effects
+        return self._sessions.take_effects()
 
     def _welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
         self._learn(newcomer, ((self.name, newcomer),))

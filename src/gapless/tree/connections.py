@@ -1,4 +1,4 @@
-"""Connections: who can be reached, and numbered messages that arrive in order or not at all.
+"""Connections: who can be reached, and numbered batches that arrive in order or not at all.
 
 Theory of operation
     Each end of a connection names its session; a session's number is never used again. Beats carry
@@ -11,7 +11,7 @@ Theory of operation
     and does not answer within `patience` has FAILED, and is beaten to all the same.
 
 Invariants
-    I1  what is handed on of a session is a prefix of what was sent on it, each message once
+    I1  what is handed on of a session is a prefix of what was sent on it, each batch once
     I2  a deadline is set exactly for those who are CONNECTING or UP
 
 Cost: one beat for each wanted broker and `beat_every`.
@@ -98,13 +98,14 @@ class Connections:
         self._wanted = wanted
         return [self._beat(broker) for broker in new]
 
-    def send(self, to: BrokerName, message: CarriedMessage) -> list[Send]:
-        """Carry it, if there is a connection; who needs it to arrive sends it again on the next."""
+    def send(self, to: BrokerName, messages: tuple[CarriedMessage, ...]) -> list[Send]:
+        """Carry them, if there is a connection; who needs them to arrive sends them again on the
+        next."""
         end = self._end(to)
         if end.reach is not Reach.UP:
             return []
         end.sent += 1
-        return [Send(to, Carried(end.session, end.sent - 1, message))]
+        return [Send(to, Carried(end.session, end.sent - 1, messages))]
 
     def receive_beat(self, sender: BrokerName, beat: Beat, now: Instant) -> list[Send]:
         end = self._end(sender)
@@ -122,32 +123,39 @@ class Connections:
             end.reach, end.deadline = Reach.UP, Instant(now + self._settings.patience)
         is_changed = before != (end.session, end.theirs, end.reach)
         self.changes += is_changed
-        return [self._beat(sender)] if is_changed or sender not in self._wanted else []
+        is_asked = sender not in self._wanted and not beat.is_answer
+        return [self._beat(sender, is_answer=not is_changed)] if is_changed or is_asked else []
 
-    def receive(self, sender: BrokerName, carried: Carried) -> CarriedMessage | None:
+    def receive(self, sender: BrokerName, carried: Carried) -> tuple[CarriedMessage, ...]:
         """What came, if it is next in order."""
         end = self._end(sender)
         if carried.session != end.theirs or end.received is None or end.reach is not Reach.UP:
-            return None  # not UP: it could not be answered; that it is missing will be noticed
+            return ()  # not UP: it could not be answered; that it is missing will be noticed
         if carried.number != end.received:
             if carried.number > end.received:
                 self._lose(end)
-            return None
+            return ()
         end.received += 1
-        return carried.message
+        return carried.messages
 
     def fire(self, now: Instant) -> list[Send]:
         """Give up those who are silent for too long; beat, if it is time to."""
         for broker, end in self._ends.items():
             if end.deadline is not None and now >= end.deadline:
-                self._lose(end)
-                end.deadline = None
-                end.reach = Reach.FAILED if broker in self._wanted else Reach.IDLE
-                self.changes += 1
+                self.give_up(broker)
         if now < self.beat_at:
             return []
         self.beat_at = Instant(now + self._settings.beat_every)
         return [self._beat(broker) for broker in self._wanted]
+
+    def give_up(self, broker: BrokerName) -> None:
+        """It is silent for too long, or its link broke: there is no connection."""
+        end = self._end(broker)
+        if end.reach in (Reach.CONNECTING, Reach.UP):
+            self._lose(end)
+            end.deadline = None
+            end.reach = Reach.FAILED if broker in self._wanted else Reach.IDLE
+            self.changes += 1
 
     @property
     def deadline(self) -> Instant:
@@ -174,6 +182,6 @@ class Connections:
             end.sent, end.received = 0, None
             end.reach, end.deadline = Reach.FAILED, None
 
-    def _beat(self, broker: BrokerName) -> Send:
+    def _beat(self, broker: BrokerName, *, is_answer: bool = False) -> Send:
         end = self._end(broker)
-        return Send(broker, Beat(end.session, end.theirs, end.sent))
+        return Send(broker, Beat(end.session, end.theirs, end.sent, is_answer))

@@ -40,7 +40,7 @@ from gapless.core.client_messages import (
     Subscribed,
     Unsubscribe,
 )
-from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.messages import Addresses, Goodbye, Hello, Ping, Pong
 from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.topic_messages import (
@@ -64,7 +64,7 @@ from gapless.wire.codec import Codec
 if TYPE_CHECKING:
     from gapless.core.messages import Message
 
-LINK: tuple[type[Message], ...] = (Hello, Goodbye, Ping, Pong)
+LINK: tuple[type[Message], ...] = (Hello, Goodbye, Ping, Pong, Addresses)
 
 BROKERS: tuple[type[Message], ...] = (
     Knowledge,
@@ -129,6 +129,6 @@ KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS, *TRANSACTIONS, *RANGES)
 
 
 @cache
-def codec() -> Codec:
-    """The codec of all kinds, made once a process."""
-    return Codec(*KINDS)
+def codec(*more: type[Message]) -> Codec:
+    """The codec of all kinds, and of what brokers say besides; made once a process."""
+    return Codec(*KINDS, *more)

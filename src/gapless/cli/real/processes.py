@@ -43,16 +43,20 @@ def run_broker(options: str) -> None:
     """What each process runs; `options` is what `Processes.start` made of its arguments."""
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
-    from gapless.cli.broker import read_network
+    from gapless.cli.broker import joining_network, read_network
     from gapless.core.identity import BrokerName
     from gapless.node.config import Config
 
     given = json.loads(options)
+    network = read_network(Path(given["file"]))
+    if given["join"]:
+        network = joining_network(given["name"], None, None)
     run(
         BrokerName(given["name"]),
-        with_detours(read_network(Path(given["file"])), given["detours"]),
+        with_detours(network, given["detours"]),
         Settings(
             **{"data": Path(given["data"]), "admin": None, **given["settings"]},
+            join=given["join"],
             security_folder=Path(given["file"]).parent,
         ),
         config=Config(**given["config"]),
@@ -114,10 +118,11 @@ class Processes:
 
     # --- starting --------------------------------------------------------------------------------
 
-    async def start(self, *names: str) -> None:
-        """Start these, and wait until all are ready."""
+    async def start(self, *names: str, join: str | None = None) -> None:
+        """Start these, and wait until all are ready. `join`: they are not in the network file, and
+        join it at this address."""
         for name in names:
-            self._spawn(name)
+            self._spawn(name, join)
         try:
             async with asyncio.timeout(READY_S):
                 for name in names:
@@ -129,13 +134,14 @@ class Processes:
                 "Try again on a machine that has less to do.",
             ) from None
 
-    def _spawn(self, name: str) -> None:
+    def _spawn(self, name: str, join: str | None) -> None:
         (self.folder / name).mkdir(exist_ok=True)
         detours = self.detours.get(name, {})
         options = {
             "file": str(self.folder / "network.toml"),
             "name": name,
             "data": str(self.folder),
+            "join": join,
             "config": self._config,
             # Its own port is any free one, whatever the others are told.
             "settings": {**self._settings, "listen": "127.0.0.1:0"} if detours else self._settings,

@@ -1,0 +1,150 @@
+"""Reliable topics against real processes: kill -9 of one in the middle costs nobody anything."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+import gapless
+from gapless.cli.real.processes import Processes, cell
+from gapless.core.events import Event
+from tests.broker.stage import PATIENCE_S, run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from gapless.client.client import Client
+    from gapless.client.subscription import Subscription
+
+CHAIN = "".join(
+    cell(name, [name], above, subscribers=True)
+    for name, above in (("a", ""), ("b", "a"), ("c", "b"), ("d", "c"))
+)
+FEED = '[[topic]]\nname = "feed"\nservice = "reliable"\n'
+QUICK = {"tree_beat": 200_000, "tree_patience": 1_000_000}
+
+
+async def take(subscription: Subscription, count: int) -> list[object]:
+    """The numbers of the next events."""
+    taken: list[object] = []
+    while len(taken) < count:
+        got = await anext(subscription)
+        assert isinstance(got, Event)
+        taken.append(got.attributes["i"])
+    return taken
+
+
+def test_who_is_connected_gets_everything_once_in_order_though_one_in_the_middle_is_killed() -> (
+    None
+):
+    count = 300
+
+    async def main() -> None:
+        async with Processes(CHAIN, config=QUICK) as town:
+            await town.start("a", "b", "c", "d")
+            async with (
+                gapless.connect(town.url("a"), patience_s=PATIENCE_S) as near,
+                gapless.connect(town.url("c"), patience_s=PATIENCE_S) as middle,
+                gapless.connect(town.url("d"), patience_s=PATIENCE_S) as far,
+            ):
+                await near.create_topic("feed", service="reliable")
+                async with (
+                    near.subscribe("feed") as first,
+                    middle.subscribe("feed", "i >= 0") as second,
+                    far.subscribe("feed", "i < 1000") as third,
+                ):
+                    for i in range(count):
+                        if i == count // 3:
+                            await asyncio.to_thread(town.kill, "b")
+                        if i == 2 * count // 3:
+                            await town.start("b")
+                        await near.publish("feed", {"i": i})
+                    for subscription in (first, second, third):
+                        assert await take(subscription, count) == list(range(count))
+                    async with gapless.connect(town.url("b"), patience_s=PATIENCE_S) as back:
+                        await back.publish("feed", {"i": count})
+                    for subscription in (first, second, third):
+                        assert await take(subscription, 1) == [count]
+
+    run(main())
+
+
+def test_who_subscribes_at_a_broker_that_dies_is_told_and_it_is_not_waited_for_when_back() -> None:
+    async def main() -> None:
+        async with Processes(CHAIN, FEED, config={**QUICK, "tree_queue_max": 5}) as town:
+            await town.start("a", "b", "c", "d")
+            async with gapless.connect(town.url("a"), patience_s=PATIENCE_S) as near:
+                for end in (town.stop, lambda name: asyncio.to_thread(town.kill, name)):
+                    async with (
+                        gapless.connect(town.url("d"), patience_s=PATIENCE_S) as far,
+                        far.subscribe("feed") as subscription,
+                    ):
+                        await end("d")
+                        with pytest.raises(gapless.SubscriptionInterruptedError):
+                            await anext(subscription)
+                        await town.start("d")
+                    for i in range(20):
+                        await near.publish("feed", {"i": i})
+
+    run(main())
+
+
+def test_what_needs_a_store_is_refused_with_what_to_use_instead() -> None:
+    async def main() -> None:
+        async with Processes(CHAIN, FEED, config=QUICK) as town:
+            await town.start("a", "b")
+            async with gapless.connect(town.url("a"), patience_s=PATIENCE_S) as client:
+                for wish in ({"name": "desk"}, {"order": "total"}):
+                    with pytest.raises(gapless.RefusedError, match="stores nothing"):
+                        async with client.subscribe("feed", **wish):  # type: ignore[arg-type]
+                            pass
+                with pytest.raises(gapless.UsageError, match="a gap could not be told"):
+                    async with client.subscribe("feed", interruption="gap"):
+                        pass
+                with pytest.raises(gapless.RefusedError, match="no names of publishers"):
+                    async with client.publisher("feed", name="p"):
+                        pass
+                with pytest.raises(gapless.RefusedError, match="nothing can be read"):
+                    await client.positions("feed")
+
+    run(main())
+
+
+def test_a_broker_joins_a_running_network_and_outlives_the_one_it_joined_at() -> None:
+    async def main() -> None:
+        async with Processes(CHAIN, config=QUICK) as town:
+            await town.start("a", "b", "c")
+            async with gapless.connect(town.url("a"), patience_s=PATIENCE_S) as home:
+                await home.create_topic("feed", service="reliable")
+                await town.start("new", join=town.address("b"))
+                url = town.url("new")
+                async with (
+                    gapless.connect(url, patience_s=PATIENCE_S) as guest,
+                    home.subscribe("feed") as at_home,
+                    await_topic(guest, "feed") as away,
+                ):
+                    await home.publish("feed", {"i": 0})
+                    await guest.publish("feed", {"i": 1})
+                    for subscription in (at_home, away):
+                        assert set(await take(subscription, 2)) == {0, 1}
+                    with pytest.raises(gapless.RefusedError, match="decides about no topics"):
+                        await guest.create_topic("other", service="reliable")
+                    await asyncio.to_thread(town.kill, "b")
+                    await home.publish("feed", {"i": 2})
+                    assert await take(away, 1) == [2]
+                    await guest.publish("feed", {"i": 3})
+                    assert await take(at_home, 2) == [2, 3]
+
+    run(main())
+
+
+@asynccontextmanager
+async def await_topic(client: Client, topic: str) -> AsyncIterator[Subscription]:
+    """A subscription at a broker that has just joined, and may not know the topic yet."""
+    while topic not in [each.name for each in await client.topics()]:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    async with client.subscribe(topic) as subscription:
+        yield subscription
