@@ -11,6 +11,7 @@ from gapless.core.identity import ClientName, PubendName, TopicName
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
+from gapless.node.audience import DURABLE
 from gapless.node.subscribers import Subscribers
 from gapless.wire.events import decode_attributes
 from tests.node.town import CONFIG, NEWS, colours, event
@@ -194,3 +195,25 @@ def test_bytes_of_what_is_consumed_in_part_count_by_its_share() -> None:
     assert (client.outstanding, client.outstanding_bytes) == (3, whole - whole // 4)
     machine.consumed(ANN, 3)
     assert (client.outstanding, client.outstanding_bytes) == (0, 0)
+
+
+def test_one_that_is_alone_with_its_condition_gets_nothing_before_its_start() -> None:
+    machine = subscribers((BOB, 2, BLUE))
+    machine.connect(ANN)
+    machine.add(ANN, 1, NEWS, "publisher", Filter.parse(RED), {PUBEND: 12})
+    assert shown(deliver(machine, "red", "blue", "red", through=13)) == [
+        ("ann", ["red"], ((1,),)),
+        ("bob", ["blue"], ((2,),)),
+    ]
+    assert shown(deliver(machine, "red")) == [("ann", ["red"], ((1,),))], "it is young no more"
+
+
+def test_who_takes_an_event_durably_is_said_of_that_event_alone() -> None:
+    machine = subscribers((ANN, 1, BLUE))
+    for number, condition in ((3, RED), (4, ANY)):
+        machine.add_durable((DURABLE, number), NEWS, Filter.parse(condition), {})
+    done = machine.deliver(NEWS, PUBEND, settled("red", "blue", "red"), 50)
+    assert list(map(sorted, done.takers)) == [[3, 4], [4], [3, 4]]
+    machine.remove_durable((DURABLE, 3), NEWS)
+    machine.remove_durable((DURABLE, 4), NEWS)
+    assert machine.deliver(NEWS, PUBEND, settled("red", "blue"), 60).takers == [[], []]
