@@ -4,8 +4,10 @@ Stock subscriptions and events as in `matcher`. Events are in Parquet with an at
 a lake ("maps"), or with a column an attribute ("columns"). Workers read them themselves, or Spark
 does and hands them over ("DataFrame"). "Alone" is `match_batch` on ready columns in as many
 processes at once as Spark has workers: what the cores could do. By name is a row a match, by number
-a row an event. All rates are wall time of whole jobs that were run once before, with the sink left
-out; the files are read several times in one job, so that what any job of Spark costs is small.
+a row an event. Rates are wall time of whole jobs, with the sink left out, run once before with
+fewer events. Files are read so often in one job that the matcher alone would take some seconds for
+it: what any job of Spark costs is then small. CPU is that of all processes together: where others
+use the machine, "CPU of alone" tells what a calm one would do, if both keep all cores busy.
 """
 
 from __future__ import annotations
@@ -13,16 +15,19 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import partial, reduce
 from itertools import repeat
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 
 from benchmarks import workloads
+from benchmarks.peers.usage import cpu_seconds, members
 from benchmarks.report import Report, rate
 from gapless.client.columns import attributes_column
 from gapless.pipelines.audience import open_audience, write_audience
@@ -32,15 +37,25 @@ from gapless.pipelines.replay import Piece, Pieces, Replay
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ROWS = 10_000
 """Rows of one Arrow batch."""
 
-SIZES = {1_000: (2_000_000, 4), 100_000: (500_000, 2), 1_000_000: (50_000, 2)}
-"""By number of subscriptions: how many events, and how often each is matched in one job."""
+SIZES = {1_000: 2_000_000, 100_000: 500_000, 1_000_000: 50_000}
+"""By number of subscriptions: how many events are in the files."""
 
-QUICK = {1_000: (200_000, 4), 20_000: (50_000, 2)}
+QUICK = {1_000: 500_000, 20_000: 100_000}
+
+JOB_S, QUICK_JOB_S = 10.0, 4.0
+"""How long the matcher alone would take for what one job does."""
+
+
+class Speed(NamedTuple):
+    """Of one way to match."""
+
+    events_s: float  # by the clock
+    cpu_s: float  # for one event, of all processes
 
 
 def write_events(folder: Path, load: workloads.Workload, count: int) -> None:
@@ -61,23 +76,25 @@ def write_events(folder: Path, load: workloads.Workload, count: int) -> None:
             pq.write_table(table.combine_chunks(), folder / form / f"{core}.parquet")
 
 
-def match_alone(folder: str, core: int, repeats: int) -> float:
-    """Events a second of one process, on batches that are in memory."""
+def match_alone(folder: str, core: int, repeats: int) -> Speed:
+    """Of one process, on batches that are in memory."""
     opened = open_audience(f"{folder}/audience")
     table = pq.read_table(f"{folder}/columns/{core}.parquet").drop_columns(["pubend", "tick"])
     batches = table.combine_chunks().to_batches(ROWS)
     opened.matcher.match_batch(batches[0])
-    begin = time.perf_counter()
+    begin, cpu = time.perf_counter(), time.process_time()
     for _ in range(repeats):
         for batch in batches:
             opened.matcher.match_batch(batch)
-    return float(table.num_rows * repeats / (time.perf_counter() - begin))
+    count, cpu = table.num_rows * repeats, time.process_time() - cpu
+    return Speed(count / (time.perf_counter() - begin), cpu / count)
 
 
-def alone(folder: Path) -> float:
+def alone(folder: Path) -> Speed:
     cores = os.cpu_count() or 1
     with ProcessPoolExecutor(cores) as pool:
-        return sum(pool.map(match_alone, repeat(str(folder)), range(cores), repeat(3)))
+        found = list(pool.map(match_alone, repeat(str(folder)), range(cores), repeat(3)))
+    return Speed(sum(each.events_s for each in found), sum(each.cpu_s for each in found) / cores)
 
 
 def as_lake(folder: Path, passes: int) -> tuple[Replay, Pieces]:
@@ -87,39 +104,74 @@ def as_lake(folder: Path, passes: int) -> tuple[Replay, Pieces]:
     return Replay(Lake(folder, "t"), None), Pieces(pieces, [])
 
 
-def of_job(make: Callable[[], DataFrame], count: int) -> float:
-    seconds = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        make().write.format("noop").mode("overwrite").save()
-        seconds.append(time.perf_counter() - begin)
-    return count / min(seconds[1:])
+def of_job(make: Callable[[int], DataFrame], count: int, passes: int) -> Speed:
+    """Of a job that takes each event so often."""
+
+    def run(times: int) -> None:
+        make(times).write.format("noop").mode("overwrite").save()
+
+    run(1)
+    begin, cpu = time.perf_counter(), cpu_of_all()
+    run(passes)
+    seconds, cpu = time.perf_counter() - begin, cpu_of_all() - cpu
+    return Speed(count * passes / seconds, cpu / (count * passes))
 
 
-def forms(
-    spark: SparkSession, folder: Path, passes: int
-) -> dict[str, tuple[Callable[[], DataFrame], int]]:
-    """What is measured, and how often it takes each event."""
+def cpu_of_all() -> float:
+    """Of this process, the virtual machine and all workers."""
+    return sum(map(cpu_seconds, members(os.getpid())))
+
+
+def forms(spark: SparkSession, folder: Path) -> dict[str, Callable[[int], DataFrame]]:
+    """What is measured: jobs that take each event so often."""
     from gapless.pipelines.match import match_files, match_numbers, match_replay
 
     audience = str(folder / "audience")
-    replay, pieces = as_lake(folder, passes)
-    paths = [str(path) for path in sorted((folder / "columns").iterdir())] * passes
+    paths = [str(path) for path in sorted((folder / "columns").iterdir())]
 
-    def rows(form: str) -> DataFrame:
-        return spark.read.parquet(str(folder / form))
+    def lake(times: int, *, by_number: bool) -> DataFrame:
+        return match_replay(spark, *as_lake(folder, times), audience, by_number=by_number)
 
-    by_number = partial(match_replay, spark, replay, pieces, audience, by_number=True)
+    def rows(form: str, times: int) -> DataFrame:
+        tables = [spark.read.parquet(str(folder / form)) for _ in range(times)]
+        return match_numbers(reduce(DataFrame.unionAll, tables), audience)
+
     return {
-        "columns, by number": (
-            partial(match_files, spark, paths, audience, by_number=True),
-            passes,
+        "columns, by number": lambda times: match_files(
+            spark, paths * times, audience, by_number=True
         ),
-        "maps, by number": (by_number, passes),
-        "maps, by name": (partial(match_replay, spark, replay, pieces, audience), passes),
-        "DataFrame of columns, by number": (lambda: match_numbers(rows("columns"), audience), 1),
-        "DataFrame of maps, by number": (lambda: match_numbers(rows("maps"), audience), 1),
+        "maps, by number": partial(lake, by_number=True),
+        "maps, by name": partial(lake, by_number=False),
+        "DataFrame of columns, by number": partial(rows, "columns"),
+        "DataFrame of maps, by number": partial(rows, "maps"),
     }
+
+
+def measure(report: Report, spark: SparkSession, size: int, count: int, job_s: float) -> None:
+    print(f"{size:,} subscriptions …", flush=True)
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        load = workloads.make("stock", size)
+        write_events(folder, load, count)
+        named = ((f"n{number}", text) for number, text in enumerate(load.conditions))
+        write_audience(named, folder / "audience")
+        for name, make in forms(spark, folder).items():
+            before = alone(folder)  # each time, and around it: the machine changes
+            passes = ceil(job_s * before.events_s / count)
+            found, after = of_job(make, count, passes), alone(folder)
+            limit = (before.events_s + after.events_s) / 2
+            cpu = min(before.cpu_s, after.cpu_s)
+            report.add(
+                f"{size:,}",
+                f"{count * passes:,}",
+                rate(limit),
+                name,
+                rate(found.events_s),
+                f"{found.events_s / limit:.0%}",
+                f"{found.cpu_s * 1e6:.2f} µs",
+                f"{cpu / found.cpu_s:.0%}",
+            )
+            print("  ".join(report.rows[-1]), flush=True)
 
 
 def run(quick: bool) -> list[Report]:
@@ -128,7 +180,10 @@ def run(quick: bool) -> list[Report]:
     report = Report(
         "pipelines",
         "The match pipeline: events/s on all cores, and as a part of the matcher alone",
-        ("subscriptions", "events", "alone", "job", "events/s", "of alone"),
+        (
+            *("subscriptions", "events", "alone", "job", "events/s", "of alone"),
+            *("CPU an event", "CPU of alone"),
+        ),
         notes=[f"{os.cpu_count()} cores; others on the machine slow both."],
     )
     settings = {
@@ -137,21 +192,8 @@ def run(quick: bool) -> list[Report]:
     }
     spark = make_session("local[*]", settings)
     try:
-        for size, (count, passes) in (QUICK if quick else SIZES).items():
-            print(f"{size:,} subscriptions …", flush=True)
-            with TemporaryDirectory() as scratch:
-                folder = Path(scratch)
-                load = workloads.make("stock", size)
-                write_events(folder, load, count)
-                named = ((f"n{number}", text) for number, text in enumerate(load.conditions))
-                write_audience(named, folder / "audience")
-                for name, (make, times) in forms(spark, folder, passes).items():
-                    before = alone(folder)  # each time, and around it: the machine changes
-                    found = of_job(make, count * times)
-                    limit = (before + alone(folder)) / 2
-                    cells = (rate(limit), name, rate(found), f"{found / limit:.0%}")
-                    report.add(f"{size:,}", f"{count * times:,}", *cells)
-                    print("  ".join(report.rows[-1]), flush=True)
+        for size, count in (QUICK if quick else SIZES).items():
+            measure(report, spark, size, count, QUICK_JOB_S if quick else JOB_S)
     finally:
         spark.stop()
     return [report]

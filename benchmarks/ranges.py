@@ -22,6 +22,7 @@ from gapless.node.config import Config
 from gapless.node.log_search import LogSearch, Wanted
 from gapless.storage.disk import DiskVolume
 from gapless.wire.events import decode_attributes, decode_contents, encode_event
+from gapless.wire.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,8 +68,8 @@ def measure(quick: bool, folder: str) -> Report:
     pubend, end = write_log(folder, encoded, ticks), ticks.stop
     again = LogSearch(Config(), decode_attributes)
 
-    def search_first() -> None:
-        find_all(pubend, end, LogSearch(Config(), decode_attributes))
+    def search_first(survey: Any = None) -> None:
+        find_all(pubend, end, LogSearch(Config(), decode_attributes, survey))
 
     def filtered(events: EventBatch) -> list[int]:
         rows = decode_attributes(events)
@@ -81,7 +82,8 @@ def measure(quick: bool, folder: str) -> Report:
         "decode attributes": (partial(decode_attributes, batch), count),
         "decode and filter": (partial(filtered, batch), count),
         "decode and match with an index": (partial(matched, batch), count),
-        "search the log (the broker)": (search_first, count),
+        "search the log (the broker)": (partial(search_first, survey), count),
+        "search the log by decoding": (search_first, count),
         "search the log again": (partial(find_all, pubend, end, again), count),
         "decode whole events": (partial(decode_contents, batch), count),
         "decode into columns (the client)": (partial(to_arrow, "t", "t/0", ticks, encoded), count),

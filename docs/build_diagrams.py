@@ -18,7 +18,7 @@ import msgspec
 
 from gapless.core.broker_messages import Knowledge, Routed, Sideways
 from gapless.core.client_messages import Publish
-from gapless.core.effects import Persist, Tell
+from gapless.core.effects import Chop, Persist, Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, PubendName, TopicName
 from gapless.core.ticks import Span
@@ -126,9 +126,11 @@ class Publication:
         pubend = self.pubend
         if request in self.answers:
             written = self.answers[request] == "Receipt"
-            if written and pubend.released >= pubend.newest:
-                return "Released"
-            return "Durable" if written else "Refused"
+            if not written:
+                return "Refused"
+            if pubend.release.going < pubend.newest:
+                return "Durable"
+            return "Released" if pubend.released >= pubend.newest else "Chopping"
         if any(each.message.request == request for each in pubend.writing):
             return "Writing"
         waits = any(each.message.request == request for each in pubend.waiting)
@@ -178,6 +180,9 @@ def publication() -> str:
     life.step(3, "no room on the disk", lambda: life.written(full=True))
     life.steps.append((before, "no room on the disk", life.state(4)))
     life.step(2, "acknowledged by everybody, and release_delay is over", life.released)
+    chop = next(each for each in life.disk if isinstance(each.writes[0], Chop))
+    life.disk = [chop]
+    life.step(2, "the log is chopped, durably", life.written)
     assert {after for _, _, after in life.steps} >= {"Durable", "Refused", "Released"}
     return drawn(life.steps)
 

@@ -36,7 +36,7 @@ def main() -> None:
     if not python.exists():
         step("creating .venv")
         run([sys.executable, "-m", "venv", str(VENV)])
-    extras = ["spark", "console", "plots", "security", "dev"]
+    extras = ["spark", "connect", "console", "plots", "security", "dev"]
     java = find_java()
     if java is None:
         extras.append("java")
@@ -52,6 +52,7 @@ def main() -> None:
     step("compiling the matcher's kernels (half a minute the first time)")
     run([str(python), "-m", "gapless.filters.matching.warm"])
     run([str(python), "-c", "from gapless.client.flat import prepare; prepare()"])
+    run([str(python), "-c", "from gapless.wire.survey import prepare; prepare()"])
     STAMP.write_text(digest(), encoding="utf-8")
     step(f"done in {time.monotonic() - begin:.0f} s")
 

@@ -34,6 +34,9 @@ class Forgetful(BestEffort):
         super().__init__(name, network, now, attributes_of=decode_attributes, config=Config())
         self.name = name
 
+    def link_up(self, peer: PeerName, now: Instant, owner: str = "") -> list[Effect]:
+        return super().link_up(peer, now)
+
     def receive(self, sender: PeerName, message: Message, now: Instant) -> list[Effect]:
         if isinstance(message, Unsubscribe):  # the connection ends next
             return []

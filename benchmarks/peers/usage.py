@@ -23,7 +23,7 @@ class Usage(NamedTuple):
 
 
 def usage(broker: Iterable[int], publishers: Iterable[int], subscribers: Iterable[int]) -> Usage:
-    family = {member for pid in broker for member in _family(pid)}
+    family = {member for pid in broker for member in members(pid)}
     return Usage(
         sum(map(cpu_seconds, family)),
         sum(map(cpu_seconds, publishers)),
@@ -38,7 +38,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / HERTZ if fields else 0.0
 
 
-def _family(pid: int) -> list[int]:
+def members(pid: int) -> list[int]:
     """A process and all that it started."""
     found, rest = [], [pid]
     while rest:

@@ -23,7 +23,7 @@ EVENT_BYTES = 330
 """An encoded event of the workloads, within a few bytes."""
 
 MATCHING = DURABLE_SUBSCRIBERS // 4
-LEAST_DISK_BYTES = EVENT_BYTES + 8 + 16 * MATCHING
+DISK_BYTES = EVENT_BYTES + 8 + 16 * MATCHING
 
 
 class Contestant(NamedTuple):
@@ -175,9 +175,9 @@ def _disk(results: Results) -> Line:
         if (value := results.of("W3", who, "disk bytes/event"))
     ]
     told = ", ".join(f"{who} {value:,.0f}" for value, who in sorted(rivals)[:2])
-    against = f"least possible {LEAST_DISK_BYTES}; {told}"
-    is_least = ours <= 1.1 * LEAST_DISK_BYTES
-    return Line("W3 bytes on disk per event", f"{ours:,.0f}", against, ours < 800, is_least)
+    against = f"event + 8 + 16 n: {DISK_BYTES}; {told}"
+    is_near = ours <= 1.1 * DISK_BYTES
+    return Line("W3 bytes on disk per event", f"{ours:,.0f}", against, ours < 800, is_near)
 
 
 def _publishing(results: Results) -> Line:

@@ -143,6 +143,7 @@ def _catch_up(session: Session, rate: float) -> Figures:
     ask(session.subscribers, "leave", away)
     time.sleep(AWAY_S)
     before, backlog = received(), sum(map(lag, away))
+    first = session.now()
     begin = time.monotonic()
     for process in session.subscribers:
         process.send("connect", away)
@@ -151,6 +152,7 @@ def _catch_up(session: Session, rate: float) -> Figures:
         time.sleep(0.005)
         is_level = all(lag(slot) <= allowed for slot in away)
     seconds, caught = time.monotonic() - begin, received() - before
+    all_of_it = figures(first, session.now())
     for process in session.subscribers:
         process.receive()
     session.finish()
@@ -158,6 +160,8 @@ def _catch_up(session: Session, rate: float) -> Figures:
         "catch-up/s": caught / seconds,
         "backlog": backlog,
         "level after s": seconds if is_level else float("inf"),
+        "meanwhile broker µs/delivery": all_of_it["broker µs/delivery"],
+        "meanwhile CPU µs/delivery": all_of_it["CPU µs/delivery"],
     }
 
 

@@ -85,9 +85,9 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'gapless' has no attribute {name!r}")
     home = _HOME.get(name, _ERRORS)
-    if name == "sync":
-        return import_module(f"{home}.sync")
-    return getattr(import_module(home), name)
+    found = import_module(f"{home}.sync") if name == "sync" else getattr(import_module(home), name)
+    globals()[name] = found  # so that this is asked once for each name
+    return found
 
 
 def __dir__() -> list[str]:

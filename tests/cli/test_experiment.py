@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from gapless.cli.experiment import experiment, prepare, show
 from gapless.core.errors import UsageError
+from gapless.sim.experiments import partitions
 from gapless.sim.experiments.claims import Verdict
+from tests.sim.experiments.multicast_tiny import TINY as TINY_MULTICAST
 from tests.sim.experiments.propagation.tiny import TINY
 
 if TYPE_CHECKING:
@@ -20,6 +22,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 app.command()(experiment)
+
+TINY_PARTITIONS = partitions.Size(
+    brokers=70, failed_counts=(5, 12), delivery_brokers=8, delivery_failed=(1, 2, 3), runs=1
+)
+
+
+def assert_is_drawn(path: Path) -> None:
+    from matplotlib.image import imread
+
+    image = imread(path)
+    assert min(image.shape[:2]) > 300
+    colours = {tuple(pixel) for row in image[::3, ::3].tolist() for pixel in row}
+    assert len(colours) > 50  # more than paper and one colour of ink
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +51,7 @@ def quick_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_each_figure_is_an_image_with_something_on_it(
     quick_run: tuple[Path, str], name: str
 ) -> None:
-    from matplotlib.image import imread
-
-    image = imread(quick_run[0] / f"{name}.png")
-    assert min(image.shape[:2]) > 300
-    colours = {tuple(pixel) for row in image[::3, ::3].tolist() for pixel in row}
-    assert len(colours) > 50  # more than paper and one colour of ink
+    assert_is_drawn(quick_run[0] / f"{name}.png")
 
 
 def test_data_is_json_and_has_every_experiment(quick_run: tuple[Path, str]) -> None:
@@ -82,12 +92,7 @@ def propagation_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str
 def test_each_figure_of_propagation_is_an_image_with_something_on_it(
     propagation_run: tuple[Path, str], name: str
 ) -> None:
-    from matplotlib.image import imread
-
-    image = imread(propagation_run[0] / f"{name}.png")
-    assert min(image.shape[:2]) > 300
-    colours = {tuple(pixel) for row in image[::3, ::3].tolist() for pixel in row}
-    assert len(colours) > 50
+    assert_is_drawn(propagation_run[0] / f"{name}.png")
     assert f"drew {propagation_run[0] / name}.png" in propagation_run[1].replace("\n", "")
 
 
@@ -97,6 +102,68 @@ def test_the_table_of_propagation_has_the_papers_values_and_the_cost_model(
     output = propagation_run[1]
     for words in ("the paper", "our value", "26.5, 36, 45 ms", "Cost model", "of 22 claims hold"):
         assert words in output
+
+
+@pytest.fixture(scope="module")
+def partitions_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run smaller than quick: its figures and table."""
+    folder = tmp_path_factory.mktemp("partitions")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gapless.sim.experiments.partitions.QUICK", TINY_PARTITIONS)
+        options = ["partitions", "--quick", "--runs", "2", "--out", str(folder)]
+        result = CliRunner().invoke(app, options)
+        assert result.exit_code == 0, result.output
+        again = CliRunner().invoke(app, [*options, "--json"])  # all of it was kept
+    assert "40 of 40 runs are in" in again.stderr
+    return folder, result.stdout + again.stdout
+
+
+@pytest.mark.parametrize("name", ["connectivity", "delivery", "neighbourhoods", "sessions"])
+def test_each_figure_of_partitions_is_an_image_with_something_on_it(
+    partitions_run: tuple[Path, str], name: str
+) -> None:
+    assert_is_drawn(partitions_run[0] / f"{name}.png")
+
+
+def test_the_table_of_partitions_has_the_papers_values_and_data_every_run(
+    partitions_run: tuple[Path, str],
+) -> None:
+    table, data = partitions_run[1].split("claims hold.", 1)
+    for words in ("the paper", "our value", "figure 10", "97%", "δ = 3:"):
+        assert words in table
+    runs = json.loads(data[data.index("{") :])["runs"]
+    assert len(runs) == 20
+    assert all(len(outcomes) == 2 for outcomes in runs.values())
+
+
+@pytest.fixture(scope="module")
+def multicast_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run smaller than quick: its figures and table."""
+    folder = tmp_path_factory.mktemp("multicast")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gapless.sim.experiments.multicast.QUICK", TINY_MULTICAST)
+        result = CliRunner().invoke(app, ["multicast", "--quick", "--out", str(folder)])
+    assert result.exit_code == 0, result.output
+    return folder, result.stdout
+
+
+@pytest.mark.parametrize("name", ["hops", "delay", "stress", "repair"])
+def test_each_figure_of_multicast_is_an_image_with_something_on_it(
+    multicast_run: tuple[Path, str], name: str
+) -> None:
+    assert_is_drawn(multicast_run[0] / f"{name}.png")
+
+
+def test_the_table_of_multicast_marks_what_is_recalled(multicast_run: tuple[Path, str]) -> None:
+    for words in ("1.69 (recalled)", "hops (log16 N:", "of 12 claims hold", "A member takes"):
+        assert words in multicast_run[1]
+
+
+@pytest.mark.parametrize("option", ["--runs=2", "--master=local[1]"])
+def test_options_for_runs_are_refused_where_there_are_none(option: str) -> None:
+    result = CliRunner().invoke(app, ["durable", option])
+    assert result.exit_code == 2
+    assert "partitions" in result.output
 
 
 def test_an_unknown_experiment_is_refused_by_name() -> None:

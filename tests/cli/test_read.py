@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import gapless
 from gapless.cli import app
 from gapless.client.columns import attributes_of
+from gapless.client.errors import LostError
 from gapless.core.errors import UsageError
 from tests.client.test_sync import broker_in_a_thread
 
@@ -43,3 +44,32 @@ def test_a_range_is_printed_or_written_to_a_file(tmp_path: Path) -> None:
         assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.parquet"]
         lost = CliRunner().invoke(app, [*read, "--parquet", str(tmp_path / "none" / "x")])
         assert isinstance(lost.exception, UsageError)
+
+
+def test_what_is_lost_is_an_error_or_a_note_and_the_rest_is_read(tmp_path: Path) -> None:
+    with broker_in_a_thread(tmp_path / "data") as url:
+        with gapless.sync.connect(url) as client:
+            with client.subscribe("t", name="holder") as holder:
+                for _ in range(2):
+                    client.publish("t", {"i": 1})
+                    next(iter(holder))
+                holder.acknowledge()
+            client.publish("t", {"i": 2})
+            while all(low == 0 for low, _ in client.positions("t").values()):
+                pass
+        read = ["read", "t", "--url", url]
+        old = ["--from", json.dumps(dict.fromkeys(positions_of(url), 1))]
+        failed = CliRunner().invoke(app, [*read, *old])
+        assert isinstance(failed.exception, LostError)
+        assert "--skip-lost" in failed.exception.remedy
+        shown = CliRunner().invoke(app, [*read, *old, "--skip-lost", "--json"])
+        assert shown.exit_code == 0, shown.output
+        assert [json.loads(line)["attributes"] for line in shown.stdout.splitlines()] == [{"i": 2}]
+        assert "was released and is lost" in shown.stderr
+        oldest = CliRunner().invoke(app, [*read, "--json"])
+        assert (oldest.stdout, oldest.stderr) == (shown.stdout, "")
+
+
+def positions_of(url: str) -> list[str]:
+    with gapless.sync.connect(url) as client:
+        return list(client.positions("t"))

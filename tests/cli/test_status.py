@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import socket
 import threading
+from typing import Any
 
 from rich.console import Console
 
-from gapless.cli.status import ask, brokers_table, rows
+from gapless.cli.status import RING_COLUMNS, ask, brokers_table, rows
 
 FIGURES = {
     "ready": True,
@@ -55,3 +56,23 @@ def test_where_there_are_reliable_topics_the_table_shows_whom_a_broker_sends_to_
     console.print(brokers_table({"b": {**FIGURES, "services": {"reliable": tree}}, "c": FIGURES}))
     assert isinstance(console.file, io.StringIO)
     assert "j,k" in console.file.getvalue()
+
+
+def test_where_there_are_multicast_topics_the_table_shows_the_ring_and_the_trees() -> None:
+    ring = {
+        "phase": "active",
+        "leaf_set": ["c", "d"],
+        "routing_table": 7,
+        "trees": 9,
+        "root_of": 2,
+        "forwarding": 3,
+    }
+    found: dict[str, dict[str, Any] | None] = {
+        "b": {**FIGURES, "services": {"multicast": ring}},
+        "c": FIGURES,
+    }
+    [row, other] = rows(found)
+    assert [row[each] for each in RING_COLUMNS] == ["active", "2", "7", "2/3/4"]
+    assert "ring" not in other
+    table = brokers_table(found)
+    assert [str(column.header) for column in table.columns][-4:] == list(RING_COLUMNS)

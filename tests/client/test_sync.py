@@ -53,6 +53,46 @@ def test_a_script_publishes_and_subscribes(tmp_path: Path) -> None:
         assert subscription.token.get("t/0") > receipt.tick
 
 
+def test_a_script_reads_many_subscriptions_in_one_loop(tmp_path: Path) -> None:
+    with (
+        broker_in_a_thread(tmp_path) as url,
+        gapless.sync.connect(url) as client,
+        client.subscribe("t", "i < 6") as low,
+        client.subscribe("t", "i > 3") as high,
+        client.publisher("t", name="feed") as publisher,
+    ):
+        found: dict[object, list[object]] = {low: [], high: []}
+        publisher.send({"i": 0})
+        for batch in gapless.sync.together([low, high]).batches():
+            for subscription, delivery in batch:
+                assert isinstance(delivery, gapless.Event)
+                found[subscription].append(delivery.attributes["i"])
+            if publisher.sequence < 10:
+                publisher.send({"i": publisher.sequence})
+            elif found[high][-1:] == [9]:
+                break
+        assert found == {low: [0, 1, 2, 3, 4, 5], high: [4, 5, 6, 7, 8, 9]}
+        assert low.token == high.token
+        client.publish("t", {"i": 5})
+        assert [event.tick for event in [next(iter(low)), next(iter(high))]] == [  # type: ignore[union-attr]
+            low.token.get("t/0") - 1,
+            high.token.get("t/0") - 1,
+        ]
+
+
+def test_a_loop_over_subscriptions_of_several_clients_is_refused(tmp_path: Path) -> None:
+    with (
+        broker_in_a_thread(tmp_path) as url,
+        gapless.sync.connect(url) as one,
+        gapless.sync.connect(url) as other,
+        one.subscribe("t") as first,
+        other.subscribe("t") as second,
+        pytest.raises(gapless.UsageError, match="several clients"),
+    ):
+        gapless.sync.together([first, second])
+    assert list(gapless.sync.together([]).batches()) == []
+
+
 def test_a_script_goes_on_from_its_token_which_counts_what_it_has_taken(tmp_path: Path) -> None:
     with broker_in_a_thread(tmp_path) as url, gapless.sync.connect(url) as client:
         with client.subscribe("t", name="desk") as subscription:

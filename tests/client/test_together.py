@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,9 +12,14 @@ from gapless.client.errors import SubscriptionInterruptedError
 from gapless.client.together import together
 from gapless.core.client_messages import Ended
 from gapless.core.events import Event
-from tests.broker.stage import run
+from tests.broker.stage import connected, make_broker, run
 from tests.client.desk import Desk
 from tests.client.test_subscription import deliveries
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gapless.client.publisher import Publisher
 
 
 def test_each_batch_comes_with_its_subscription_and_moves_its_token() -> None:
@@ -67,3 +74,44 @@ def test_it_ends_when_all_are_over_and_raises_the_error_of_one_that_failed() -> 
             assert [each async for each in reader] == []
 
     run(main())
+
+
+def test_durable_ones_go_on_over_a_broken_connection_and_repeat_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            make_broker(tmp_path) as broker,
+            connected(broker) as feeding,
+            connected(broker) as client,
+            feeding.publisher("t", name="feed") as publisher,
+        ):
+            found: dict[int, list[object]] = {k: [] for k in range(3)}
+            for first in (0, 200):
+                async with AsyncExitStack() as stack:
+                    named = {
+                        await stack.enter_async_context(
+                            client.subscribe("t", f"k = {k}", name=f"s{k}", tokens="broker")
+                        ): k
+                        for k in found
+                    }
+                    publishing = asyncio.create_task(publish(publisher, first))
+                    async for batch in together(named).batches():
+                        for subscription, delivery in batch:
+                            assert isinstance(delivery, Event)
+                            found[named[subscription]].append(delivery.attributes["i"])
+                        count = sum(map(len, found.values())) - first
+                        if count >= 200:
+                            break
+                        if count < 100 and client._connection is not None:
+                            client._connection.abort()
+                    await publishing
+            assert found == {k: list(range(k, 400, 3)) for k in found}
+            assert client.session > 2
+
+    run(main())
+
+
+async def publish(publisher: Publisher, first: int) -> None:
+    for i in range(first, first + 200):
+        await publisher.send({"i": i, "k": i % 3})
+        if i % 10 == 0:
+            await publisher.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,6 +56,8 @@ def test_what_was_committed_is_read_back_by_index_and_by_range(volume: Volume) -
     volume.commit([append("a", 3, 7, 20), append("b", 1)])
     volume.commit([append("a", 21)])
     assert volume.read("a", 7) == b"a 7"
+    assert volume.read_near("a", 7)[7] == b"a 7"
+    assert 8 not in volume.read_near("a", 8)
     assert volume.scan("a", 7, 21) == Records([7, 20], [b"a 7", b"a 20"])
     assert everything(volume, "a").indices == [3, 7, 20, 21]
     assert everything(volume, "b").records == [b"b 1"]
@@ -158,6 +161,31 @@ def test_a_scan_gives_at_least_one_record_and_keeps_its_bound(volume: Volume) ->
     assert volume.scan("a", 2, 3).indices == [2]
     assert volume.scan("a", 3, 3).indices == []
     assert volume.scan("a", 6, 9).indices == []
+
+
+def test_runs_hold_what_a_scan_gives_end_to_end(volume: Volume) -> None:
+    for low in range(0, 600, 100):  # several pages each, at equal steps and not
+        indices = tuple(range(low, low + 90)) + ((low + 95,) if low % 200 else ())
+        records = tuple(bytes([index % 251]) * (index % 97) for index in indices)
+        volume.commit([Append("a", indices, records), append("b", low)])
+    for start, end, bytes_max in (
+        (0, 600, 1 << 20),
+        (37, 512, 1 << 20),
+        (3, 600, 7000),
+        (95, 96, 0),
+    ):
+        scanned = volume.scan("a", start, end, bytes_max=bytes_max)
+        runs = volume.scan_runs("a", start, end, bytes_max=bytes_max)
+        assert [index for run in runs for index in run.indices] == scanned.indices
+        for run in runs:
+            assert len(run.data) == run.ends[-1] - run.start
+        cuts = [
+            bytes(run.data[low - run.start : high - run.start])
+            for run in runs
+            for low, high in pairwise([run.start, *run.ends])
+        ]
+        assert cuts == scanned.records
+    assert volume.scan_runs("never", 0, 100, bytes_max=1) == []
 
 
 def test_a_scan_goes_on_over_commits_and_segments(lab: Lab) -> None:

@@ -134,6 +134,9 @@ class VolumeMachine(RuleBasedStateMachine):
             assert found.indices == sorted(kept)
             for index in found.indices[-3:]:
                 assert self.volume.read(stream, index) == kept[index]
+                near = self.volume.read_near(stream, index)
+                assert near.items() <= kept.items()
+                assert index in near
         tables = {("t", key): value for key, value in self.volume.items("t").items()}
         assert tables == self.model.tables
 

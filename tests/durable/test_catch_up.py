@@ -15,6 +15,8 @@ from tests.durable.stand import limits
 from tests.knowledge.notation import PUBEND, event, knowledge, show
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gapless.durable.consolidated import Batch
 
 TAKER = 1
@@ -323,3 +325,69 @@ def test_events_too_large_to_wait_together_are_asked_for_one_after_the_other() -
     assert stand.asked()[-1] == "nack [3,5)"
     stand.tell("[3,5) D3 D4")
     assert got + stand.go() == ["|1", "D1 |3", "D3 |5"]
+
+
+# --- where the pubend's log is at hand ------------------------------------------------------------
+
+
+class Shelf:
+    """Events that are at hand, and which were looked for."""
+
+    def __init__(self, *ticks: int, at_once: int = 100) -> None:
+        self.ticks = ticks
+        self.at_once = at_once
+        self.looked: list[list[int]] = []
+
+    def fetch(self, ticks: Sequence[int]) -> list[bytes | None]:
+        self.looked.append(list(ticks))
+        found = [event(tick) if tick in self.ticks else None for tick in ticks]
+        return found[: self.at_once]
+
+
+def test_what_is_at_hand_is_taken_and_not_asked_for() -> None:
+    shelf = Shelf(3, 4, 7)
+    stand = Stand(make_log(3, 4, 7, end=10), fetch=shelf.fetch)
+    assert stand.go() == ["D3 D4 D7 |10"]
+    assert stand.is_done
+    assert stand.asked() == []
+    assert shelf.looked == [[3, 4, 7]]
+    assert stand.machine.open_count == 0
+
+
+def test_what_is_not_at_hand_is_asked_for() -> None:
+    stand = Stand(make_log(1, 3, 5, 7, end=10), fetch=Shelf(3, 7).fetch)
+    assert stand.go() == ["|1"]
+    assert stand.asked() == ["nack [1,2) [5,6)"]
+    stand.tell("[1,2) D1 asked scattered")
+    assert stand.go() == ["D1 D3 |5"]
+    stand.tell("[5,6) lost<6 asked")
+    assert stand.go() == ["gap [5,6)", "D7 |10"]
+    assert stand.asked() == []
+    assert stand.is_done
+
+
+def test_what_is_too_much_at_a_time_is_asked_for() -> None:
+    stand = Stand(make_log(1, 3, 5, end=10), fetch=Shelf(1, 3, 5, at_once=1).fetch)
+    assert stand.go() == ["D1 |3"]
+    assert stand.asked() == ["nack [3,4) [5,6)"]
+
+
+def test_more_than_one_question_takes_is_at_hand_in_one_window() -> None:
+    log = make_log(*range(10), end=10, nack_spans_max=2, catch_up_window=8)
+    shelf = Shelf(*range(10))
+    stand = Stand(log, fetch=shelf.fetch)
+    turns = [(stand.go(), stand.machine.is_waiting) for _ in range(2)]
+    assert turns == [(["D0 D1 D2 D3 D4 D5 D6 D7 |8"], True), (["D8 D9 |10"], False)]
+    assert shelf.looked == [[*range(8)], [8, 9]]
+
+
+def test_no_more_is_taken_than_there_is_credit_or_room_for() -> None:
+    stand = Stand(make_log(*range(10), end=10), fetch=Shelf(*range(10)).fetch)
+    assert stand.go(credit=5) == ["D0 D1 D2 |3"], "half of it is for others"
+    assert stand.go(credit=0) == []
+    assert not stand.machine.is_waiting, "its client has no room: it is not its turn that it lacks"
+    pieces, nacks = stand.machine.advance(stand.latest, 100, Instant(0), room=2)
+    assert [stand.show(piece) for piece in pieces] == ["D3 D4 |5"]
+    assert nacks == []
+    assert stand.machine.advance(stand.latest, 100, Instant(0), room=0) == ([], [])
+    assert stand.machine.is_waiting

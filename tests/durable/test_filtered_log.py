@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gapless.core.effects import Append, Persist, Put, Write
+from gapless.durable import filtered_log
 from gapless.durable.filtered_log import HEADS, FilteredLog, Reading, Trail
 from gapless.storage.memory import MemoryVolume
 from tests.durable.stand import PUBEND, Disk, Limits
+
+if TYPE_CHECKING:
+    import pytest
 
 LIMITS = Limits()
 
@@ -72,9 +77,9 @@ class LogMachine(RuleBasedStateMachine):
             self.disk.take([Persist(writes)])
         for each in writes:
             if isinstance(each, Append):
-                assert [len(record) // 16 for record in each.records] == [
-                    len(self.truth[tick]) for tick in each.indices
-                ]
+                for tick, record in zip(each.indices, each.records, strict=True):
+                    count = len(self.truth[tick])
+                    assert len(record) in (4 + 12 * count, 12 + 4 * count)
 
     @precondition(lambda self: self.disk.waiting)
     @rule()
@@ -135,13 +140,42 @@ LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40,
 TestLogMachine = LogMachine.TestCase
 
 
-def test_an_event_with_n_takers_costs_sixteen_n_bytes_and_its_index() -> None:
+def test_an_event_with_n_takers_costs_at_most_sixteen_n_bytes_and_its_index() -> None:
     log = FilteredLog(PUBEND, MemoryVolume(), LIMITS)
-    [put, append] = log.write([3, 4], [[7, 8, 9], []], 5)
+    [put, append] = log.write([3, 4, 5], [[7], [], [8, 9]], 6)
     assert isinstance(put, Put)
     assert isinstance(append, Append)
-    assert append.indices == (3,), "nobody took the event at 4"
-    assert [len(record) for record in append.records] == [48]
+    assert append.indices == (3, 5), "nobody took the event at 4"
+    assert [len(record) for record in append.records] == [16, 20]
+    [_, append] = log.write([7], [[7, 8, 9]], 8)
+    assert isinstance(append, Append)
+    assert [len(record) for record in append.records] == [4 + 12 * 3], "they took others before"
+
+
+def test_what_all_takers_took_before_is_written_once() -> None:
+    volume = MemoryVolume()
+    log = FilteredLog(PUBEND, volume, LIMITS)
+    write(log, volume, {tick: list(range(25)) for tick in range(0, 40, 4)}, 40)
+    assert [len(volume.read(log.stream, tick)) for tick in (0, 36)] == [112, 112]
+    assert all(log.read(n, 0, 40).wanted == list(range(0, 40, 4)) for n in range(25))
+    assert log.read(25, 0, 40).wanted == []
+    again = FilteredLog(PUBEND, volume, LIMITS)
+    write(again, volume, {40: [0, 24]}, 41)
+    assert again.read(24, 30, 41).wanted == [32, 36, 40]
+
+
+def test_who_follows_another_through_shared_records_parts_from_him_where_they_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(filtered_log, "BACKS_MAX", 3)
+    volume = MemoryVolume()
+    log = FilteredLog(PUBEND, volume, LIMITS)
+    takers = {0: [1], 2: [3], 4: [1, 2], 8: [1, 2], 12: [1, 2, 3], 16: [1, 2, 3], 20: [1, 2, 3]}
+    write(log, volume, takers, 24)
+    for _ in range(2):
+        assert log.read(1, 0, 24).wanted == [0, 4, 8, 12, 16, 20]
+        assert log.read(2, 0, 24).wanted == [4, 8, 12, 16, 20]
+        assert log.read(3, 0, 24).wanted == [2, 12, 16, 20]
 
 
 def test_what_is_not_durable_is_not_read_but_is_pointed_back_to() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.core.broker_messages import Knowledge
-from gapless.core.effects import Chop
+from gapless.core.effects import Chop, Tell
 from gapless.core.identity import Instant
 from gapless.core.ticks import PUBEND_BITS, Span, pubend_number_of
 from gapless.knowledge.pubend import Persisted
@@ -282,6 +282,40 @@ def test_acknowledged_events_are_released_together_and_final_from_then_on() -> N
     assert (second.span.start, second.ticks) == (tick(7), (tick(20),))
     again = host.restart(now=50)
     assert again.pubend.released == tick(7)
+
+
+def test_while_the_log_is_being_chopped_nothing_is_said_of_what_goes() -> None:
+    host = Host()
+    for now in (5, 20):
+        host.publish("x", now=now)
+        host.sync(now)
+    host.pubend.acknowledge(tick(7), Instant(30))
+    host.fire(30 + CONFIG.release_delay)
+    host.told()
+    host.ask(f"[0,{tick(20) + 1})", now=40)
+    [known] = host.told()
+    assert (known.span.start, known.ticks) == (tick(7), (tick(20),))
+    assert host.pubend.released == 0
+    assert host.restart(now=50).pubend.released == 0, "a crash keeps what was not chopped"
+
+
+def test_a_chop_without_room_is_tried_again() -> None:
+    host = Host()
+    host.publish("x", now=5)
+    host.sync(5)
+    host.pubend.acknowledge(tick(6), Instant(30))
+    host.fire(30 + CONFIG.release_delay)
+    [persist] = [each for each in host.disk if isinstance(each.writes[0], Chop)]
+    host.disk.remove(persist)
+    [failed] = persist.otherwise
+    assert isinstance(failed, Tell)
+    assert isinstance(failed.message, Persisted)
+    host.pubend.persisted(failed.message, Instant(40 + CONFIG.release_delay))
+    host.ask(f"[0,{tick(6)})", now=40)
+    assert host.told()[-1].ticks == (tick(5),), "it is still there"
+    host.fire(50 + 2 * CONFIG.release_delay)
+    host.sync_all(60 + 2 * CONFIG.release_delay)
+    assert host.pubend.released == tick(5) + 1
 
 
 def test_an_acknowledgement_beyond_the_end_counts_up_to_the_end() -> None:

@@ -144,9 +144,18 @@ def test_an_abort_while_events_are_written_takes_them_with_it() -> None:
 def test_no_more_is_staged_than_there_is_room_for() -> None:
     teller = Teller(staged_bytes_max=300)
     assert teller.stage("a" * 20) == "done"
-    assert teller.stage("b" * 20, part="q") == "later: the pubend has no room to stage more"
+    later = "later: the pubend has no room to stage more"
+    assert teller.stage("b" * 20, part="q", number=2) == later
     teller.commit("p")
     assert teller.stage("b" * 20, part="q", number=2) == "done"
+
+
+def test_a_transaction_that_never_fits_is_not_asked_to_try_again() -> None:
+    teller = Teller(staged_bytes_max=300)
+    assert teller.stage("a" * 20) == "done"
+    never = "no: the transaction has more than staged_bytes_max, 300 bytes"
+    assert teller.stage("b" * 20, part="q") == never
+    assert teller.commit("p") == "committed 20"
 
 
 def test_slots_are_used_again_so_that_streams_do_not_grow_in_number() -> None:

@@ -76,7 +76,8 @@ def test_creating_alike_is_fine_and_unlike_is_refused_with_how_it_is() -> None:
     ("message", "problem"),
     [
         (CreateTopic(1, SPORT, "reliable", pubends=2), "reliable service stores nothing"),
-        (CreateTopic(1, SPORT, "multicast"), "multicast service is not there yet"),
+        (CreateTopic(1, SPORT, "multicast", retention_us=1), "multicast service stores nothing"),
+        (CreateTopic(1, SPORT, ordered=True), "a durable topic is ordered anyhow"),
         (CreateTopic(1, TopicName("")), "is no name"),
         (CreateTopic(1, TopicName("a@3")), "is no name"),
         (CreateTopic(1, TopicName("a\n")), "is no name"),

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gapless.core.identity import PubendName
 from gapless.core.ticks import Span
+from gapless.filters.sieve import digest
 from gapless.node.digests import ATTRIBUTES_MAX, Digests
 
 if TYPE_CHECKING:
@@ -30,8 +33,9 @@ def make_log(name: str = "t/0") -> Any:
 
 def learn(digests: Digests, log: Any, low: int, high: int, *names: str) -> Stretch:
     names = names or ("a",)
-    rows: list[Any] = [dict.fromkeys(names, tick) for tick in range(low, high)]
-    stretch = digests.learn(log, Span(low, high), range(low, high), rows, names)
+    ticks, span = np.arange(low, high), Span(low, high)
+    known = digests.names(log, span, names)
+    stretch = digests.learn(log, span, ticks, dict.fromkeys(known, digest(ticks.tolist())))
     digests.check()
     return stretch
 

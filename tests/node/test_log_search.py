@@ -15,12 +15,14 @@ from gapless.filters.filter import Filter
 from gapless.node.config import Config
 from gapless.node.log_search import DIGESTED_MIN, LogSearch, Wanted
 from gapless.wire.events import decode_attributes, encode_event
+from gapless.wire.survey import survey
 from tests.node.test_ranges import ONE
 from tests.node.town import ANN, NEWS, Town
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
     from gapless.knowledge.pubend import Pubend
+    from gapless.node.log_search import Survey
 
 COUNT = 4_000
 CONFIG = Config(range_bytes_max=20_000)
@@ -46,8 +48,8 @@ def pubend() -> Pubend:
 class Counting(LogSearch):
     """Knows how many events were decoded."""
 
-    def __init__(self, config: Config = CONFIG) -> None:
-        super().__init__(config, self.decode)
+    def __init__(self, config: Config = CONFIG, survey: Survey | None = None) -> None:
+        super().__init__(config, self.decode, survey)
         self.decoded = 0
 
     def decode(self, batch: EventBatch) -> list[Attributes]:
@@ -92,9 +94,16 @@ CONDITIONS = (
 )
 
 
+def refuse(*_: object) -> None:
+    """A survey that knows nothing."""
+
+
+@pytest.mark.parametrize("survey", [None, survey, refuse])
 @pytest.mark.parametrize("text", CONDITIONS)
-def test_the_second_time_the_same_is_found(pubend: Pubend, text: str) -> None:
-    search, wanted = Counting(), Wanted(text)
+def test_the_second_time_the_same_is_found(
+    pubend: Pubend, text: str, survey: Survey | None
+) -> None:
+    search, wanted = Counting(survey=survey), Wanted(text)
     expected = [i for i in range(COUNT) if Filter.parse(text).matches(attributes(i))]
     for _ in range(3):
         assert find_all(search, pubend, wanted)[0] == expected
@@ -125,6 +134,32 @@ def test_a_condition_on_other_attributes_reads_the_log_once_more_and_both_are_kn
     assert search.decoded < 3 * DIGESTED_MIN + 20
 
 
+def test_a_survey_lets_only_candidates_be_decoded_the_first_time_and_steps_are_longer(
+    pubend: Pubend,
+) -> None:
+    search, decoding = Counting(survey=survey), Counting()
+    found, steps = find_all(search, pubend, Wanted("rare = 7"))
+    assert search.decoded < DIGESTED_MIN + len(found)
+    expected, more_steps = find_all(decoding, pubend, Wanted("rare = 7"))
+    assert found == expected
+    assert steps < more_steps / 2
+    assert search.digests is not None
+    assert decoding.digests is not None
+    assert search.digests.nbytes >= decoding.digests.nbytes
+
+
+def test_of_many_candidates_of_a_survey_no_more_are_decoded_in_one_step_than_without(
+    pubend: Pubend,
+) -> None:
+    search = Counting(survey=survey)
+    at, wanted = 0, Wanted("n >= 0")
+    while at < pubend.end:
+        search.decoded = 0
+        _, events, at = search.find(pubend, Span(at, pubend.end), wanted)
+        assert 0 < sum(map(len, events)) <= CONFIG.range_bytes_max + 100
+        assert search.decoded == len(events)
+
+
 def test_of_many_candidates_only_they_are_decoded(pubend: Pubend) -> None:
     search = Counting()
     find_all(search, pubend, Wanted("even"))
@@ -133,10 +168,14 @@ def test_of_many_candidates_only_they_are_decoded(pubend: Pubend) -> None:
     assert search.decoded < COUNT // 2 + DIGESTED_MIN
 
 
-def test_reads_of_any_parts_in_any_order_agree_with_a_plain_look(pubend: Pubend) -> None:
+@pytest.mark.parametrize("by", [None, survey])
+def test_reads_of_any_parts_in_any_order_agree_with_a_plain_look(
+    pubend: Pubend, by: Survey | None
+) -> None:
     dice = Random(7)
     ticks = pubend.store.scan(pubend.stream, 0, pubend.end, bytes_max=1 << 30)[0]
-    search = Counting(Config(range_bytes_max=20_000, range_digest_bytes_max=40_000))
+    config = Config(range_bytes_max=20_000, range_digest_bytes_max=40_000)
+    search = Counting(config, by)
     for _ in range(60):
         text = dice.choice(CONDITIONS)
         low, high = sorted(dice.choices(range(COUNT), k=2))

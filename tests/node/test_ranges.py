@@ -125,3 +125,17 @@ def test_a_subscription_from_the_earliest_event_holds_all_of_it_and_tick_0_is_no
     answer = read(town)
     assert colours(answer.events) == ["red"]
     assert not answer.lost_below
+
+
+def test_what_is_being_released_is_neither_read_nor_lost_but_to_be_asked_for_again() -> None:
+    town = make("red", "blue", "red")
+    pubend = town.node.streams.pubends[PUBEND]
+    ticks = pubend.store.scan(pubend.stream, 0, 1 << 62)[0]
+    pubend.release.delivered = pubend.release.freed = pubend.end
+    pubend.release.gone, pubend.release.going = ticks[1], ticks[2]
+    first = read(town, Span(ticks[0], pubend.end))
+    assert (first.span, first.lost_below, first.more) == (Span(*ticks[:2]), ticks[1], True)
+    [(_, later)] = town.receive(ANN, ReadRange(NEWS, 7, PUBEND, Span(ticks[1], pubend.end)))
+    assert isinstance(later, Refused)
+    assert later.retry
+    assert colours(read(town, Span(ticks[2], pubend.end)).events) == ["red"]

@@ -1,16 +1,22 @@
 """Kazemzadeh and Jacobsen, SRDS 2011: the paper's figures, played.
 
-Departures: tags are literal (every partition of the detector, island or barrier, PROTOCOLS D6), and
-partitions become known by the tags of subscriptions, not by a flood of their own.
+Departures: tags are literal (every partition of the detector, island or barrier, PROTOCOLS D6) or
+scoped (what was reached over an island is open), and partitions become known by the tags of
+subscriptions, not by a flood of their own.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
 from gapless.sim.record import Violation
 from gapless.sim.tree.planted import PLANTED_PARTS
 from tests.tree.scene import Scene
+
+if TYPE_CHECKING:
+    from gapless.tree.messages import SubscriptionId
 
 FIGURE_1 = "B1-B2 B2-B3 B2-B4"
 FIGURE_4 = "B0-B1 B1-B2 B2-B3 B3-B4 B4-B5 B5-B6 B6-B7 B4-C1 C1-C2 C2-C3 B3-D1 D1-D2 D2-D3"
@@ -55,9 +61,9 @@ def test_figure_3_active_sessions_need_not_be_symmetric() -> None:
     assert scene.machine("C").active == ("B",)
 
 
-def losing_three() -> Scene:
+def losing_three(tags: str = "literal") -> Scene:
     """Section III: B2 loses B3, B4 and C1, in this order; all of them live on."""
-    scene = Scene(FIGURE_4, failures_tolerated=2)
+    scene = Scene(FIGURE_4, failures_tolerated=2, tags=tags)
     for lost in ("B3", "B4", "C1"):
         scene.cut("B2", lost)
     return scene
@@ -94,6 +100,42 @@ def test_section_5_tags_close_what_is_on_or_beyond_and_recovery_opens_it() -> No
         scene.publish(broker)
     assert {p.source for p in scene.got(subscription)} == set(brokers)
     assert scene.world.restlessness() == []
+
+
+ISLAND = ("B3", "B4", "C1")
+
+
+def heard_from(scene: Scene, subscription: SubscriptionId) -> set[str]:
+    """Everybody publishes; whose publication comes?"""
+    before = len(scene.got(subscription))
+    for broker in list(scene.world.processes):
+        scene.publish(broker)
+    scene.wait()
+    return {p.source for p in scene.got(subscription)[before:]}
+
+
+def test_section_5_scoped_tags_leave_open_what_was_reached_over_the_island() -> None:
+    """D1 and B5 are cut off from the island too, so what comes from there bypasses it."""
+    scene = losing_three("scoped")
+    scene.cut("D1", *ISLAND)
+    scene.cut("B5", *ISLAND)
+    subscription = scene.subscribe("B0")
+    everybody = set(scene.world.processes)
+    assert heard_from(scene, subscription) == everybody - {*ISLAND, "C2", "C3"}
+    scene.mend()
+    assert scene.machine("B0").tags()[subscription] == ()
+    assert heard_from(scene, subscription) == everybody
+    assert scene.world.restlessness() == []
+
+
+def test_section_5_scoped_tags_close_what_would_come_over_a_broker_that_was_not_asked() -> None:
+    """B5 still has the island for a neighbour: its confirmation is not clean."""
+    scene = losing_three("scoped")
+    scene.cut("D1", *ISLAND)
+    subscription = scene.subscribe("B0")
+    assert heard_from(scene, subscription) == {"B0", "B1", "B2", "D1", "D2", "D3"}
+    scene.cut("B5", *ISLAND)
+    assert heard_from(scene, subscription) >= {"B5", "B6", "B7"}, "clean now"
 
 
 def test_section_7_a_copy_that_came_by_both_ways_is_delivered_once() -> None:

@@ -106,6 +106,38 @@ def test_columns_of_events_that_are_alike_are_made_without_sorting() -> None:
     assert columns.column("a").to_pylist() == [0, 1, 2, 3, 0.5, 5, 6, 7, 8, 9]
 
 
+def test_columns_of_many_events_that_are_alike_are_right_whatever_is_missing_where() -> None:
+    """More than eight runs, whole or not, from any place on; one that differs anywhere counts."""
+    for count in (7, 8, 16, 33):
+        events: list[Attributes] = [{"a": i, "s": f"s{i}", "f": i / 2} for i in range(count)]
+        for maps in (attributes_column(events), with_dictionaries(attributes_column(events))):
+            for low in range(0, count, 4):
+                columns = to_columns(maps[low:])
+                assert columns is not None
+                assert columns.to_pylist() == events[low:]
+        for odd in range(count):
+            changed = [*events]
+            changed[odd] = {"a": 0.5, "s": "s", "f": 1}
+            columns = to_columns(attributes_column(changed))
+            assert columns is not None
+            assert columns.to_pylist() == changed
+            changed[odd] = {"a": "a", "s": "s", "f": 1}
+            assert (to_columns(attributes_column(changed)) is None) is (count > 1)
+
+
+def test_kinds_of_values_that_a_file_does_not_have_are_not_read(tmp_path: Path) -> None:
+    rows: list[list[Attributes]] = [[{"i": 1}, {"i": 2}], [{"i": 3.5}, {"s": "x"}], [{}, {}]]
+    wanted = [["int"], ["float", "text"], ["int"]]
+    events = [event for some in rows for event in some]
+    ids = {"pubend": ["p"] * 6, "tick": range(6)}
+    table = pa.table(ids | {"attributes": attributes_column(events)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
+    read = [batch.column("attributes") for batch in read_events(tmp_path / "a.parquet", 0, 6)]
+    assert [[field.name for field in maps.type.item_type] for maps in read] == wanted
+    matcher = Matcher[int]([(0, "i > 1 OR s = 'x'")], engine="python")
+    assert [match_maps(matcher, maps)[0].tolist() for maps in read] == [[1], [0, 1], []]
+
+
 def test_of_a_file_exactly_the_rows_between_two_ticks_are_read(tmp_path: Path) -> None:
     events = [{"i": i, "s": f"s{i % 3}"} for i in range(20)]
     ids = {"pubend": ["p"] * 20, "tick": range(100, 120), "more": [b"x"] * 20}

@@ -232,3 +232,44 @@ def test_a_state_under_a_lesser_ballot_than_promised_is_not_taken() -> None:
     assert isinstance(refusal, ToNode)
     assert refusal.message == Outvoted(RECORD.topic, Ballot(9, NodeId(Identifier(3))))
     assert five[2].lineup.seats == ()
+
+
+def test_a_first_group_begins_when_most_of_its_seats_know_of_none() -> None:
+    stand = Ensemble(3)
+    stand.do(1, stand[1].begin(tuple(stand.seats), stand.now))
+    assert [effect.message for _, effect in stand.waiting] == [Prepare(RECORD, Ballot())] * 2
+    was_campaigning = stand[1].is_campaigning
+    stand.pass_on()
+    stand.pass_on(1)  # the answer of one of them
+    assert (was_campaigning, stand[1].is_campaigning) == (False, True)
+    stand.settle()
+    assert stand[1].is_leader
+
+
+def test_one_that_was_root_in_an_earlier_life_does_not_begin_another_group() -> None:
+    stand = Ensemble(3)
+    stand.lead(1, 1, 2, 3)
+    stand.settle()
+    stand.publish(1, 1)
+    stand.settle()
+    stand.restart(1)
+    stand.do(1, stand[1].begin(tuple(stand.seats), stand.now))
+    stand.settle()
+    stand.now = Instant(100)
+    assert stand[1].repeat(stand.now) == []
+    assert not stand[1].is_campaigning
+    stand.do(1, stand[1].receive(stand.seats[1].node, Hint(RECORD, stand[2].lineup), stand.now))
+    stand.lead(1, 1, 2, 3)
+    stand.settle()
+    assert stand[1].is_leader
+    assert stand.bodies(1) == [b"1"]
+
+
+def test_unanswered_questions_about_a_group_are_repeated() -> None:
+    stand = Ensemble(3)
+    stand.do(1, stand[1].begin(tuple(stand.seats), stand.now))
+    stand.waiting.clear()
+    stand.now = Instant(20)
+    stand.do(1, stand[1].repeat(stand.now))
+    stand.settle()
+    assert stand[1].is_leader

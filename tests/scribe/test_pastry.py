@@ -140,3 +140,30 @@ def test_a_hop_is_confirmed_to_who_sent_it() -> None:
     member.found(Instant(0))
     effects = member.receive(node(9), Routed(4, Identifier(9), Join(node(9))), Instant(0))
     assert ToNode(node(9), Passed(4)) in effects
+
+
+def test_one_of_the_seeds_may_be_down() -> None:
+    stand = Stand()
+    first = stand.add(1 << 100)
+    own = node(1 << 90)
+    newcomer = Member(Seat(own, 9), lambda _: 1)
+    stand.members[own] = newcomer
+    stand.do(own, newcomer.join([node(77), first.node], stand.now))
+    stand.run(1)
+    assert newcomer.is_active
+
+
+def test_two_rings_that_were_founded_apart_find_together_by_whom_they_were_to_join() -> None:
+    stand = Stand()
+    one = stand.add(1 << 100)
+    own = node(1 << 90)
+    other = Member(Seat(own, 9), lambda _: 1)
+    stand.do(own, other.join([one.node], stand.now))  # which does not hear of it
+    stand.do(own, other.found(stand.now))
+    stand.settle()
+    stand.members[own] = other
+    stand.run(1)
+    assert one.node not in other.pastry.contacts.leaves
+    stand.run(15)
+    assert one.node in other.pastry.contacts.leaves
+    assert own in one.pastry.contacts.leaves

@@ -16,6 +16,7 @@ from gapless.scribe.messages import (
     Prepare,
     Publication,
     Published,
+    Routed,
     Seat,
     TopicRecord,
     TreeEvent,
@@ -168,3 +169,60 @@ def test_an_ordered_topic_is_not_created_again_as_another() -> None:
     stand.run(2)
     answers = [e for _, e in stand.done if isinstance(e, Answer) and e.number is None]
     assert "another order" in answers[-1].problem
+
+
+def test_an_ordered_event_is_confirmed_with_its_number_also_when_asked_again() -> None:
+    stand = Rooted(ordered=True)
+    stand.is_lost = lambda _, to, message: isinstance(message, Published) and to == stand.other
+    stand.publish(b"news")
+    stand.settle()
+    stand.is_lost = lambda *_: False
+    stand.run(3)
+    stand.publish(b"more")
+    stand.run(1)
+    assert [answer.position for answer in stand.answers()] == [1, 2]
+
+
+def test_the_log_of_an_ordered_topic_is_bounded_in_bytes_too() -> None:
+    stand = Rooted(ordered=True, settings=Settings(buffer_bytes_max=100))
+    for _ in range(10):
+        stand.publish(b"x" * 30)
+        stand.settle()
+    group = stand.members[stand.root].roots.groups[stand.record.topic]
+    assert (group.base, group.committed) == (8, 11)
+    assert [answer.position for answer in stand.answers()] == list(range(1, 11))
+
+
+def test_an_ordered_topic_begins_with_the_number_that_its_record_says() -> None:
+    stand = Rooted(ordered=False)
+    record = TopicRecord(stand.space.topic_id("u", "x"), ordered=True, first=700)
+    member = stand.members[stand.other]
+    stand.do(stand.other, member.create(record, stand.now))
+    stand.run(1)
+    stand.do(stand.other, member.subscribe(record.topic, stand.now, ordered=True))
+    _, effects = member.publish(record.topic, b"news", stand.now, ordered=True)
+    stand.do(stand.other, effects)
+    stand.run(2)
+    assert Answer(record.topic, 1, position=700) in [effect for _, effect in stand.done]
+
+
+def test_nothing_is_left_of_a_topic_that_is_forgotten() -> None:
+    stand = Rooted(ordered=True)
+    stand.subscribe()
+    stand.is_lost = lambda _, to, message: isinstance(message, Publication | Routed)
+    number = stand.publish(b"news")
+    for node, member in stand.members.items():
+        stand.do(node, member.forget(stand.record.topic, stand.now))
+    stand.settle()
+    for member in stand.members.values():
+        assert stand.record.topic not in member.roots.groups
+        assert stand.record.topic not in member.tree.topics
+    [answer] = stand.answers()
+    assert answer.number == number
+    assert "deleted" in answer.problem
+
+
+def test_all_timers_keep_pace_with_the_heartbeat() -> None:
+    fast = Settings().at_pace(100_000)
+    assert (fast.heartbeat, fast.dead_after, fast.replicas) == (100_000, 600_000, 5)
+    assert fast.at_pace(Settings().heartbeat) == Settings()

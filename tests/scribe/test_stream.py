@@ -88,3 +88,18 @@ def test_a_root_keeps_what_its_log_has_from_before_it_began() -> None:
     stream.keep_older([event(1), event(2), event(3)])
     stream.check()
     assert numbers(stream.within(2, 4) or []) == [2, 3]
+
+
+def test_what_is_kept_is_bounded_in_bytes_too() -> None:
+    stream = Stream(100, bytes_max=10)
+    stream.begin(1)
+    for number in range(1, 6):
+        stream.take(TreeEvent(TOPIC, number, b"four"))
+        stream.check()
+    assert stream.kept_from == 4
+    assert stream.position == 6
+    large = TreeEvent(TOPIC, 8, b"x" * 13)
+    assert stream.take(large) == (False, [])
+    assert stream.lacking == (6, 9)
+    assert numbers(stream.take(TreeEvent(TOPIC, 6, b"x" * 30))[1]) == [6]
+    stream.check()

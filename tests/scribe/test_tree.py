@@ -5,8 +5,16 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from gapless.scribe.effects import ToNode
-from gapless.scribe.messages import Adopted, Beat, Heartbeat, Subscribe, TreeEvent, Unsubscribe
+from gapless.scribe.effects import Begun, ToNode
+from gapless.scribe.messages import (
+    Adopted,
+    Beat,
+    Divert,
+    Heartbeat,
+    Subscribe,
+    TreeEvent,
+    Unsubscribe,
+)
 from gapless.scribe.settings import Settings
 from tests.scribe.stand import Stand
 
@@ -114,3 +122,50 @@ def test_children_of_one_that_leaves_have_another_parent_at_once() -> None:
         entry = member.tree.topics[topic]
         assert forwarder not in (entry.parent, *entry.children), name
     assert all(stand.members[name].tree.topics[topic].parent for name in children)
+
+
+def test_a_node_with_as_many_children_as_it_takes_sends_one_more_to_one_of_them() -> None:
+    stand, topic, others = ring(settings=Settings(children_max=2))
+    for node in others:
+        subscribed(stand, topic, node)
+    stand.run(10)
+    for node, member in stand.members.items():
+        place = member.tree.topics[topic]
+        assert len(place.children) <= 2
+        assert place.is_rooted
+        assert (place.path[-1] if place.path else node) == stand.closest(topic)
+
+
+def test_one_above_us_that_is_sent_to_us_is_not_taken_on() -> None:
+    stand, topic, (one, *_) = ring()
+    member = subscribed(stand, topic, one)
+    above = member.tree.topics[topic].path[-1]
+    assert member.receive(above, Subscribe(topic, above), stand.now) == []
+
+
+def test_who_has_a_parent_stays_with_it_whatever_another_says() -> None:
+    stand, topic, (one, two, *_) = ring()
+    member = subscribed(stand, topic, one)
+    assert member.receive(two, Divert(topic, (two,)), stand.now) == []
+
+
+def test_subscribers_count_on_a_topic_once_the_root_is_at_the_end_of_the_path() -> None:
+    stand, topic, (one, two, *_) = ring()
+    stand.is_lost = lambda *_: True
+    member = subscribed(stand, topic, one)
+    assert not stand.done
+    begun = member.receive(two, Adopted(topic, ()), stand.now)
+    assert begun == []
+    rooted = Heartbeat((Beat(topic, (), rooted=True),))
+    assert member.receive(two, rooted, stand.now) == [Begun(topic, 0)]
+    assert member.receive(two, rooted, stand.now) == []
+
+
+def test_a_child_learns_at_once_that_there_is_a_way_to_the_root() -> None:
+    stand, topic, (one, two, three, *_) = ring()
+    member = subscribed(stand, topic, one)
+    member.receive(two, Adopted(topic, ()), stand.now)
+    taken_on = member.receive(three, Subscribe(topic, three), stand.now)
+    assert taken_on == [ToNode(three, Adopted(topic, (two,), rooted=False))]
+    effects = member.receive(two, Heartbeat((Beat(topic, (), rooted=True),)), stand.now)
+    assert ToNode(three, Heartbeat((Beat(topic, (two,), rooted=True),))) in effects

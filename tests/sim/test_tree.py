@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from gapless.sim.tree.options import draw_restless, restless
+from gapless.sim.tree.options import MODES, Repeats, Tags, draw_restless, in_mode, restless
 from gapless.sim.tree.run import simulate_tree
 
 SEEDS = range(14)
 
-FOUND_ONCE = (10, 123, 289, 332, 594)
+FOUND_ONCE = (10, 52, 123, 289, 332, 594)
 """Seeds of `draw_restless` that once found a fault."""
 
 
@@ -22,9 +22,11 @@ def test_flows_are_contiguous_and_all_comes_to_rest(seed: int) -> None:
     assert outcome.deliveries > 0
 
 
+@pytest.mark.parametrize(("repeats", "tags"), sorted(set(MODES)))
 @pytest.mark.parametrize("seed", FOUND_ONCE)
-def test_what_was_found_once_stays_mended(seed: int) -> None:
-    outcome = simulate_tree(seed, options=draw_restless(random.Random(seed * 7 + 1)))
+def test_what_was_found_once_stays_mended(seed: int, repeats: Repeats, tags: Tags) -> None:
+    options = in_mode(draw_restless(random.Random(seed * 7 + 1)), repeats, tags)
+    outcome = simulate_tree(seed, options=options)
     assert not outcome.violation, (outcome.options, outcome.last_lines)
 
 

@@ -39,6 +39,8 @@ CONFIGURATION = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "OFF",
+    "spark.connect.grpc.binding.address": "127.0.0.1",  # for the test that starts a server
+    "spark.connect.grpc.binding.port": "0",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName
@@ -16,13 +17,18 @@ if TYPE_CHECKING:
 class Scene:
     """Brokers that have found each other; names are those of the edges."""
 
-    def __init__(self, edges: str, failures_tolerated: int, parts: Parts | None = None) -> None:
+    def __init__(
+        self,
+        edges: str,
+        failures_tolerated: int,
+        parts: Parts | None = None,
+        **settings: object,
+    ) -> None:
         pairs = [edge.split("-") for edge in edges.split()]
         named = tuple((BrokerName(a), BrokerName(b)) for a, b in pairs)
         brokers = tuple(dict.fromkeys(broker for pair in named for broker in pair))
-        options = TreeOptions(
-            brokers=brokers, edges=named, settings=settings_for(failures_tolerated)
-        )
+        given = replace(settings_for(failures_tolerated), **settings)  # type: ignore[arg-type]
+        options = TreeOptions(brokers=brokers, edges=named, settings=given)
         self.run = TreeRun(0, options, parts)
         self.world = self.run.world
         self.run.start()

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pytest
 
 from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName, Instant
-from gapless.sim.tree.world import TreeProcess
+from gapless.sim.record import Violation
+from gapless.sim.tree.planted import PLANTED_PARTS
 from gapless.tree.broker import TreeBroker
 from gapless.tree.settings import TreeSettings
 from tests.tree.scene import Scene
+
+if TYPE_CHECKING:
+    from gapless.tree.broker import Parts
 
 
 def test_a_newcomer_gets_its_neighbourhood_and_all_subscriptions() -> None:
     scene = Scene("A-B B-C", failures_tolerated=1)
     subscription = scene.subscribe("A")
-    newcomer = TreeProcess(scene.world, BrokerName("N"), ())
-    scene.world.processes[newcomer.name] = newcomer
-    newcomer.start(join=BrokerName("C"))
+    scene.world.join(BrokerName("N"), BrokerName("C"))
     scene.wait()
     assert scene.machine("N").active == ("C",)
     assert set(scene.machine("N").edges) == {("N", "C"), ("C", "B")}
@@ -30,9 +33,7 @@ def test_a_newcomer_gets_its_neighbourhood_and_all_subscriptions() -> None:
 
 def test_a_newcomer_is_bypassed_to_like_anybody() -> None:
     scene = Scene("A-B B-C", failures_tolerated=1)
-    newcomer = TreeProcess(scene.world, BrokerName("N"), ())
-    scene.world.processes[newcomer.name] = newcomer
-    newcomer.start(join=BrokerName("C"))
+    scene.world.join(BrokerName("N"), BrokerName("C"))
     scene.wait()
     subscription = scene.subscribe("N")
     scene.crash("C")
@@ -183,4 +184,99 @@ def test_a_restarted_broker_learns_of_a_neighbour_it_cannot_reach_from_those_beh
     published = scene.publish("A")
     assert scene.got(subscription) == []
     scene.mend()
+    assert scene.got(subscription) == [published]
+
+
+def queued_before(parts: Parts | None) -> None:
+    """C was sent a publication for D, who is away; A subscribes; C crashes and is sent it again."""
+    scene = Scene("A-C B-C C-D", failures_tolerated=0, parts=parts)
+    first = scene.subscribe("D", "k = 1")
+    scene.crash("D")
+    queued = scene.publish("B", 1)
+    missed = scene.publish("B", 2)  # nobody wants it yet
+    second = scene.subscribe("A")
+    scene.crash("C")
+    scene.restart("C")
+    after = [scene.publish("B", 2), scene.publish("B", 1)]
+    assert scene.machine("B").statistics()["queued_publications"] > 0
+    assert scene.got(second) == after
+    assert missed not in after
+    assert queued not in after
+    assert scene.got(first) == []
+
+
+def test_a_subscription_does_not_begin_with_what_was_queued_before_it_was_known() -> None:
+    queued_before(None)
+
+
+def test_if_nobody_looked_at_that_there_would_be_a_gap() -> None:
+    with pytest.raises(Violation, match="contiguous"):
+        queued_before(PLANTED_PARTS["no-looking"])
+
+
+def test_far_beyond_what_is_tolerated_publications_still_pass_where_sessions_do() -> None:
+    """Every other broker of a chain is dead: three of seven in a row, and one may be."""
+    names = [f"b{i}" for i in range(9)]
+    scene = Scene(" ".join(f"{a}-{b}" for a, b in pairwise(names)), failures_tolerated=1)
+    subscription = scene.subscribe("b8")
+    for dead in ("b1", "b3", "b5", "b7"):
+        scene.crash(dead)
+    published = scene.publish("b0")
+    assert scene.got(subscription) == [published]
+
+
+def test_a_batch_that_does_not_fit_is_refused_whole() -> None:
+    scene = Scene("A-B", failures_tolerated=0)
+    machine, limit = scene.machine("A"), scene.run.options.settings.queue_max
+    with pytest.raises(UsageError, match="wait to be confirmed"):
+        machine.publish_batch([({}, b"")] * (limit + 1), scene.run.stage.now)
+    assert machine.statistics()["queued_publications"] == 0
+
+
+def test_a_broker_without_room_refuses_and_the_subscription_ends_where_it_began() -> None:
+    scene = Scene("A-B B-C", failures_tolerated=1, remote_subscriptions_max=2)
+    kept = [scene.subscribe("A"), scene.subscribe("B")]
+    refused = scene.subscribe("A")  # B has room for it, C has not
+    told = [line for line in scene.run._trace.last if "Refused" in line]
+    assert any(line.startswith("A tells", line.index(" ") + 1) for line in told)
+    for name in "ABC":
+        assert set(scene.machine(name).tags()) == {*kept}
+    scene.world.processes[BrokerName("B")].withdraw(kept[1])
+    scene.wait()
+    again = scene.subscribe("A")
+    published = scene.publish("C")
+    assert scene.got(again) == [published]
+    assert scene.got(refused) == []
+
+
+def test_a_newcomer_takes_no_publication_before_it_has_joined() -> None:
+    scene = Scene("A-B", failures_tolerated=1)
+    subscription = scene.subscribe("A")
+    scene.crash("B")
+    scene.world.join(BrokerName("N"), BrokerName("B"))
+    scene.wait()
+    assert not scene.machine("N").is_ready
+    with pytest.raises(UsageError, match="still learns"):
+        scene.machine("N").publish({}, b"", scene.run.stage.now)
+    scene.restart("B")
+    published = scene.publish("N")
+    assert scene.got(subscription) == [published]
+
+
+def test_of_two_that_restart_together_the_outer_one_waits_for_what_the_inner_one_learns() -> None:
+    scene = Scene("A-B B-C C-D", failures_tolerated=2)
+    subscription = scene.subscribe("A")
+    scene.crash("C")
+    scene.crash("D")
+    for name in ("A", "B"):  # C comes up, and nobody tells it anything yet
+        scene.world.links.stall(BrokerName(name), BrokerName("C"), swallows=False)
+        scene.world.links.stall(BrokerName(name), BrokerName("D"), swallows=False)
+    for name in ("C", "D"):
+        scene.world.processes[BrokerName(name)].start()
+    scene.wait(60)
+    assert scene.machine("D").statistics()["live_sessions"] == 1
+    assert not scene.machine("D").is_ready
+    scene.mend()
+    scene.wait()
+    published = scene.publish("D")
     assert scene.got(subscription) == [published]

@@ -46,8 +46,7 @@ class Pair:
             self.post(A if sender == B else B, end.receive_beat(sender, send.message, self.now))
         else:
             assert isinstance(send.message, Carried)
-            message = end.receive(sender, send.message)
-            self.arrived += [] if message is None else [message]
+            self.arrived += end.receive(sender, send.message)
 
     def pass_time(self, by: int, *, losing: bool = False) -> None:
         for _ in range(by // 10):
@@ -84,7 +83,7 @@ def test_silence_is_failure_and_an_answer_mends_it_on_new_sessions() -> None:
     before = pair.ends[A].session(B)
     pair.pass_time(40, losing=True)
     assert pair.reaches() == (Reach.FAILED, Reach.FAILED)
-    assert pair.ends[A].send(B, SyncEnd()) == []
+    assert pair.ends[A].send(B, (SyncEnd(),)) == []
     pair.pass_time(30)
     assert pair.reaches() == (Reach.UP, Reach.UP)
     assert pair.ends[A].session(B) > before
@@ -103,9 +102,9 @@ def test_one_who_never_answers_has_failed_and_one_not_wanted_is_idle() -> None:
 def test_a_message_that_is_missing_ends_the_session_at_both_ends() -> None:
     pair = connected()
     sessions = (pair.ends[A].session(B), pair.ends[B].session(A))
-    first = pair.ends[A].send(B, SyncSummary())
+    first = pair.ends[A].send(B, (SyncSummary(),))
     assert first
-    pair.post(A, pair.ends[A].send(B, SyncEnd()))
+    pair.post(A, pair.ends[A].send(B, (SyncEnd(),)))
     pair.deliver()
     assert pair.arrived == []
     pair.pass_time(20)
@@ -118,14 +117,14 @@ def test_a_message_that_is_missing_ends_the_session_at_both_ends() -> None:
 def test_a_last_message_that_is_missing_is_noticed_by_the_next_beat() -> None:
     pair = connected()
     before = pair.ends[B].session(A)
-    pair.ends[A].send(B, SyncEnd())
+    pair.ends[A].send(B, (SyncEnd(),))
     pair.pass_time(10)
     assert pair.ends[B].session(A) > before
 
 
 def test_a_message_that_comes_twice_or_of_a_former_session_is_dropped() -> None:
     pair = connected()
-    old = pair.ends[A].send(B, SyncEnd())
+    old = pair.ends[A].send(B, (SyncEnd(),))
     pair.post(A, old)
     pair.deliver()
     pair.post(A, old)
@@ -147,3 +146,13 @@ def test_a_restarted_end_is_noticed_though_nobody_was_silent() -> None:
     pair.pass_time(20)
     assert pair.reaches() == (Reach.UP, Reach.UP)
     assert pair.ends[A].session(B) > before
+
+
+def test_two_who_do_not_want_each_other_any_more_fall_silent() -> None:
+    pair = connected()
+    for end in pair.ends.values():
+        end.want([], pair.now)
+    pair.post(A, [pair.ends[A]._beat(B)])  # one that was under way
+    pair.deliver()
+    pair.pass_time(40)
+    assert pair.reaches() == (Reach.IDLE, Reach.IDLE)

@@ -20,7 +20,7 @@ def test_a_name_lasts_as_long_as_the_failure_or_a_tag() -> None:
     own.update(Frontier(failed=(B, C)), set())
     first, second = own.all
     assert (first.nodes, second.nodes) == ((B,), (B, C))
-    own.update(Frontier(active=(B,)), {second})
+    own.update(Frontier(active=(B,)), {second.key})
     assert list(own.all) == [second]
     own.update(Frontier(active=(B,)), set())
     assert list(own.all) == []
@@ -44,3 +44,16 @@ def test_a_source_is_closed_if_it_is_on_the_partition_or_its_way_leads_over_the_
     assert is_closed(partition, published(B, B))
     assert is_closed(partition, published(D, B, C, D))
     assert not is_closed(partition, published(D, B, D))
+
+
+def test_a_tag_closes_nothing_behind_those_that_it_leaves_open() -> None:
+    tag = PartitionId(A, 1, 1, (B, C), open=(D,))
+    behind = PublicationId(BrokerName("E"), 1, 1)
+
+    def came(*way: str) -> Publication:
+        return Publication(behind, tuple(Hop(BrokerName(b), None) for b in way))
+
+    assert not is_closed(tag, came("A", "B", "C", "D", "E"))
+    assert is_closed(tag, came("A", "B", "C", "X", "E"))
+    assert not is_closed(tag, came("A", "B", "E"))
+    assert is_closed(tag, Publication(PublicationId(B, 1, 1), (Hop(B, None),)))

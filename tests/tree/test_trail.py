@@ -7,11 +7,11 @@ from itertools import combinations
 import pytest
 
 from gapless.core.identity import BrokerName
-from gapless.tree.messages import Hop, Position
+from gapless.tree.messages import Hop, Position, PublicationId
 from gapless.tree.settings import TreeSettings
-from gapless.tree.trail import Hops, Seen, extend, is_legitimate
+from gapless.tree.trail import Hops, Seen, Sources, extend, is_legitimate
 
-SETTINGS = TreeSettings(failures_tolerated=1)
+SETTINGS = TreeSettings(failures_tolerated=1, repeats="trail")
 A, B, C, D = (BrokerName(name) for name in "ABCD")
 
 
@@ -52,7 +52,7 @@ def test_the_numbers_of_a_new_life_are_higher() -> None:
 @pytest.mark.parametrize("failures", [1, 2, 3])
 def test_any_two_legitimate_ways_share_a_broker_in_the_window(failures: int) -> None:
     """All ways through a long path, by which brokers of the last 2δ+1 they bypass."""
-    settings = TreeSettings(failures_tolerated=failures)
+    settings = TreeSettings(failures_tolerated=failures, repeats="trail")
     path = [BrokerName(f"b{i}") for i in range(settings.window)]
 
     def way(bypassed: tuple[int, ...]) -> Hops:
@@ -71,3 +71,26 @@ def test_any_two_legitimate_ways_share_a_broker_in_the_window(failures: int) -> 
         seen = Seen(settings)
         assert not seen.is_repeat(one)
         assert all(seen.is_repeat(other) for other in legitimate)
+
+
+def test_the_number_of_a_source_tells_its_repeats_however_they_came() -> None:
+    sources = Sources(TreeSettings(sources_max=2))
+    assert not sources.is_repeat(PublicationId(A, 1, 5))
+    assert sources.is_repeat(PublicationId(A, 1, 5))
+    assert sources.is_repeat(PublicationId(A, 1, 4))
+    assert not sources.is_repeat(PublicationId(B, 1, 1))
+    assert not sources.is_repeat(PublicationId(A, 2, 1))
+
+
+def test_beyond_the_limit_the_source_that_is_silent_for_longest_is_forgotten() -> None:
+    sources = Sources(TreeSettings(sources_max=2))
+    for broker in (A, B, A, C):
+        sources.is_repeat(PublicationId(broker, 1, 7))
+    assert sources.is_repeat(PublicationId(A, 1, 7))
+    assert sources.is_repeat(PublicationId(C, 1, 7))
+    assert not sources.is_repeat(PublicationId(B, 1, 7))
+
+
+def test_where_the_source_tells_repeats_everything_is_legitimate() -> None:
+    bypassing = tuple(Hop(broker, None) for broker in (A, B, C, D))
+    assert is_legitimate(bypassing, TreeSettings(failures_tolerated=1))

@@ -73,9 +73,11 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
+from gapless.scribe.messages import Ringed
 from gapless.wire.codec import Codec
 from gapless.wire.events import INTEGER_MAX, INTEGER_MIN, encode_event
 from gapless.wire.kinds import KINDS
+from tests.wire.multicast_samples import RINGED
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
@@ -220,11 +222,17 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "positions": Positions(10, {"trades/0": (10, 20)}, {"trades/1": "broker-2"}),
 }
 
-MESSAGES: dict[str, Message] = PROTOCOL_MESSAGES | {
-    "cargo": Cargo(Span(10, 20), EventBatch.join([PLAIN, TRADE]), (10, 19), {"b": 2}, urgent=True),
-}
+MESSAGES: dict[str, Message] = (
+    PROTOCOL_MESSAGES
+    | RINGED
+    | {
+        "cargo": Cargo(
+            Span(10, 20), EventBatch.join([PLAIN, TRADE]), (10, 19), {"b": 2}, urgent=True
+        ),
+    }
+)
 
-CODEC = Codec(*KINDS, Cargo)
+CODEC = Codec(*KINDS, Ringed, Cargo)
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 values = (

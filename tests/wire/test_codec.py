@@ -14,6 +14,7 @@ from gapless.core.errors import WireError
 from gapless.core.events import EventBatch
 from gapless.core.messages import Hello, Message, Ping
 from gapless.core.ticks import Span
+from gapless.scribe.messages import Ringed
 from gapless.wire.codec import KIND_LENGTH_MAX, Codec, Unknown
 from gapless.wire.framing import Unframer, frame
 from tests.wire.samples import CODEC, MESSAGES, Cargo, messages
@@ -201,3 +202,16 @@ def test_a_hello_states_its_versions_even_if_they_are_its_own_defaults() -> None
 def test_the_cargo_of_these_tests_is_checked_when_made() -> None:
     with pytest.raises(ValueError, match="more ticks"):
         Cargo(Span(1, 2), EventBatch(()), (1,))
+
+
+def test_an_identifier_that_is_too_long_or_no_bytes_is_refused() -> None:
+    def encoded(topic: object) -> bytes:
+        leave = {"kind": "ringed", "messages": [{"kind": "gone", "topic": topic, "start": 1}]}
+        return pack(leave)
+
+    good = CODEC.decode(encoded(bytes(range(1, 21))))
+    assert isinstance(good, Ringed)
+    assert CODEC.decode(CODEC.encode(good)) == good
+    for bad in (bytes(21), 5, "five", None):
+        with pytest.raises(WireError):
+            CODEC.decode(encoded(bad))

@@ -14,7 +14,10 @@ from gapless.core import (
     transaction_messages,
 )
 from gapless.core.messages import Message
+from gapless.scribe import messages as scribe_messages
+from gapless.scribe.messages import Ringed, Routed
 from gapless.wire.kinds import KINDS, codec
+from tests.wire.multicast_samples import INNER
 from tests.wire.samples import PROTOCOL_MESSAGES
 
 MODULES = (
@@ -46,3 +49,13 @@ def test_every_kind_has_a_sample_whose_bytes_are_kept() -> None:
 def test_every_sample_survives_the_wire() -> None:
     for name, message in PROTOCOL_MESSAGES.items():
         assert codec().decode(codec().encode(message)) == message, name
+
+
+def test_every_message_of_the_multicast_service_has_a_sample() -> None:
+    found = {
+        each
+        for _, each in inspect.getmembers(scribe_messages, inspect.isclass)
+        if issubclass(each, Message) and each not in (Message, Ringed)
+    }
+    payloads = {type(each.payload) for each in INNER if isinstance(each, Routed)}
+    assert {type(each) for each in INNER} | payloads == found

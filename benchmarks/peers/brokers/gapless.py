@@ -108,11 +108,10 @@ class Library(Client):
 
 
 async def _read(sinks: dict[Subscription, Callable[[bytes], None]]) -> None:
-    async for subscription, batch in gapless.together(sinks):
-        sink = sinks[subscription]
-        for delivery in batch:
+    async for batch in gapless.together(sinks).batches():
+        for subscription, delivery in batch:
             assert isinstance(delivery, gapless.Event)
-            sink(delivery.body)
+            sinks[subscription](delivery.body)
 
 
 def _attributes(event: Event) -> dict[str, Any]:

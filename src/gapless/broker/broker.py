@@ -35,6 +35,7 @@ from gapless.broker.pump import Pump
 from gapless.broker.security import read_security
 from gapless.broker.stopwatch import TimedSubscribers
 from gapless.broker.subscriptions import durable_subscriptions, owned
+from gapless.broker.surveyor import Surveyor
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
 from gapless.node.node import Node
@@ -97,10 +98,12 @@ class Broker:
             clock.read(),
             attributes_of=decode_attributes,
             check_events=check_events,
+            survey=Surveyor(),
             config=self._config,
             parts=Parts(subscribers=TimedSubscribers),
         )
         node.topics.joins = self.settings.join is not None
+        node.services.wait_to_join(joins=node.topics.joins)
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         if self.access is not None:
             self.access.owned = owned(node)

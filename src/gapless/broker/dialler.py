@@ -50,6 +50,7 @@ class Dialler:
             await self._dial(name)
         except OSError as error:
             logger.debug("no answer", extra={"peer": name, "error": str(error)})
+            self._links.give_up(name)
 
     async def _keep(self, name: BrokerName) -> None:
         wait_s, told = self._settings.redial_s, False

@@ -67,6 +67,7 @@ class Links:
         self.accepted = self.refused = self.unsent = 0
         self._past = dict.fromkeys(FIGURES, 0)  # of links that are gone
         self._unsent_links: set[Link] = set()
+        self._held: dict[BrokerName, list[Message]] = {}  # for those being dialled
         self._client_number = 0
         self._client_prefix = "client:"
         while any(each.startswith(self._client_prefix) for each in network.cell_of):
@@ -124,6 +125,8 @@ class Links:
             self.pump.welcome(BrokerName(peer))
         elif not self._has_joined(peer):
             self.pump.link_up(peer, owner)
+        for message in self._held.pop(BrokerName(peer), ()):
+            self.send(peer, message)
         return peer
 
     def _has_joined(self, peer: PeerName) -> bool:
@@ -220,10 +223,7 @@ class Links:
     def send(self, to: PeerName, message: Message) -> None:
         link = self.named.get(to)
         if link is None:
-            self.unsent += 1  # a broker that is down or far, or a client just gone
-            is_far = to in self.whereabouts and to not in self.neighbours
-            if is_far and self.on_missing is not None:
-                self.on_missing(BrokerName(to))
+            self._miss(to, message)
             return
         if type(message) is Refused and message.elsewhere:
             message = self.whereabouts.addressed(message)
@@ -231,6 +231,23 @@ class Links:
             message = visible(link.principal.rights, message)
         link.send(message)
         self._unsent_links.add(link)
+
+    def _miss(self, to: PeerName, message: Message) -> None:
+        """There is no link. One to a broker that is far is dialled, and the message waits."""
+        is_far = to in self.whereabouts and to not in self.neighbours
+        if not is_far or self.on_missing is None:
+            self.unsent += 1  # a broker that is down, or a client just gone
+            return
+        held = self._held.setdefault(BrokerName(to), [])
+        if len(held) < self.settings.far_queue_max:
+            held.append(message)
+        else:
+            self.unsent += 1
+        self.on_missing(BrokerName(to))
+
+    def give_up(self, name: BrokerName) -> None:
+        """A broker that is far does not answer: what waits for it is lost."""
+        self.unsent += len(self._held.pop(name, ()))
 
     def flush(self) -> None:
         links, self._unsent_links = self._unsent_links, set()

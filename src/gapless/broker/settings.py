@@ -68,6 +68,10 @@ class Settings:
     """The same, beyond which its link is dropped. It must be above the node's own bound of what a
     client has not consumed, which ends the subscription first."""
 
+    far_queue_max: int = 1_000
+    """Messages for a broker that is no neighbour, while it is being dialled; beyond it they are
+    dropped and counted, and the service asks again."""
+
     redial_s: float = 0.05
     """How long to wait before a neighbour is dialled again; doubles up to `redial_longest_s`."""
 

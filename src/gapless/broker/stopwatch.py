@@ -9,7 +9,7 @@ from gapless.node.subscribers import Subscribers
 
 if TYPE_CHECKING:
     from gapless.core.events import EventBatch
-    from gapless.node.audience import Audience, Group
+    from gapless.node.audience import Audience, Wanted
 
 
 class TimedSubscribers(Subscribers):
@@ -17,8 +17,8 @@ class TimedSubscribers(Subscribers):
 
     matching_ns = 0
 
-    def _match(self, audience: Audience, batch: EventBatch) -> list[tuple[Group, list[int]]]:
+    def _match(self, audience: Audience, batch: EventBatch, *, apart: bool) -> Wanted:
         begin = time.perf_counter_ns()
-        found = super()._match(audience, batch)
+        found = super()._match(audience, batch, apart=apart)
         self.matching_ns += time.perf_counter_ns() - begin
         return found

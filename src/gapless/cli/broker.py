@@ -53,8 +53,8 @@ def broker(
     gapless broker NETWORK.toml edge-9 --join HOST:PORT   the same, with the file's [security]
 
     It keeps its data in FOLDER/NAME and writes its addresses to FOLDER/NAME/address.json. One
-    broker uses one core: for more, run more brokers. One that joined serves reliable topics; it
-    comes back as the same if it is started in the same way.
+    broker uses one core: for more, run more brokers. One that joined serves topics that are
+    not durable; it comes back as the same if it is started in the same way.
     """
     from gapless.broker.process import run
     from gapless.broker.settings import Settings

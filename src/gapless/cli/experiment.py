@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gapless.cli.experiment_catalogue import EXPERIMENTS, NAMES, REAL, SEEDED
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
-    Job = tuple[str, Callable[[], None]]
-    """What is played, and the call that plays it."""
+    from gapless.cli.experiment_catalogue import Experiment, Figures, Job
 
 PIPE_WIDTH = 140
 """How wide the table is where nobody tells us."""
@@ -24,113 +26,10 @@ HEADINGS = {"paper": "the paper", "value": "our value"}
 """Of the table's columns, where they are not called as the fields of a verdict are."""
 
 
-class Experiment(NamedTuple):
-    """One experiment: what it plays, how that is judged and drawn. All of it imported late."""
-
-    results: Callable[[int, bool], Any]
-    """From seed, and whether it is to be quick: where everything measured is kept."""
-    jobs: Callable[[Any, Callable[[], float]], list[Job]]
-    judge: Callable[[Any], list[Any]]
-    """Verdicts: named tuples, of which the last says whether the claim holds."""
-    figures: Callable[[], dict[str, Callable[[Any], Any]]]
-    """By file name."""
-    notes: Callable[[Any], list[str]]
-
-
-def exactly_once() -> Experiment:
-    from gapless.sim.experiments.claims import judge
-    from gapless.sim.experiments.exactly_once import FULL, QUICK, Results, jobs
-
-    def figures() -> dict[str, Callable[[Any], Any]]:
-        from gapless.cli.experiment_figures import crashes, overhead, stalls
-
-        return {"link-stall": stalls, "crashes": crashes, "overhead": overhead}
-
-    return Experiment(
-        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
-        jobs,
-        judge,
-        figures,
-        lambda _results: [],
-    )
-
-
-def propagation() -> Experiment:
-    from gapless.sim.experiments.propagation.claims import judge
-    from gapless.sim.experiments.propagation.experiment import FULL, QUICK, Results, jobs
-
-    def figures() -> dict[str, Callable[[Any], Any]]:
-        from gapless.cli.propagation_figures import failure, latency, load, vectors
-
-        return {"load": load, "latency": latency, "vectors": vectors, "failure": failure}
-
-    return Experiment(
-        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
-        jobs,
-        judge,
-        figures,
-        lambda results: results.notes(),
-    )
-
-
-def durable() -> Experiment:
-    from gapless.sim.experiments.durable.claims import judge
-    from gapless.sim.experiments.durable.experiment import FULL, QUICK, Results, jobs
-
-    def figures() -> dict[str, Callable[[Any], Any]]:
-        from gapless.cli.durable_figures import absences, auto_acknowledge, host_crash, peaks
-
-        return {
-            "peaks": peaks,
-            "absences": absences,
-            "host-crash": host_crash,
-            "auto-acknowledge": auto_acknowledge,
-        }
-
-    return Experiment(
-        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
-        jobs,
-        judge,
-        figures,
-        lambda results: results.notes(),
-    )
-
-
-def real_propagation() -> Experiment:
-    from gapless.cli.real.propagation import FULL, QUICK, Results, jobs
-    from gapless.cli.real.propagation_claims import judge
-
-    return Experiment(
-        lambda _seed, quick: Results(QUICK if quick else FULL),
-        lambda results, _read_cpu_s: jobs(results),
-        judge,
-        dict,
-        lambda results: results.notes(),
-    )
-
-
-def real_durable() -> Experiment:
-    from gapless.cli.real.durable import FULL, QUICK, Results, jobs
-    from gapless.cli.real.durable_claims import judge
-
-    return Experiment(
-        lambda _seed, quick: Results(QUICK if quick else FULL),
-        lambda results, _read_cpu_s: jobs(results),
-        judge,
-        dict,
-        lambda results: results.notes(),
-    )
-
-
-EXPERIMENTS = {"exactly-once": exactly_once, "propagation": propagation, "durable": durable}
-REAL = {"propagation": real_propagation, "durable": real_durable}
-NAMES = tuple(EXPERIMENTS)
-
-
 def experiment(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(NAMES)}.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw the figures here, as PNG.")
+        Path | None, typer.Option(metavar="DIR", help="Draw the figures here, as PNG; keep runs.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same figures.")] = 1,
     quick: Annotated[
@@ -140,6 +39,12 @@ def experiment(
     real: Annotated[
         bool, typer.Option("--real", help=f"With broker processes: {', '.join(REAL)}.")
     ] = False,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help=f"Runs of each point: {', '.join(SEEDED)}.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Let Spark play the runs: local[2], yarn, …")
+    ] = None,
 ) -> None:
     """Measure a paper's claims in the simulated network, and say which hold.
 
@@ -150,7 +55,13 @@ def experiment(
                   latency, long vectors, failing relays. About six minutes.
     durable       subscribers that are away, or whose host was down (DSN 2003):
                   peak rates, catch-up, recovery, logging. About four minutes.
+    partitions    brokers that fail for good (SRDS 2011): who is cut off, what is
+                  delivered, what brokers know. A day with all 100 runs.
+    multicast     trees on rings of 1,000 to 100,000 nodes (Scribe): hops, delay
+                  and stress against IP multicast, repair. Hours with 100 runs.
 
+    The last two play many runs, on all cores of this machine or by Spark; with
+    --out each is kept, and the same command goes on after a kill.
     With --real, brokers are processes on this machine and rates are low; the seed
     has no say then. About a minute.
     """
@@ -158,12 +69,15 @@ def experiment(
         raise typer.BadParameter(f"there is no experiment {name!r}; one of: {', '.join(NAMES)}")
     if real and (name not in REAL or out is not None):
         raise typer.BadParameter(f"--real is for {' and '.join(REAL)}, and draws no figures")
+    if name not in SEEDED and (runs is not None or master is not None):
+        raise typer.BadParameter(f"--runs and --master are for {' and '.join(SEEDED)}")
     if out is not None:
         prepare(out)
     chosen = (REAL if real else EXPERIMENTS)[name]()
     results = chosen.results(seed, quick)
-    for _, play in shown(chosen.jobs(results, time.process_time)):
-        play()
+    if runs is not None:
+        results.size = replace(results.size, runs=runs)
+    play(chosen, results, out and out / f"{name}-runs.jsonl", master)
     verdicts = chosen.judge(results)
     figures = draw(out, results, chosen.figures()) if out is not None else []
     if as_json:
@@ -173,6 +87,16 @@ def experiment(
         show(verdicts, chosen.notes(results), "real processes" if real else None)
         for path in figures:
             typer.echo(f"drew {path}")
+
+
+def play(chosen: Experiment, results: Any, kept: Path | None, master: str | None) -> None:
+    if chosen.jobs is None:
+        from gapless.cli.experiment_runs import play_runs
+
+        play_runs(results.runs(), results.outcomes, kept, master)
+    else:
+        for _, job in shown(chosen.jobs(results, time.process_time)):
+            job()
 
 
 def prepare(out: Path) -> None:
@@ -195,7 +119,7 @@ def prepare(out: Path) -> None:
         ) from None
 
 
-def draw(out: Path, results: Any, figures: dict[str, Callable[[Any], Any]]) -> list[Path]:
+def draw(out: Path, results: Any, figures: Figures) -> list[Path]:
     made = []
     for name, figure in figures.items():
         made.append(out / f"{name}.png")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import URL, Url, connected
+from gapless.cli.job import SkipLost  # noqa: TC001 - typer reads it
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from gapless.client.delivery import Gap
     from gapless.client.range import RangeBatch
-    from gapless.core.token import Token
 
 NOTHING = (
     "gapless: nothing that is kept matches; an event is kept until every named subscription has "
@@ -36,6 +36,7 @@ def read(
     parquet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Parquet file instead.")
     ] = None,
+    skip_lost: SkipLost = False,
     url: Url = URL,
 ) -> None:
     """Read events that are in the log, without subscribing, and end.
@@ -46,7 +47,7 @@ def read(
     gapless read trades --parquet trades.parquet
 
     The same tokens give the same events as long as they are retained. What was released is an
-    error, never left out in silence.
+    error, or with --skip-lost a note on standard error; it is never left out in silence.
     """
     import asyncio
 
@@ -54,52 +55,59 @@ def read(
 
     low = Token.from_json(start) if start else None
     high = Token.from_json(end) if end else None
-    asyncio.run(_read(url, topic, condition, (low, high), limit, parquet, as_json=as_json))
+
+    async def run() -> None:
+        async with connected(url) as client:
+            found = client.read(topic, condition, start=low, end=high, limit=limit, gaps="yield")
+            batches = _told(found, skip_lost=skip_lost)
+            await (
+                _print(batches, as_json=as_json) if parquet is None else _write(batches, parquet)
+            )
+
+    asyncio.run(run())
 
 
-async def _read(
-    url: str,
-    topic: str,
-    condition: str,
-    bounds: tuple[Token | None, Token | None],
-    limit: int | None,
-    parquet: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    from gapless.cli.deliveries import show, show_json
+async def _told(
+    items: AsyncIterator[RangeBatch | Gap], *, skip_lost: bool
+) -> AsyncIterator[RangeBatch]:
+    """The batches; what is lost is an error, or said."""
+    from gapless.client.errors import LostError
     from gapless.client.range import RangeBatch
 
-    start, end = bounds
-    async with connected(url) as client:
-        batches = client.read(topic, condition, start=start, end=end, limit=limit)
-        if parquet is not None:
-            count = await _write(batches, parquet)
-            typer.echo(f"{count} events in {parquet}", err=True)
-            return
-        count = 0
-        async for batch in batches:
-            assert isinstance(batch, RangeBatch)  # a gap raises
-            for event in batch.events():
-                typer.echo(show_json(event) if as_json else show(event))
-            count += len(batch)
-        if not count:
-            typer.echo(NOTHING, err=True)
+    async for item in items:
+        if isinstance(item, RangeBatch):
+            yield item
+            continue
+        where = f"{item.pubend} [{item.span.start}, {item.span.end})"
+        if not skip_lost:
+            raise LostError(where, "Give --skip-lost to go on behind it, or --from a later token.")
+        typer.echo(f"gapless: {where} was released and is lost", err=True)
 
 
-async def _write(batches: AsyncIterator[RangeBatch | Gap], path: Path) -> int:
+async def _print(batches: AsyncIterator[RangeBatch], *, as_json: bool) -> None:
+    from gapless.cli.deliveries import show, show_json
+
+    count = 0
+    async for batch in batches:
+        for event in batch.events():
+            typer.echo(show_json(event) if as_json else show(event))
+        count += len(batch)
+    if not count:
+        typer.echo(NOTHING, err=True)
+
+
+async def _write(batches: AsyncIterator[RangeBatch], path: Path) -> None:
     """Batch by batch, so that memory does not grow with the file; there only once it is whole."""
     from pyarrow.parquet import ParquetWriter
 
     from gapless.client.columns import SCHEMA
-    from gapless.client.range import RangeBatch
     from gapless.core.errors import UsageError
 
     count, new = 0, path.with_name(f"{path.name}.new")
     try:
         with ParquetWriter(new, SCHEMA, compression="zstd") as writer:
             async for batch in batches:
-                if isinstance(batch, RangeBatch) and len(batch):
+                if len(batch):
                     writer.write_batch(batch.to_arrow())
                     count += len(batch)
         new.replace(path)
@@ -108,4 +116,4 @@ async def _write(batches: AsyncIterator[RangeBatch | Gap], path: Path) -> int:
         raise UsageError(problem, "Give a file that can be written.") from None
     finally:
         new.unlink(missing_ok=True)
-    return count
+    typer.echo(f"{count} events in {path}", err=True)

@@ -26,6 +26,9 @@ COLUMNS = (
 )  # fmt: skip
 TREE_COLUMNS = ("near", "sessions", "unreachable")
 """Of brokers with reliable topics: how many they know nearby, whom they send to, whom they miss."""
+RING_COLUMNS = ("ring", "leaves", "table", "trees")
+"""Of brokers with multicast topics: how far they are in the ring, how many they know next to them
+and in their routing table, and their trees: of how many they are root, forwarder, or leaf."""
 
 
 def status(
@@ -45,7 +48,8 @@ def status(
     gapless status --watch --json           an object a second, for a program
 
     Where there are reliable topics: how many brokers it knows nearby, to which it sends, and which
-    it cannot reach.
+    it cannot reach. Where there are multicast topics: its leaf set, how full its routing table is,
+    and its trees, as root/forwarder/leaf.
 
     Brokers with security answer who may administer: give --ca and --access-token. The exit code is
     1 if no broker answers.
@@ -160,6 +164,7 @@ def rows(found: dict[str, dict[str, Any] | None]) -> list[dict[str, str]]:
             "neighbours": f"{up}/{up + down}",
             "sync": f"{disk['sync_us'] / max(1, disk['syncs']) / 1000:.2f}ms",
             **tree_row(figures.get("services", {}).get("reliable")),
+            **ring_row(figures.get("services", {}).get("multicast")),
         }
     return shown
 
@@ -176,6 +181,19 @@ def tree_row(tree: dict[str, Any] | None) -> dict[str, str]:
     }
 
 
+def ring_row(ring: dict[str, Any] | None) -> dict[str, str]:
+    """Where a broker stands in the ring of the multicast service; nothing if it has no topics."""
+    if not ring:
+        return {}
+    root, forwarding = ring["root_of"], ring["forwarding"]
+    return {
+        "ring": ring["phase"],
+        "leaves": str(len(ring["leaf_set"])),
+        "table": str(ring["routing_table"]),
+        "trees": f"{root}/{forwarding}/{ring['trees'] - root - forwarding}",
+    }
+
+
 def brokers_table(
     found: dict[str, dict[str, Any] | None], restarts: dict[str, int] | None = None
 ) -> Table:
@@ -184,6 +202,7 @@ def brokers_table(
 
     lines = rows(found)
     columns = [*COLUMNS, *(TREE_COLUMNS if any("near" in row for row in lines) else ())]
+    columns += RING_COLUMNS if any("ring" in row for row in lines) else ()
     shown = Table(*columns, *(["restarts"] if restarts else []), box=SIMPLE_HEAD, padding=0)
     for column in shown.columns:  # on a narrow screen headings break, what they head does not
         column.overflow = "fold"

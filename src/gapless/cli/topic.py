@@ -47,6 +47,9 @@ def create(
     retention_bytes: Annotated[
         int | None, typer.Option(help="Give up the oldest beyond this size of a stream.")
     ] = None,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="Of a multicast topic: all get all, in one order.")
+    ] = False,
     as_json: AsJson = False,
     url: Url = URL,
 ) -> None:
@@ -56,6 +59,7 @@ def create(
     gapless topic create trades
     gapless topic create trades --pubends 4 --retention-seconds 86400
     gapless topic create quotes --service reliable
+    gapless topic create scores --service multicast --ordered
 
     From then on it is known at every broker of the network, also after restarts.
     """
@@ -73,6 +77,7 @@ def create(
             retention_seconds,
             retention_bytes,
             host,
+            ordered=ordered,
         )
         return await client.topics()
 
@@ -156,7 +161,7 @@ def row(found: Topic) -> dict[str, str]:
     ]
     return {
         "name": found.name,
-        "service": found.service,
+        "service": f"{found.service}, ordered" if found.ordered else found.service,
         "pubends": str(len(found.hosts)),
         "hosts": ", ".join(found.hosts) or "every broker",
         "retention": ", ".join(filter(None, kept))

@@ -20,7 +20,9 @@ Invariants
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gapless.client.delivery import Gap, Silence
@@ -28,11 +30,17 @@ from gapless.core.ticks import Span, Tick
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from gapless.client.delivery import Delivery, Ticket
     from gapless.core.events import Event
     from gapless.core.identity import PubendName, TopicName
+
+
+Positions = Mapping["PubendName | None", int]
+"""By pubend; None stands for all of them."""
+
+NOTHING: Positions = MappingProxyType({})
 
 
 @dataclass(slots=True, eq=False)
@@ -67,18 +75,20 @@ class Backlog:
         self._last: Delivery | None = None  # taken last; what came before it is finished
         self._finished: Delivery | None = None
         self._taken: dict[str, int] = {}  # of what was taken before that
+        self._held: dict[PubendName | None, int] = {}  # taken elsewhere, and not finished
         self._received: dict[str, int] = {}
         self.has_started = False
 
     # --- positions ------------------------------------------------------------------------------
 
-    def token(self) -> Token:
-        """Everything below it was taken, or did not match, or was told as lost."""
-        return Token(self._after(self._last))
+    def token(self, beyond: Positions = NOTHING) -> Token:
+        """Everything below it was taken, or did not match, or was told as lost. `beyond`: taken in
+        a lane (`gapless.client.lane`)."""
+        return Token(_moved(_moved(self._after(self._last), self._held), beyond))
 
-    def finished(self) -> Token:
+    def finished(self, beyond: Positions = NOTHING) -> Token:
         """The same without the item that was taken last, with which someone may be busy."""
-        return Token(self._after(self._finished))
+        return Token(_moved(self._after(self._finished), beyond))
 
     def received(self) -> Token:
         """Everything below it has come, whether it was taken or not."""
@@ -102,6 +112,12 @@ class Backlog:
         return positions
 
     # --- adding ---------------------------------------------------------------------------------
+
+    def take_over(self, finished: Positions, taken: Positions) -> None:
+        """It was read in a lane up to here, and nothing was left here: go on from there."""
+        self._taken = _moved(self._taken, finished)
+        self._received = _moved(self._received, taken)
+        self._held = dict(taken)
 
     def start(self, starts: Mapping[str, int]) -> list[tuple[str, Span]]:
         """It counts from here; what lies between this and what has come is missing."""
@@ -140,18 +156,14 @@ class Backlog:
             newest.through = max(newest.through, part.through)
             self._done(part)
             return False
-        if not (part.items or self._silence or self._parts or self._current or self._last):
-            self._pass(part.pubend, part.through)  # all is finished, and this is nothing to take
+        if not part.items and not self._silence and self.is_idle:
+            # All is finished, and this is nothing to take.
+            self._taken = _moved(self._taken, {part.pubend: part.through})
             self._done(part)
             return False
         self._newest[part.pubend] = part
         self._parts.append(part)
         return bool(part.items) or self._silence
-
-    def _pass(self, pubend: PubendName | None, through: int) -> None:
-        names = self._taken if pubend is None else (pubend,)
-        reached = {name: max(through, self._taken.get(name, 0)) for name in names}
-        self._taken = {**self._taken, **reached}
 
     # --- taking ---------------------------------------------------------------------------------
 
@@ -176,6 +188,8 @@ class Backlog:
     def load(self) -> bool:
         """All that was taken is finished: turn to the next part that came, if there is one."""
         part, self._current = self._current, None
+        if self._held:
+            self._taken, self._held = _moved(self._taken, self._held), {}
         if part is not None and part.pubend is not None:  # no item of it is beyond its end
             if part.through > self._taken.get(part.pubend, 0):
                 self._taken = {**self._taken, part.pubend: part.through}
@@ -202,6 +216,11 @@ class Backlog:
                 self._items.append(Silence(self._topic, part.pubend, Tick(part.through)))
 
     @property
+    def is_idle(self) -> bool:
+        """Is everything that came taken and finished?"""
+        return not (self._parts or self._current or self._last or self._held)
+
+    @property
     def is_empty(self) -> bool:
         """Is nothing left but what is being taken?"""
         return not self._parts
@@ -223,3 +242,11 @@ class Backlog:
     def _done(self, part: Part) -> None:
         if part.ticket is not None:
             self._finish(part.ticket)
+
+
+def _moved(positions: dict[str, int], on: Positions) -> dict[str, int]:
+    """Positions, moved on where these are further."""
+    for pubend, through in on.items():
+        names = positions if pubend is None else (pubend,)
+        positions = {**positions, **{n: max(through, positions.get(n, 0)) for n in names}}
+    return positions

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gapless.client.delivery import Ticket
+    from gapless.client.lane import Lane
     from gapless.core.client_messages import Order, Subscribed
     from gapless.core.errors import GaplessError
     from gapless.core.events import Event
@@ -46,6 +47,12 @@ class Subscriber(Protocol):
 
 class Mail(Protocol):
     """What comes on a connection for the subscriptions that live there; `gapless.client.inbox`."""
+
+    lane: Lane | None
+    """Where those are that are read together, if there are any."""
+
+    carrier: Carrier
+    """Whose inbox it is."""
 
     def add(self, subscriber: Subscriber) -> int: ...
     def remove(self, number: int) -> None: ...

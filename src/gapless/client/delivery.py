@@ -47,6 +47,7 @@ class Creditor(Protocol):
     session: int
 
     def consume(self, count: int) -> None: ...
+    def tell_consumed(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -61,3 +62,10 @@ class Ticket:
     session: int
     count: int
     parts: int
+
+
+def finish(ticket: Ticket) -> None:
+    """One part of what came in a message is done with."""
+    ticket.parts -= 1
+    if ticket.parts == 0 and ticket.session == ticket.carrier.session:
+        ticket.carrier.consume(ticket.count)

@@ -8,6 +8,7 @@ Theory of operation
     A position holds for all subscriptions of a topic and order, so it is noted here once, and a
     subscription looks when it needs to know: a message costs the subscriptions that take part in
     it, and nothing for the others. Only those that hand out silences are told of each.
+    Those that are read together and keep in step have a lane (`lane`) in place of queues.
     A durable subscription that is behind at a pubend gets messages of its own about it; what is
     said to all others does not count for it until it has caught up.
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gapless.client.carrier import Carrier, Subscriber
+    from gapless.client.lane import Lane
     from gapless.core.client_messages import CaughtUp, Deliveries, Ended, Lost, Order, Subscribed
     from gapless.core.errors import GaplessError
     from gapless.core.events import Event
@@ -38,7 +40,8 @@ class Inbox:
     """The subscriptions of one client by number."""
 
     def __init__(self, carrier: Carrier) -> None:
-        self._carrier = carrier
+        self.carrier = carrier
+        self.lane: Lane | None = None
         self._number = 0
         self._subscribers: dict[int, Subscriber] = {}
         self._listeners: dict[int, Subscriber] = {}  # those that hand out silences
@@ -71,12 +74,20 @@ class Inbox:
             subscriber.start(message)
 
     def deliver(self, message: Deliveries) -> None:
-        wanted = _by_subscription(message.takers)
         events = self._decode(message)
+        lane = self.lane
+        if message.only is None and lane is not None and lane.members:
+            ticket, others = lane.add(message, events)
+        else:
+            ticket, others = (
+                Ticket(self.carrier, self.carrier.session, len(events), 0),
+                message.takers,
+            )
+        wanted = _by_subscription(others)
         takers = [number for number in wanted if number in self._subscribers]
-        ticket = Ticket(self._carrier, self._carrier.session, len(events), len(takers))
-        if events and not takers:
-            self._carrier.consume(len(events))
+        ticket.parts += len(takers)
+        if events and not ticket.parts:
+            self.carrier.consume(len(events))
         for number in takers:
             indices = wanted[number]
             part = events if indices is None else [events[index] for index in indices]

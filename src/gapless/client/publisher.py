@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
 from gapless.client.elsewhere import HOPS_MAX, ask_patiently
@@ -93,7 +94,7 @@ class Publisher:
         """Hand one event over; returns its number, not waiting for the receipt."""
         if self._has_to_wait():
             await self._wait_for_room()
-        if self._add(attributes, body):
+        if self._add(((attributes, body),)):
             await self._let_go()
         return self.sequence - 1
 
@@ -102,10 +103,11 @@ class Publisher:
 
     async def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
         """The same for each of these, in less time than one by one."""
-        for attributes, body in events:
+        rest = iter(events)
+        for first in rest:
             if self._has_to_wait():
                 await self._wait_for_room()
-            if self._add(attributes, body):
+            if self._add(chain((first,), rest)):
                 await self._let_go()
 
     async def flush(self) -> None:
@@ -170,19 +172,28 @@ class Publisher:
         if (error := self._error or self._carrier.problem) is not None:
             raise error
 
-    def _add(self, attributes: Mapping[str, Value], body: Bytes) -> bool:
-        """Number and keep an event; whether a batch is full."""
-        event = self._encode(attributes, body)
-        self._fresh.append(event)
-        self._fresh_bytes += len(event)
-        self.sequence += 1
-        self._unconfirmed += 1
-        if len(self._fresh) >= BATCH_EVENTS_MAX or self._fresh_bytes >= BATCH_BYTES_MAX:
-            return True
+    def _add(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> bool:
+        """Number and keep events, one at least, as long as there is room for them; whether a batch
+        is full."""
+        room = min(self._window_events_max - self._unconfirmed, BATCH_EVENTS_MAX - len(self._fresh))
+        begin, encode, add = self.sequence, self._encode, self._fresh.append
+        try:
+            for attributes, body in islice(events, max(room, 1)):
+                event = encode(attributes, body)
+                add(event)
+                self._fresh_bytes += len(event)
+                self.sequence += 1
+                if self._fresh_bytes >= BATCH_BYTES_MAX:
+                    return True
+        finally:
+            self._unconfirmed += self.sequence - begin
+            self._pack_soon()
+        return len(self._fresh) >= BATCH_EVENTS_MAX
+
+    def _pack_soon(self) -> None:
         if not self._is_packing:
             self._is_packing = True
             self._loop.call_soon(self._pack)
-        return False
 
     async def _let_go(self) -> None:
         """Send a full batch; let it leave, and receipts in, while we go on."""

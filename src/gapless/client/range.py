@@ -80,7 +80,7 @@ class Reading:
 
         `start` of None: from the oldest event that is kept. `end` of None: up to what is settled
         now. With a `limit`, at most so many events. What was released is a `LostError`, or with
-        `gaps="yield"` a `Gap` among the batches.
+        `gaps="yield"` a `Gap` among the batches; not so what was the oldest a moment ago.
         """
         if limit is not None and limit < 0:
             raise UsageError(f"a limit of {limit} is below 0", "Give 0 or more, or leave it out.")
@@ -89,6 +89,8 @@ class Reading:
         for pubend, span in spans:
             async for item in read_span(self, name, pubend, span, condition, limit):
                 if isinstance(item, Gap):
+                    if start is None and item.span.start == span.start:
+                        continue  # released since we asked for the oldest
                     if gaps == "raise":
                         raise LostError(f"{item.pubend} [{item.span.start}, {item.span.end})")
                 elif limit is not None:

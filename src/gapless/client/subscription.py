@@ -23,8 +23,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from gapless.client.backlog import Backlog
+from gapless.client.delivery import finish
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
 from gapless.client.residence import Residence
+from gapless.client.step import Stepping
 from gapless.core.client_messages import (
     Acknowledge,
     Done,
@@ -37,7 +39,7 @@ from gapless.core.identity import PubendName
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from gapless.client.carrier import Carrier
     from gapless.client.delivery import Delivery, Ticket
@@ -52,7 +54,7 @@ ACKNOWLEDGE_S = 0.25
 """How often what is finished is acknowledged, where the broker keeps the token."""
 
 
-class Subscription:
+class Subscription(Stepping):
     """Made by `Client.subscribe`; use it with `async with` and `async for`."""
 
     def __init__(self, client: Carrier, wish: Wish) -> None:
@@ -62,10 +64,10 @@ class Subscription:
         self.tells_silence = wish.silence
         self._residence = Residence(client, wish, self)
         self._backlog = Backlog(
-            wish.topic, self._finish, in_total=wish.order == "total", silence=wish.silence
+            wish.topic, finish, in_total=wish.order == "total", silence=wish.silence
         )
         self._is_live = False
-        self.behind: set[str] = set()  # pubends of which it gets deliveries of its own
+        self.behind = set()  # pubends of which it gets deliveries of its own
         self._settled: dict[PubendName | None, int] = {}  # of what the inbox notes for all: known
         self._first = Token()  # where it began
         self._acknowledged = Token()
@@ -74,16 +76,10 @@ class Subscription:
         self._error: GaplessError | None = None
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None  # of who iterates
-        self.on_ready: Callable[[Subscription], None] | None = None  # told instead: `together`
         self._changes: set[asyncio.Future[Message | GaplessError]] = set()  # of who acknowledges
         self._timer: asyncio.TimerHandle | None = None
 
     # --- for applications ------------------------------------------------------------------------
-
-    @property
-    def token(self) -> Token:
-        """By pubend: everything below this tick was taken, or did not match, or was lost."""
-        return self._backlog.token()
 
     def __aiter__(self) -> Self:
         return self
@@ -108,6 +104,7 @@ class Subscription:
 
     def _advance(self) -> bool:
         """All that was taken is finished: whether there is more at hand; its error at the end."""
+        self.fall_out()
         while not self._backlog.has_items:
             self._take_silence()
             if not self._backlog.load():
@@ -117,12 +114,6 @@ class Subscription:
             if self._backlog.is_empty:
                 self._carrier.tell_consumed()  # we keep up: let the broker know
         return True
-
-    def take_at_once(self) -> list[Delivery] | None:
-        """All that is at hand, which may be nothing; None when the subscription is over."""
-        if self._advance():
-            return self._backlog.pop_all()
-        return None if self._is_over else []
 
     async def take(self) -> list[Delivery]:
         """All that has come, at least one; empty when the subscription is over."""
@@ -169,6 +160,7 @@ class Subscription:
     async def close(self) -> None:
         """End it; what has come and was not taken is dropped. A named one lives on at its broker,
         and only what is finished counts as consumed."""
+        self.fall_out()
         if self._timer is not None:
             self._acknowledge_finished()
             self._timer.cancel()
@@ -181,20 +173,10 @@ class Subscription:
         self.end(None)
 
     @property
-    def _carrier(self) -> Carrier:
-        return self._residence.carrier
-
-    @property
     def _keeps_no_token(self) -> bool:
         return self.wish.name is not None and self.wish.tokens == "broker"
 
     # --- taking and waiting ----------------------------------------------------------------------
-
-    def _finish(self, ticket: Ticket) -> None:
-        """One part of what came in a message is done with."""
-        ticket.parts -= 1
-        if ticket.parts == 0 and ticket.session == ticket.carrier.session:
-            ticket.carrier.consume(ticket.count)
 
     async def _wait(self) -> None:
         self._carrier.tell_consumed()
@@ -248,7 +230,7 @@ class Subscription:
         """Now and then, unasked; nobody waits for the answer."""
         self._timer = self._loop.call_later(ACKNOWLEDGE_S, self._acknowledge_finished)
         self._take_silence()  # one that waits has finished that too
-        token = self._backlog.finished()
+        token = self._finished()
         if self._is_live and not token <= self._told:
             self._note(token)
             self._carrier.send(Acknowledge(self._residence.number, dict(token)))
@@ -264,6 +246,7 @@ class Subscription:
         if not self._backlog.has_started:
             self._first = self._acknowledged = Token(message.start)
         self._is_live = True
+        self._since = message.start
         self.behind = set(message.behind)
         self._settled = dict(self._carrier.inbox.positions(self.topic, self.order))
         self._residence.settle(message)
@@ -273,6 +256,7 @@ class Subscription:
 
     def set_behind(self, pubend: PubendName, *, is_behind: bool) -> None:
         """What was said to all others counts for it up to here, or from here on."""
+        self.fall_out()
         self._take_silence()
         self.behind = self.behind | {pubend} if is_behind else self.behind - {pubend}
         if not is_behind:
@@ -281,9 +265,10 @@ class Subscription:
     def add(
         self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None
     ) -> None:
+        self.fall_out()
         if not self._is_live:  # what comes is for others
             if ticket is not None:
-                self._finish(ticket)
+                finish(ticket)
             return
         self._settled[pubend] = max(through, self._settled.get(pubend, 0))
         if self._backlog.add(pubend, events, through, ticket):
@@ -297,7 +282,7 @@ class Subscription:
     def _take_silence(self) -> bool:
         """Move on to where all who are not behind are; whether there is something new to take."""
         is_new = False
-        if self._is_live:
+        if self._is_live and self._lane is None:
             for pubend, through in self._carrier.inbox.positions(self.topic, self.order).items():
                 if through > self._settled.get(pubend, 0) and pubend not in self.behind:
                     self._settled[pubend] = through
@@ -305,6 +290,7 @@ class Subscription:
         return is_new
 
     def lose(self, pubend: PubendName, span: Span) -> None:
+        self.fall_out()
         self._take_silence()  # what is known to be silent is not lost
         if self.wish.earliest and span.start <= self._first.get(pubend):  # it begins after that
             self.add(pubend, [], span.end, None)
@@ -312,6 +298,7 @@ class Subscription:
             self._wake()
 
     def end(self, error: GaplessError | None) -> None:
+        self.fall_out()
         if not self._is_over:
             self._is_over = True
             self._is_live = False
@@ -320,6 +307,7 @@ class Subscription:
         self._wake()
 
     def interrupt(self, error: GaplessError) -> None:
+        self.fall_out()
         self._take_silence()
         self._is_live = False
         self._told = Token()
@@ -332,6 +320,7 @@ class Subscription:
 
     def relocate(self) -> None:
         """It goes on at another broker, where someone has taken it before we came: follow."""
+        self.fall_out()
         self._take_silence()
         self._is_live = False
         self._told = Token()

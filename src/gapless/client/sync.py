@@ -13,9 +13,11 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gapless.client import client as asynchronous
+from gapless.client.together import together as asynchronous_together
+from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Unpack
 
@@ -153,6 +155,42 @@ class Subscription(Entered["AsyncSubscription"]):
         self._thread.run(self._inner.close())
 
 
+class Together:
+    """Made by `together`: subscriptions of one client, read in one loop."""
+
+    def __init__(self, subscriptions: Iterable[Subscription]) -> None:
+        self._outer = {each._inner: each for each in subscriptions}
+        self._threads = {each._thread for each in self._outer.values()}
+        if len(self._threads) > 1:
+            raise UsageError(
+                "these subscriptions are of several clients", "Read those of each client apart."
+            )
+
+    def batches(self) -> Iterator[list[tuple[Subscription, Delivery]]]:
+        """All that has come, as pairs of a subscription and what came for it; asking for the next
+        batch says that this one is finished."""
+        for thread in self._threads:
+            batches, outer = asynchronous_together(self._outer).batches(), self._outer
+            try:
+                while batch := thread.run(_following(batches)):
+                    yield [(outer[each], delivery) for each, delivery in batch]
+            finally:
+                thread.run(_close(batches))
+
+
+async def _following(batches: AsyncIterator[Result]) -> Result | None:
+    return await anext(batches, None)
+
+
+async def _close(batches: AsyncIterator[Any]) -> None:
+    await batches.aclose()  # type: ignore[attr-defined]
+
+
+def together(subscriptions: Iterable[Subscription]) -> Together:
+    """As `gapless.together`, for a plain `for batch in together(some).batches()`."""
+    return Together(subscriptions)
+
+
 class Client:
     """A connection to a network of brokers; make it with `gapless.sync.connect`."""
 
@@ -216,12 +254,11 @@ class Client:
         retention_seconds: float | None = None,
         retention_bytes: int | None = None,
         hosts: Sequence[str] | None = None,
+        *,
+        ordered: bool = False,
     ) -> None:
-        self._thread.run(
-            self._client.create_topic(
-                name, service, pubends, retention_seconds, retention_bytes, hosts
-            )
-        )
+        limits = pubends, retention_seconds, retention_bytes, hosts
+        self._thread.run(self._client.create_topic(name, service, *limits, ordered=ordered))
 
     def delete_topic(self, name: str) -> None:
         self._thread.run(self._client.delete_topic(name))

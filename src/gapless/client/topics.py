@@ -40,6 +40,8 @@ class Topic(NamedTuple):
     """For each of its pubends, the broker that has it."""
     retention_seconds: float | None = None
     retention_bytes: int | None = None
+    ordered: bool = False
+    """Of a multicast topic: whether all subscribers get everything, in one order."""
 
 
 class TopicRequests:
@@ -53,12 +55,15 @@ class TopicRequests:
         retention_seconds: float | None = None,
         retention_bytes: int | None = None,
         hosts: Sequence[str] | None = None,
+        *,
+        ordered: bool = False,
     ) -> None:
         """Let there be this topic; fine if it exists alike, `RefusedError` if unlike.
 
         `pubends`: how many streams it has, which brokers of the network host; `hosts` says which,
         one for each. Events older than `retention_seconds`, and the oldest while a stream has more
         than `retention_bytes`, are given up even if a named subscription has not had them.
+        `ordered`: of a multicast topic, which is best effort otherwise.
         """
         if service not in SERVICES:
             raise UsageError(f"there is no service {service!r}", f"Use one of {SERVICES}.")
@@ -75,6 +80,7 @@ class TopicRequests:
                 tuple(map(BrokerName, hosts or ())),
                 retention_us,
                 retention_bytes,
+                ordered,
             )
 
         await obtain(self, make, Done)
@@ -105,4 +111,5 @@ def _topic(entry: TopicEntry) -> Topic:
         entry.hosts,
         None if retention is None else retention / SECOND,
         entry.retention_bytes,
+        entry.ordered,
     )

@@ -36,6 +36,20 @@ Instant = NewType("Instant", int)
 """A point on a broker's own clock, in whole microseconds since the Unix epoch."""
 
 
+class Identifier(int):
+    """A point on the circle of the multicast service: up to 160 bits, more than a number of the
+    wire has, where it is bytes."""
+
+    __slots__ = ()
+
+
+NodeId = NewType("NodeId", Identifier)
+"""Where a node stands."""
+
+TopicId = NewType("TopicId", Identifier)
+"""Where a topic stands."""
+
+
 def check_name(name: str, what: str) -> None:
     """`ValueError` if a client may not call something so."""
     if not 0 < len(name.encode()) <= NAME_BYTES_MAX:

@@ -6,12 +6,22 @@ gives the same answer, in the broker (memory-mapped or cached) and in the simula
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 SCAN_BYTES = 1 << 20
+
+
+class Run(NamedTuple):
+    """Records that stand end to end, not cut into pieces."""
+
+    indices: Sequence[int]
+    ends: Sequence[int]
+    """Of each record; the first one begins at `start`, which is the first byte of `data`."""
+    start: int
+    data: bytes | memoryview
 
 
 class Store(Protocol):
@@ -21,11 +31,20 @@ class Store(Protocol):
         """One record; `StorageMissingError` if there is none at that index."""
         ...
 
+    def read_near(self, stream: str, index: int) -> Mapping[int, bytes]:
+        """The record at that index, perhaps with others beside it that are at hand: for who wants
+        many, and looks here for the next before he asks again. None at it: it is not in there."""
+        ...
+
     def scan(
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES
     ) -> tuple[list[int], list[bytes]]:
         """Indices and records with `start <= index < end`, ascending: at least one if there is
         any, then as many as fit."""
+        ...
+
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+        """What `scan` finds, as it stands in the log: for who looks at many and wants few."""
         ...
 
     def bounds(self, stream: str) -> tuple[int, int]:

@@ -30,6 +30,7 @@ class TopicEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     retention_us: int | None = None
     retention_bytes: int | None = None
     is_deleted: bool = False
+    ordered: bool = False  # of a multicast topic: all get everything, in one order
 
     def __post_init__(self) -> None:
         if self.incarnation < 1:
@@ -51,6 +52,7 @@ class CreateTopic(Message, frozen=True):
     hosts: tuple[BrokerName, ...] = ()
     retention_us: int | None = None
     retention_bytes: int | None = None
+    ordered: bool = False
 
 
 class DeleteTopic(Message, frozen=True):

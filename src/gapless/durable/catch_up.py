@@ -6,6 +6,9 @@ Theory of operation
     more than `catch_up_window` wanted ticks, and no more than the client has credit for, are in
     question or wait for delivery at a time; when all of a window is known the next is opened, and
     when the log's answer is used up the log is read again.
+    Where the pubend's log is at hand (`fetch`) the window is read from it and delivered at once;
+    only what is not there is asked for. A window takes half of the credit then, for it is that of
+    other subscriptions of the same client too.
     The usual answer is one event at one wanted tick. Those gather, and are put to the subend
     with `advance`: wanted ticks that follow each other in one piece, with the silence behind each.
     Any other answer first makes the subend know all the silence of the window, piece by piece.
@@ -54,6 +57,9 @@ if TYPE_CHECKING:
     Matches = Callable[[Sequence[bytes]], Sequence[int]]
     """The indices of the events that the subscription wants, ascending."""
 
+    Fetch = Callable[[Sequence[int]], Sequence[bytes | None]]
+    """The events at these ticks, as many as are to be taken at a time; None where there is none."""
+
 
 class Gap(NamedTuple):
     """Everything that the subscription wanted in the span is lost."""
@@ -94,6 +100,7 @@ class CatchUp:
         since: int = 0,
         matches: Matches | None = None,
         minimum: Vector | None = None,
+        fetch: Fetch | None = None,
     ) -> None:
         self.taker = taker
         self.log = log
@@ -101,6 +108,7 @@ class CatchUp:
         self.since = since
         self.matches = matches
         self.minimum = minimum
+        self.fetch = fetch
         self.position = start  # everything before was delivered
         self.subend = Window(log.pubend, start, timing)
         self.subend.window = timing.catch_up_window
@@ -138,7 +146,7 @@ class CatchUp:
         self, latest: int, credit: int, now: Instant, room: int = 1 << 62
     ) -> tuple[list[Batch | Gap], list[Nack]]:
         """What can be delivered now, with at most `credit` events, and what to ask for, with at
-        most `room` events.
+        most `room` events; of what is at hand, one window.
 
         To be called after everything else here, and when `latest`, credit or room has grown.
         """
@@ -153,9 +161,11 @@ class CatchUp:
                 if events and self._unknown and self.subend.horizon < self.told:
                     nacks += self.subend.expect(self.told, now)  # there is room again
                 if room:
-                    nacks += self._open_window(latest, min(credit, room), now)
+                    part = credit if self.fetch is None else (credit + 1) // 2
+                    nacks += self._open_window(latest, min(part, room), now)
+                    room = 0 if self.fetch is not None and self._wanted else room
                 else:
-                    self.is_waiting = self.subend.horizon >= self.told
+                    self.is_waiting = self.told <= self.subend.horizon and self.told < latest
             if before == (self.subend.taken, self.told):
                 break
         return pieces, self._with_minimum(nacks)
@@ -211,8 +221,9 @@ class CatchUp:
             if self._reading.through == self.told:  # more to look at than one read may
                 self._read_due = now
                 return []
-        # No more than one question can take: what waits for the next one is only in the way.
-        start, end = self.told, self._next_end(min(room, self.timing.nack_spans_max))
+        if self.fetch is None:  # what waits for the next question is only in the way
+            room = min(room, self.timing.nack_spans_max)
+        start, end = self.told, self._next_end(room)
         self.told = subend.seen = end
         return self._tell_known(Span(start, end), now)
 
@@ -246,7 +257,13 @@ class CatchUp:
                 self._tell(Span(start, first), now)
             self._is_silence_known = False
             if first >= self._lost_below:
-                return self.subend.ask_for(window, now)
+                if self.fetch is None:
+                    return self.subend.ask_for(window, now)
+                arrived = zip(window, self.fetch(window), strict=False)
+                self._arrived = {tick: event for tick, event in arrived if event is not None}
+                self._take_in(now)
+                if self.subend.horizon == span.end:
+                    return []
             self._tell_silence(now)
             for tick in window[: bisect_left(window, self._lost_below)]:
                 self._tell(Span(tick, tick + 1), now, lost=True)

@@ -1,7 +1,8 @@
 """Answers: what a pubend says of a span that someone asks about, out of its log.
 
 Below what is released everything is final, or lost to those who had not consumed it; above it, what
-is not an event in the log is silence. An answer is bounded; where it ends early it says so.
+is not an event in the log is silence. Of what is being released nothing is said: who asks will ask
+again. An answer is bounded; where it ends early it says so.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ if TYPE_CHECKING:
 
 
 def answer(
-    store: Store, stream: str, kept: tuple[int, int], span: Span, nack: Nack, bytes_max: int
+    store: Store, stream: str, kept: tuple[int, int, int], span: Span, nack: Nack, bytes_max: int
 ) -> list[Knowledge]:
-    """What is known of `span`; `kept` is where the log is released, and where it is settled."""
-    released, known = kept
+    """What is known of `span`; `kept` is where the log is released, where it is being released, and
+    where it is settled."""
+    released, releasing, known = kept
     pubend, purpose = nack.pubend, nack.purpose
     end = min(span.end, known)
     if span.start >= end:
         return []
-    start = max(span.start, released)
+    start = max(span.start, releasing)
     answers = []
-    if span.start < start:
-        answers = [settled(pubend, Span(span.start, min(start, end)), purpose)]
+    if span.start < released:
+        answers = [settled(pubend, Span(span.start, min(released, end)), purpose)]
     if start < end:
         ticks, events, through = read(store, stream, Span(start, end), bytes_max, nack.events_max)
         answers.append(

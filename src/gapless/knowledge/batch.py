@@ -11,10 +11,14 @@ from gapless.core.events import EventBatch
 from gapless.core.ticks import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gapless.core.broker_messages import Knowledge
     from gapless.core.store import Store
+
+
+def size_of(events: Iterable[bytes]) -> int:
+    return sum(map(len, events))
 
 
 def cut(events: Sequence[bytes], count_max: int, bytes_max: int) -> list[tuple[int, int]]:

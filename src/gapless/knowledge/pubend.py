@@ -28,22 +28,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import Knowledge, Nack, Purpose
-from gapless.core.client_messages import Publish, Receipt, Refused
+from gapless.core.client_messages import Publish, Receipt
 from gapless.core.effects import Append, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName, PublisherName
 from gapless.core.messages import Message
 from gapless.core.ticks import INSTANT_MAX, PUBEND_BITS, Span, tick_at
 from gapless.knowledge.answers import answer
+from gapless.knowledge.batch import size_of
 from gapless.knowledge.overdue import Overdue
-from gapless.knowledge.receipts import STEP, Publisher
+from gapless.knowledge.receipts import STEP, Publisher, refuse
 from gapless.knowledge.retention import Policy, Release
 from gapless.knowledge.scattered import look_up
 from gapless.knowledge.transactions import Transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gapless.core.identity import ClientName
     from gapless.core.store import Store
     from gapless.core.transaction_messages import Commit
@@ -52,10 +51,12 @@ if TYPE_CHECKING:
 FOR_EVER = Policy()
 PROMISES = "promises"
 PUBLISHERS = "publishers"
+PROMISE, CHOP = 0, -1  # instead of the number of a write
 
 
 class Persisted(Message, frozen=True):
-    """To the pubend itself: its write of this number is durable (or, not `ok`, had no room)."""
+    """To the pubend itself: its write of this number, a promise, or a chop of its log is durable
+    (or, not `ok`, had no room)."""
 
     pubend: PubendName
     number: int
@@ -91,7 +92,7 @@ class Pubend:
         self.stream = f"log/{name}"
         self.store = store
         self.timing = timing
-        self.release = Release(self.stream, store, policy, timing)
+        self.release = Release(self.stream, store, policy, timing, self._tell(CHOP))
         released, logged = store.bounds(self.stream)
         self.promise = int.from_bytes(store.get(PROMISES, name) or b"", "little")
         self.end = max(logged, self.promise)
@@ -186,9 +187,12 @@ class Pubend:
 
     def _persist(self, writes: tuple[Write, ...]) -> Persist:
         self._write_number += 1
-        done = Persisted(self.name, self._write_number)
-        failed = Persisted(self.name, self._write_number, ok=False)
-        return Persist(writes, (Tell(done),), (Tell(failed),))
+        done, failed = self._tell(self._write_number)
+        return Persist(writes, (done,), (failed,))
+
+    def _tell(self, number: int) -> tuple[Tell, Tell]:
+        """That it is durable, and that it is not."""
+        return Tell(Persisted(self.name, number)), Tell(Persisted(self.name, number, ok=False))
 
     def _write(self, now: Instant) -> list[Effect]:
         """Write what waits, as one batch, unless a write is under way."""
@@ -232,8 +236,10 @@ class Pubend:
 
     def persisted(self, message: Persisted, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
         """A write has ended: send receipts, tell what is settled, go on with what waits."""
-        if message.number == 0:
+        if message.number == PROMISE:
             return self._promised(now, ok=message.ok)
+        if message.number == CHOP:
+            self.release.chopped(now, ok=message.ok)
         if message.number != self._write_number:
             return [], []
         if self.transactions.is_writing:
@@ -308,8 +314,8 @@ class Pubend:
                 return [], []
             self._promising = end + (self.timing.promise_step << PUBEND_BITS)
             fact = Put(PROMISES, self.name, self._promising.to_bytes(8, "little"))
-            done, failed = Persisted(self.name, 0), Persisted(self.name, 0, ok=False)
-            return [Persist((fact,), (Tell(done),), (Tell(failed),))], []
+            done, failed = self._tell(PROMISE)
+            return [Persist((fact,), (done,), (failed,))], []
         knowledge = Knowledge(self.name, Span(self.end, end))
         self.end = end
         self._wanted_end = 0
@@ -334,7 +340,8 @@ class Pubend:
             answers, spans = look_up(self.store, self.stream, self.name, spans, limits)
         for span in spans:
             self._wanted_end = max(self._wanted_end, span.end)
-            kept = self.released, self.end
+            release = self.release
+            kept = release.gone, release.going, self.end
             answers += answer(self.store, self.stream, kept, span, nack, room)
             room -= sum(size_of(answer.events.events) for answer in answers[-1:])
             if answers and answers[-1].more:
@@ -389,12 +396,3 @@ class Pubend:
         self.transactions.check()
         is_held_up = self.writing or self.transactions.copy
         assert not self.waiting or is_held_up, "what waits, waits for a write"
-
-
-def size_of(events: Iterable[bytes]) -> int:
-    return sum(map(len, events))
-
-
-def refuse(client: ClientName, message: Publish, problem: str, *, retry: bool = True) -> Send:
-    remedy = "Publish the same events again later." if retry else "Use fewer names of publishers."
-    return Send(client, Refused(message.request, problem, remedy, retry))

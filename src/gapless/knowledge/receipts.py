@@ -16,8 +16,15 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from gapless.core.client_messages import Refused
+from gapless.core.effects import Send
 from gapless.core.ticks import PUBEND_BITS
+
+if TYPE_CHECKING:
+    from gapless.core.client_messages import Publish
+    from gapless.core.identity import ClientName
 
 RUN = struct.Struct("<qqq")
 STEP = 1 << PUBEND_BITS
@@ -44,13 +51,15 @@ class Publisher:
 
     def ticks(self, sequence: int, count: int) -> tuple[int, ...]:
         """The ticks that these numbers got; -1 where that is forgotten."""
-        return tuple(map(self._tick, range(sequence, sequence + count)))
-
-    def _tick(self, number: int) -> int:
+        found = [-1] * count
         for first, end, tick in reversed(self.runs):
-            if first <= number < end:
-                return tick + (number - first) * STEP
-        return -1
+            low, high = max(first, sequence), min(end, sequence + count)
+            if low < high:
+                ticks = range(tick + (low - first) * STEP, tick + (high - first) * STEP, STEP)
+                found[low - sequence : high - sequence] = ticks
+            if first <= sequence:
+                break
+        return tuple(found)
 
     def encode(self) -> bytes:
         return b"".join([RUN.pack(self.next, 0, 0), *(RUN.pack(*run) for run in self.runs)])
@@ -59,3 +68,8 @@ class Publisher:
     def decode(cls, fact: bytes) -> Publisher:
         (following, _, _), *runs = RUN.iter_unpack(fact)
         return cls(following, list(runs))
+
+
+def refuse(client: ClientName, message: Publish, problem: str, *, retry: bool = True) -> Send:
+    remedy = "Publish the same events again later." if retry else "Use fewer names of publishers."
+    return Send(client, Refused(message.request, problem, remedy, retry))

@@ -7,13 +7,16 @@ Theory of operation
     `released` may go. What is between the two is kept for subscribers that are away; a
     policy may end that early, by age or by size. What is not yet delivered everywhere is never
     released, so one who keeps up never sees a gap.
-    Released is a prefix of the log, and from then on it is lost: who asks for it is told so.
+    Released is a prefix of the log. Once it is chopped, durably, it is lost: who asks is told so.
+    Between the decision and that moment nothing is said of it: a crash may bring it back, and a
+    look into the log may find it or not.
 
     A report may be lower than one before, when a subscription has arrived that is behind; but what
     was released stays so.
 
 Invariants (checked by `check`)
     I1  what is released never moves back, and never passes what is delivered
+    I2  gone <= going, and they differ only while a chop is written
 
 Source: DSN 2003, sec. 3 (release protocol, PHB controlled policy); PROTOCOLS C4.
 Deviation: positions are exclusive; a policy by bytes beside the one by time.
@@ -30,6 +33,7 @@ from gapless.core.identity import Instant
 from gapless.core.ticks import PUBEND_BITS
 
 if TYPE_CHECKING:
+    from gapless.core.effects import Tell
     from gapless.core.store import Store
     from gapless.knowledge.timing import Timing
 
@@ -96,16 +100,23 @@ class LogSize:
 class Release:
     """One pubend's log: how far it is delivered, how far nobody needs it, how far it is gone."""
 
-    def __init__(self, stream: str, store: Store, policy: Policy, timing: Timing) -> None:
+    def __init__(
+        self,
+        stream: str,
+        store: Store,
+        policy: Policy,
+        timing: Timing,
+        ended: tuple[Tell, Tell],
+    ) -> None:
         self.stream = stream
         self.store = store
         self.policy = policy
         self.timing = timing
-        self.gone = store.bounds(stream)[0]  # everything below is released
+        self.ended = ended  # to be told when a chop is durable, and when it failed
+        self.gone = self.going = store.bounds(stream)[0]  # everything below is, will be released
         self.delivered = self.gone
         self.freed = self.gone  # no durable subscription needs what is below
         self.deadline: Instant | None = None
-        self.lost_early = 0  # ticks below which something was released that was still wanted
         self._size = LogSize.of(store, stream) if policy.retention_bytes is not None else None
 
     def append(self, first_tick: int, byte_count: int, now: Instant) -> None:
@@ -121,8 +132,8 @@ class Release:
         self._arm(now)
 
     def _arm(self, now: Instant) -> None:
-        is_limited = self.policy != Policy() and self.gone < self.delivered
-        if self.deadline is None and (is_limited or self.freed > self.gone):
+        is_limited = self.policy != Policy() and self.going < self.delivered
+        if self.deadline is None and (is_limited or self.freed > self.going):
             self.deadline = Instant(now + self.timing.release_delay)
 
     def fire(self, now: Instant) -> list[Effect]:
@@ -130,23 +141,33 @@ class Release:
         if self.deadline is None or now < self.deadline:
             return []
         self.deadline = None
+        if self.going > self.gone:  # one chop at a time
+            return []
         fitting_from = 0
         if self._size is not None and self.policy.retention_bytes is not None:
             fitting_from = self._size.fitting_from(self.policy.retention_bytes)
-        gone = lost_below(self.freed, self.delivered, now, self.policy, fitting_from)
-        before, self.gone = self.gone, max(self.gone, gone)
+        below = lost_below(self.freed, self.delivered, now, self.policy, fitting_from)
+        self.going = max(self.gone, below)
+        if self._has_events():
+            done, failed = self.ended
+            return [Persist((Chop(self.stream, self.going),), (done,), (failed,))]
+        self.gone = self.going  # nothing but silence
         self._arm(now)
-        if self.gone == before or not self._has_events(before):
-            return []
+        return []
+
+    def chopped(self, now: Instant, *, ok: bool) -> None:
+        """The chop is durable, or there was no room to note it."""
+        if ok:
+            self.gone = self.going
+        self.going = self.gone
         if self._size is not None:
             self._size.chop(self.gone)
-        if self.gone > self.freed:
-            self.lost_early = self.gone
-        return [Persist((Chop(self.stream, self.gone),))]
+        self._arm(now)
 
-    def _has_events(self, start: int) -> bool:
-        return bool(self.store.scan(self.stream, start, self.gone, bytes_max=1)[0])
+    def _has_events(self) -> bool:
+        return bool(self.store.scan(self.stream, self.gone, self.going, bytes_max=1)[0])
 
     def check(self) -> None:
-        assert self.gone <= self.delivered, "I1"
+        assert self.going <= self.delivered, "I1"
+        assert self.gone <= self.going, "I2"
         assert self.freed <= self.delivered, "I1"

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gapless.core.broker_messages import Knowledge, Purpose
-from gapless.core.errors import StorageMissingError
 from gapless.core.events import EventBatch
 from gapless.core.ticks import Span
 from gapless.knowledge.batch import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gapless.core.identity import PubendName
     from gapless.core.store import Store
@@ -67,22 +66,37 @@ def scatter(
     ]
 
 
+def fetch(
+    store: Store, stream: str, ticks: Iterable[int], bytes_max: int = 1 << 62
+) -> list[bytes | None]:
+    """The events at these ticks of a log, each of them or None; as many as fit, and one more."""
+    near: Mapping[int, bytes] = {}
+    found = list[bytes | None]()
+    for tick in ticks:
+        if bytes_max < 0:
+            break
+        if tick not in near:
+            near = store.read_near(stream, tick)
+        event = near.get(tick)
+        found.append(event)
+        bytes_max -= len(event or b"")
+    return found
+
+
 def look_up(
     store: Store, stream: str, pubend: PubendName, spans: Sequence[Span], limits: tuple[int, int]
 ) -> tuple[list[Knowledge], list[Span]]:
     """The events at single ticks of a log, for one who catches up; and the spans that are more, or
     have none."""
     ticks, events, rest = list[int](), list[bytes](), list[Span]()
+    found = iter(fetch(store, stream, [each.start for each in spans if len(each) == 1]))
     for span in spans:
-        tick = span.start
-        try:
-            if span.end == tick + 1:
-                events.append(store.read(stream, tick))
-                ticks.append(tick)
-                continue
-        except StorageMissingError:
-            pass
-        rest.append(span)
+        event = next(found) if len(span) == 1 else None
+        if event is None:
+            rest.append(span)
+        else:
+            ticks.append(span.start)
+            events.append(event)
     return scatter(pubend, ticks, events, limits), rest
 
 

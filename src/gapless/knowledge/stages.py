@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gapless.knowledge.timing import Timing
 
 LATER = "Ask the same again later."
+SMALLER = "Make several of it, or raise the limit at the broker."
 AGAIN = "Stage all its events again, in a new part, and commit that."
 
 
@@ -133,7 +134,11 @@ class Stages:
                 return [refuse(client, message, "these events are being written")]
         record = encode_stage(message.part, part.accepted if part else 0, events)
         size = len(record) + RECORD_BYTES
-        if self.staged_bytes and self.staged_bytes + size > self.timing.staged_bytes_max:
+        room = self.timing.staged_bytes_max
+        if slot is not None and slot.size + size > room:
+            problem = f"the transaction has more than staged_bytes_max, {room} bytes"
+            return [Send(client, Refused(message.request, problem, SMALLER))]
+        if self.staged_bytes and self.staged_bytes + size > room:
             return [refuse(client, message, "the pubend has no room to stage more")]
         slot = slot or self._begin(key, now)
         slot.parts.setdefault(message.part, Part())

@@ -137,8 +137,8 @@ class KnowledgeStream:
 
     def _fitting(self, events: Iterable[bytes], count: int, size: int) -> int:
         """How many of the events, from the first on, are within the limits; one always is."""
-        if len(self._events) <= count and self.size <= size:
-            return len(self._events)
+        if self.size <= size:
+            return min(len(self._events), max(count, 1))
         kept = 0
         for event in events:
             size -= len(event)

@@ -3,11 +3,14 @@
 Theory of operation
     Many subscribers want the same. Equal conditions are one *group*, which the matcher holds once:
     a batch is matched against groups, and what a group wants is found once for all its members.
+    Where conditions all differ, most groups have one member: what these want is gathered by client
+    right away, and no group is looked at again.
     Durable subscriptions stand in a group by number, whether a client is attached or not;
     `attached` are those to which one is, so that idle ones cost nothing here.
 
 Invariants (checked by `check`)
     I1  a key is a member of exactly one group; the matcher holds exactly the groups with members
+    I2  `sole` is the member of a group that has one, if that is a client's
 
 Cost
     Matching costs by group, sharing out by member that is connected; neither by idle subscription.
@@ -15,7 +18,7 @@ Cost
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.identity import ClientName
 from gapless.filters.matcher import Matcher
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from gapless.core.events import Attributes
     from gapless.filters.filter import Filter
+    from gapless.node.parcels import Single
 
 Key = tuple["ClientName", int]
 
@@ -34,16 +38,24 @@ DURABLE = ClientName("@durable")
 NOBODY: dict[int, None] = {}
 
 
-class Group:
-    """Subscriptions with the same condition."""
+class Wanted(NamedTuple):
+    """What is wanted of a batch, by index, ascending."""
 
-    __slots__ = ("attached", "condition", "connected", "durable")
+    groups: list[tuple[Group, list[int]]]
+    singles: dict[ClientName, Single]  # of groups with one member: indices, and its number for each
+
+
+class Group:
+    """Subscriptions with the same condition. `sole`: the only one, if it is a client's."""
+
+    __slots__ = ("attached", "condition", "connected", "durable", "sole")
 
     def __init__(self, condition: Filter) -> None:
         self.condition = condition
         self.connected: dict[Key, None] = {}
         self.durable: dict[int, None] = NOBODY
         self.attached: dict[int, None] = NOBODY
+        self.sole: Key | None = None
 
     def __len__(self) -> int:
         return len(self.connected) + len(self.durable)
@@ -55,13 +67,18 @@ class Group:
             self.durable = {key[1]: None}
         else:
             self.durable[key[1]] = None
+        self._look_for_one()
 
     def remove(self, key: Key) -> None:
         if key[0] != DURABLE:
             del self.connected[key]
-            return
-        del self.durable[key[1]]
-        self.attached.pop(key[1], None)
+        else:
+            del self.durable[key[1]]
+            self.attached.pop(key[1], None)
+        self._look_for_one()
+
+    def _look_for_one(self) -> None:
+        self.sole = next(iter(self.connected)) if self.connected and len(self) == 1 else None
 
 
 class Audience:
@@ -106,15 +123,24 @@ class Audience:
         if group is not None:
             group.attached.pop(number, None)
 
-    def match(self, events: Sequence[Attributes]) -> list[tuple[Group, list[int]]]:
-        """The groups that want some of these events, and the indices of those, ascending."""
-        found: dict[Group, list[int]] = {}
+    def match(self, events: Sequence[Attributes], *, apart: bool = True) -> Wanted:
+        """Who wants what of these events. `apart`: by client, who is alone in its group."""
+        groups: dict[Group, list[int]] = {}
+        singles: dict[ClientName, Single] = {}
         for index, group in self._matcher.match_batch(events):
-            if group in found:
-                found[group].append(index)
+            sole = group.sole if apart else None
+            if sole is not None:
+                name, number = sole
+                if name not in singles:
+                    singles[name] = ([], [])
+                indices, numbers = singles[name]
+                indices.append(index)
+                numbers.append(number)
+            elif group in groups:
+                groups[group].append(index)
             else:
-                found[group] = [index]
-        return list(found.items())
+                groups[group] = [index]
+        return Wanted(list(groups.items()), singles)
 
     def check(self) -> None:
         assert sum(map(len, self._groups.values())) == len(self._group_of), "I1"
@@ -122,3 +148,5 @@ class Audience:
         assert len(self._matcher) == len(self._groups), "I1"
         for group in self._groups.values():
             assert group.attached.keys() <= group.durable.keys(), "I1"
+            assert (group.sole is not None) == (len(group) == len(group.connected) == 1), "I2"
+            assert group.sole is None or group.sole in group.connected, "I2"

@@ -5,9 +5,9 @@ Theory of operation
     or have room again, go on from there. How much all of them ask for together is bounded, and they
     take turns (`turns`). One whose client has no room for what was asked for gives it up when
     others wait for their turn: it is asked for again later.
-    Where the pubend is at this very broker questions are answered at once. So what all of them are
-    sent in one step is bounded too; they go on when time has passed, and steps of the live stream
-    that come between are not held up.
+    Where the pubend is at this very broker they take what they want from its log themselves, a
+    window each in turn. So what all of them are sent in one step is bounded too; they go on when
+    time has passed, and steps of the live stream that come between are not held up.
     What a subscription wants from before it was known here is asked for as a whole, and filtered
     here.
 
@@ -20,6 +20,7 @@ Source: DSN 2003, sec. 4.1; PROTOCOLS C2, C8.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.messages import Message
 from gapless.core.token import Token
+from gapless.knowledge.scattered import fetch
 from gapless.node.turns import Turns
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class Behind:
         self.durables = durables
         self.parts = parts
         self.attributes_of = attributes_of
+        self.logs: dict[PubendName, str] = {}  # of the pubends that are here
         self.asks: list[Nack] = []  # to be put to the relays
         self._some: dict[SubscriptionName, Session] = {}  # all that are behind, and perhaps others
         self.turns = Turns(config.catch_up_total_max)
@@ -151,9 +154,10 @@ class Behind:
         for key in stirred:
             effects += self._go_on(key, now)
         while self._sent < self.config.catch_up_total_max and (first := self.turns.next()):
+            before = self._sent
             effects += self._go_on(first, now)
-            if self.turns.next() == first:  # it did not ask, or not for all it wants: others first
-                break
+            if self.turns.next() == first and self._sent == before:
+                break  # it did not ask, or not for all it wants: others first
         if first_later := self.turns.next():
             self._later[first_later] = None
         self._give_up()
@@ -170,10 +174,14 @@ class Behind:
             return []
         if self._sent >= self.config.catch_up_total_max:
             self._later[key] = None
+            if catch_up.fetch is not None:  # it would go on at once
+                self.turns.update(key, catch_up.open_count, waits=True)
             return []
         before, stream = session.client.outstanding, self.durables.streams[pubend]
         effects, nacks = session.pump(pubend, stream, self.turns.room_of(key), now)
-        self._sent += session.client.outstanding - before
+        if session.client.outstanding > before:
+            self._sent += session.client.outstanding - before
+            self.turns.leave(key)  # others first
         self._ask(nacks)
         if pubend in session.behind:
             self.turns.update(key, catch_up.open_count, waits=catch_up.is_waiting)
@@ -211,6 +219,7 @@ class Behind:
             attributes = self.attributes_of(EventBatch.join(events))
             return [index for index, each in enumerate(attributes) if condition.matches(each)]
 
+        log = self.logs.get(pubend)
         return self.parts.catch_up(
             subscription.number,
             start,
@@ -219,7 +228,11 @@ class Behind:
             since=since,
             matches=matches,
             minimum={} if start < since else None,
+            fetch=None if log is None else partial(self._fetch, log),
         )
+
+    def _fetch(self, log: str, ticks: Sequence[int]) -> list[bytes | None]:
+        return fetch(self.durables.store, log, ticks, self.config.answer_bytes_max)
 
     # --- time, invariants -----------------------------------------------------------------------
 

@@ -278,6 +278,7 @@ def topic_of(entry: TopicEntry) -> Topic:
         entry.retention_us,
         entry.retention_bytes,
         entry.incarnation,
+        entry.ordered,
     )
 
 
@@ -289,11 +290,16 @@ def entry_of(topic: Topic) -> TopicEntry:
         topic.service,
         topic.retention_us,
         topic.retention_bytes,
+        ordered=topic.ordered,
     )
 
 
 def encode(entry: TopicEntry) -> bytes:
-    return json.dumps(asdict(entry), sort_keys=True).encode()
+    """What came later is left out where it says nothing: digests of all versions are alike."""
+    fields = asdict(entry)
+    if not entry.ordered:
+        del fields["ordered"]
+    return json.dumps(fields, sort_keys=True).encode()
 
 
 def decode(fact: bytes) -> TopicEntry:
@@ -308,6 +314,7 @@ def digest_of(entry: TopicEntry) -> int:
 def show_entry(entry: TopicEntry) -> str:
     """What it is, for people."""
     kept = [
+        "ordered" if entry.ordered else "",
         f"retention {entry.retention_us / 1e6:g} s" if entry.retention_us else "",
         f"retention {entry.retention_bytes} bytes" if entry.retention_bytes else "",
     ]

@@ -259,9 +259,42 @@ class Config:
     tree_window_max: int = 1_000
     """Of those, how many are sent to a neighbour before it has confirmed some; the rest waits."""
 
+    tree_subscriptions_max: int = 1_000_000
+    """Reliable topics: conditions of other brokers that a broker knows; one more is refused where
+    it began."""
+
     nack_spans_max: int = 100
     """Spans in one nack; the rest is asked for when these have come. More than that of one
     neighbour's questions are not remembered either: it asks again."""
+
+    multicast_beat: int = 1 * SECOND
+    """How often a node of a multicast tree shows its children that it lives. All other timers of
+    the multicast service are in proportion to it (`scribe/settings.py`)."""
+
+    multicast_leaf_set_size: int = 16
+    """Brokers next to each other on the ring of the multicast service that know each other, even. A
+    smaller network is one in which everyone knows everyone."""
+
+    multicast_children_max: int = 64
+    """Brokers to which one broker passes the events of one multicast topic; beyond it one more is
+    sent to one of them."""
+
+    multicast_topics_max: int = 100_000
+    """Multicast topics that one broker takes part in for others, keeps the record of, or has
+    published to, each; beyond it another broker on the route serves, a new topic is not created,
+    a publication is refused."""
+
+    multicast_pending_max: int = 1_024
+    """Publications to multicast topics that wait to be confirmed; beyond it the next is refused and
+    may be tried again."""
+
+    multicast_log_bytes_max: int = 4 * MEBIBYTE
+    """What each of the brokers that hold an ordered multicast topic keeps of it for those that
+    missed something, in bytes; beyond it the oldest goes, and who still lacks it gets a gap."""
+
+    multicast_names_max: int = 10_000
+    """Brokers outside the network file whose names are remembered for the multicast service; beyond
+    it the one heard of longest ago is forgotten."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -1,7 +1,7 @@
 """Digests: of parts of the log that were read, enough to know what cannot match.
 
 Theory of operation
-    What is settled never changes. So where a read with a condition has decoded a stretch of a log,
+    What is settled never changes. So where a read with a condition has seen a stretch of a log,
     the digests (`filters.sieve`) of the attributes that the condition asks for are kept, and the
     next read that asks for these, with whatever condition, need not touch the log but for its
     candidates. A stretch is as long as one look at the log. They are in memory: after a restart the
@@ -24,16 +24,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gapless.core.ticks import TICK_MAX
-from gapless.filters.sieve import Digest, digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from gapless.core.events import Attributes
     from gapless.core.ticks import Span
-    from gapless.filters.sieve import Sieve
+    from gapless.filters.sieve import Digest, Sieve
     from gapless.knowledge.pubend import Pubend
 
 ATTRIBUTES_MAX = 16
@@ -96,26 +94,18 @@ class Digests:
             return None, stretches[place].start
         return None, TICK_MAX
 
+    def names(self, pubend: Pubend, span: Span, names: Sequence[str]) -> list[str]:
+        """The attributes that `learn` should know of this span: these, and what is known of it."""
+        known = set(names).union(*(old.digests for old in self._within(pubend, span)))
+        return sorted(known if len(known) <= ATTRIBUTES_MAX else names)
+
     def learn(
-        self,
-        pubend: Pubend,
-        span: Span,
-        ticks: Sequence[int],
-        rows: Sequence[Attributes],
-        names: Sequence[str],
+        self, pubend: Pubend, span: Span, ticks: NDArray[np.int64], digests: dict[str, Digest]
     ) -> Stretch:
         """Keep the digests of all events of a span, in the place of what was known of it."""
-        stretches, known = self._stretches(pubend), set(names)
-        first = max(0, bisect_right(stretches, span.start, key=START) - 1)
-        after = bisect_left(stretches, span.end, key=START)
-        for old in stretches[first:after]:
-            if old.end > span.start:
-                known |= old.digests.keys()
-                self._forget(old)
-        if len(known) > ATTRIBUTES_MAX:
-            known = set(names)
-        digests = {name: digest([row.get(name) for row in rows]) for name in sorted(known)}
-        stretch = Stretch(span, np.array(ticks, np.int64), digests)
+        for old in self._within(pubend, span):
+            self._forget(old)
+        stretch = Stretch(span, ticks, digests)
         line = self._lines.setdefault(pubend.name, Line(pubend, []))
         line.stretches.insert(bisect_left(line.stretches, span.start, key=START), stretch)
         self._by_use[stretch] = line
@@ -123,6 +113,13 @@ class Digests:
         while self.nbytes > self.bytes_max and len(self._by_use) > 1:
             self._forget(next(iter(self._by_use)))
         return stretch
+
+    def _within(self, pubend: Pubend, span: Span) -> list[Stretch]:
+        """Those that this span overlaps."""
+        stretches = self._stretches(pubend)
+        first = max(0, bisect_right(stretches, span.start, key=START) - 1)
+        after = bisect_left(stretches, span.end, key=START)
+        return [each for each in stretches[first:after] if each.end > span.start]
 
     def _stretches(self, pubend: Pubend) -> list[Stretch]:
         line = self._lines.get(pubend.name)

@@ -1,16 +1,18 @@
 """Log search: what matches in a part of a log, a bounded piece of work at a time.
 
 Theory of operation
-    The first search reads the log, decodes the attributes of each event and asks the condition. It
-    leaves digests behind (`node.digests`); where there are any, a search sifts them and reads the
-    candidates alone, each with one look. Where candidates are many it reads the log through, as
-    that is cheaper, and decodes only them. Bodies are never looked at.
+    The first search reads the log and makes digests (`node.digests`) of the attributes that the
+    condition asks for, from the bytes as they stand (`survey`), or by decoding each event where the
+    driver has no survey, or has none yet. Where there are digests, a search sifts them and reads
+    the candidates alone, each with one look; where these are many it reads the log through, as that
+    is cheaper. Only candidates are decoded, and asked the condition. Bodies are never looked at.
 
-    A piece of work ends when `range_bytes_max` of the log were read (a look counts `LOOK_BYTES`),
-    or the digests of `range_events_max` events were sifted: some milliseconds, whatever matches.
+    A piece of work ends when `range_bytes_max` of the log were decoded (a look counts `LOOK_BYTES`,
+    and what is surveyed a quarter), or the digests of `range_events_max` events were sifted: some
+    milliseconds, whatever matches.
 
 Invariants
-    I1  all that matches below `through` is found, with digests or without
+    I1  all that matches below `through` is found, with digests or without, surveyed or decoded
 
 Cost: `python -m benchmarks ranges`.
 """
@@ -26,13 +28,25 @@ from gapless.filters.filter import Filter
 from gapless.knowledge.batch import read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from numpy import float64, uint8
+    from numpy.typing import NDArray
 
     from gapless.core.events import Attributes
     from gapless.filters.sieve import Sieve
     from gapless.knowledge.pubend import Pubend
     from gapless.node.config import Config
     from gapless.node.digests import Digests
+    from gapless.node.log_part import Piece
+
+    Survey = Callable[
+        [Sequence[Piece], Sequence[str]],
+        Sequence[tuple[NDArray[uint8], NDArray[float64]]] | None,
+    ]
+    """Of the events of these pieces, and for each name: by event, the kind of the attribute and a
+    number that stands for it, as `filters.sieve` has them. None: decode them, for something is
+    unknown to it, or it is not ready."""
 
 LOOK_BYTES = 8 << 10
 """What reading one event alone counts: it takes about as long as reading so much in one go."""
@@ -42,6 +56,10 @@ SPARSE = 16
 
 DIGESTED_MIN = 256
 """Digests of fewer events are not kept: they are read again as quickly."""
+
+
+SURVEYED = 4
+"""A survey goes through so many bytes in the time that one takes to be decoded."""
 
 
 class Wanted:
@@ -74,10 +92,14 @@ class LogSearch:
     """Searches the logs of one broker, and remembers what it has seen."""
 
     def __init__(
-        self, config: Config, attributes_of: Callable[[EventBatch], list[Attributes]]
+        self,
+        config: Config,
+        attributes_of: Callable[[EventBatch], list[Attributes]],
+        survey: Survey | None = None,
     ) -> None:
         self.config = config
         self._attributes_of = attributes_of
+        self._survey = survey
         self.digests: Digests | None = None  # made when first wanted, for it loads numpy
 
     def find(
@@ -112,23 +134,62 @@ class LogSearch:
         return search(pubend, span, candidates, wanted, room)._replace(events_sifted=high - low)
 
     def _scan(self, pubend: Pubend, span: Span, wanted: Wanted, room: int) -> Found:
-        """By reading and decoding all; what was seen is kept."""
+        """By reading all; what was seen is kept."""
+        if self._survey is not None and not wanted.is_all and wanted.sieve is not None:
+            found = self._scan_surveyed(pubend, span, wanted.filter, wanted.sieve, room)
+            if found is not None:
+                return found
         ticks, events, through = read(pubend.store, pubend.stream, span, room)
         size = room if through < span.end else sum(map(len, events))
         if wanted.is_all:
             return Found(ticks, events, through, size)
         rows = self._attributes_of(EventBatch.join(events))
         if len(ticks) >= DIGESTED_MIN and wanted.sieve is not None:
-            if self.digests is None:
-                from gapless.node.digests import Digests
+            import numpy as np
 
-                self.digests = Digests(self.config.range_digest_bytes_max)
-            seen, names = Span(span.start, through), wanted.sieve.names
-            stretch = self.digests.learn(pubend, seen, ticks, rows, names)
+            from gapless.filters.sieve import digest
+
+            seen, kept = Span(span.start, through), self._kept_digests()
+            names = kept.names(pubend, seen, wanted.sieve.names)
+            digests = {name: digest([row.get(name) for row in rows]) for name in names}
+            stretch = kept.learn(pubend, seen, np.array(ticks, np.int64), digests)
             chosen = stretch.sift(wanted.sieve, 0, len(ticks))
             ticks, events = [ticks[i] for i in chosen], [events[i] for i in chosen]
             rows = [rows[i] for i in chosen]
-        return Found(*_passing(ticks, events, rows, wanted), through, size)
+        return Found(*_passing(ticks, events, rows, wanted.filter), through, size)
+
+    def _scan_surveyed(
+        self, pubend: Pubend, span: Span, condition: Filter, sieve: Sieve, room: int
+    ) -> Found | None:
+        """The same without decoding any but candidates; None: it is not worth it, or is refused."""
+        from gapless.filters.sieve import compact
+        from gapless.node.log_part import read_part
+
+        part = read_part(pubend, span, room * SURVEYED)
+        if part is None or len(part.ticks) < DIGESTED_MIN:
+            return None
+        seen, kept = Span(span.start, int(part.ticks[-1]) + 1), self._kept_digests()
+        names = kept.names(pubend, seen, sieve.names)
+        assert self._survey is not None
+        columns = self._survey(part.pieces, names)
+        if columns is None:
+            return None
+        digests = {name: compact(*each) for name, each in zip(names, columns, strict=True)}
+        stretch = kept.learn(pubend, seen, part.ticks, digests)
+        chosen = stretch.sift(sieve, 0, len(part.ticks))
+        ticks, events = part.pick(chosen, room)
+        fitting = len(ticks)
+        through = int(part.ticks[chosen[fitting]]) if fitting < len(chosen) else int(seen.end)
+        rows = self._attributes_of(EventBatch.join(events))
+        size = part.nbytes // SURVEYED + sum(map(len, events))
+        return Found(*_passing(ticks, events, rows, condition), through, size)
+
+    def _kept_digests(self) -> Digests:
+        if self.digests is None:
+            from gapless.node.digests import Digests
+
+            self.digests = Digests(self.config.range_digest_bytes_max)
+        return self.digests
 
     def _sift(
         self, pubend: Pubend, span: Span, candidates: list[int], wanted: Wanted, room: int
@@ -140,7 +201,7 @@ class LogSearch:
         events = [pubend.store.read(pubend.stream, tick) for tick in ticks]
         rows = self._attributes_of(EventBatch.join(events))
         size = LOOK_BYTES * len(ticks)
-        return Found(*_passing(ticks, events, rows, wanted), through, size)
+        return Found(*_passing(ticks, events, rows, wanted.filter), through, size)
 
     def _sift_through(
         self, pubend: Pubend, span: Span, candidates: list[int], wanted: Wanted, room: int
@@ -152,11 +213,11 @@ class LogSearch:
         chosen = [i for i, tick in enumerate(ticks) if tick in known]
         ticks, events = [ticks[i] for i in chosen], [events[i] for i in chosen]
         rows = self._attributes_of(EventBatch.join(events))
-        return Found(*_passing(ticks, events, rows, wanted), through, size)
+        return Found(*_passing(ticks, events, rows, wanted.filter), through, size)
 
 
 def _passing(
-    ticks: list[int], events: list[bytes], rows: list[Attributes], wanted: Wanted
+    ticks: list[int], events: list[bytes], rows: list[Attributes], condition: Filter
 ) -> tuple[list[int], list[bytes]]:
-    passing = [i for i, row in enumerate(rows) if wanted.filter.matches(row)]
+    passing = [i for i, row in enumerate(rows) if condition.matches(row)]
     return [ticks[i] for i in passing], [events[i] for i in passing]

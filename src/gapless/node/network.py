@@ -73,6 +73,8 @@ class Topic:
     """So are the oldest, while the log of a pubend is larger than this."""
     incarnation: int = 1
     """Counts creations and deletions of the name."""
+    ordered: bool = False
+    """Of a multicast topic: whether all subscribers get everything, in one order."""
 
     @property
     def label(self) -> TopicName:
@@ -145,6 +147,8 @@ class Network:
                 raise refuse(f"topic {topic.name!r} has no service {topic.service!r}")
             if topic.service != "durable" and topic.hosts:
                 raise refuse(f"topic {topic.name!r} stores nothing, so it has no pubends")
+            if topic.ordered and topic.service != "multicast":
+                raise refuse(f"topic {topic.name!r} is ordered anyhow: leave that out")
             if not (topic.service == "durable") <= len(topic.hosts) <= PUBEND_COUNT_MAX:
                 raise refuse(f"topic {topic.name!r} needs 1 to {PUBEND_COUNT_MAX} pubends")
             for host in topic.hosts:
@@ -304,7 +308,8 @@ def _cell(read: dict[str, Any]) -> Cell:
 
 
 def _topic(read: dict[str, Any]) -> Topic:
-    _only(read, "a topic", "name", "pubends", "service", "retention_seconds", "retention_bytes")
+    known = ("name", "pubends", "service", "ordered", "retention_seconds", "retention_bytes")
+    _only(read, "a topic", *known)
     seconds, size = read.get("retention_seconds"), read.get("retention_bytes")
     for name, value in (("retention_seconds", seconds), ("retention_bytes", size)):
         if value is not None and (not isinstance(value, int | float) or value <= 0):
@@ -317,4 +322,5 @@ def _topic(read: dict[str, Any]) -> Topic:
         service=service,
         retention_us=None if seconds is None else int(seconds * 1_000_000),
         retention_bytes=None if size is None else int(size),
+        ordered=_field(read, "ordered", bool, default=False),
     )

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import PeerName, PubendName
     from gapless.core.messages import Message
     from gapless.core.store import Store
+    from gapless.node.log_search import Survey
     from gapless.node.network import Network
 
 
@@ -99,6 +100,7 @@ class Node:
         *,
         attributes_of: Callable[[EventBatch], list[Attributes]],
         check_events: Callable[[EventBatch], object] | None = None,
+        survey: Survey | None = None,
         config: Config | None = None,
         parts: Parts | None = None,
         shadow: bool = False,
@@ -144,22 +146,14 @@ class Node:
             shadow=shadow,
         )
         check_events = check_events or attributes_of
-        self.clients = Clients(
-            network,
-            self.config,
-            self.streams,
-            self.subscribers,
-            self.interests,
-            self.attachments,
-            check_events,
-            self.catalogue,
-            self.names,
-        )
+        serving = self.streams, self.subscribers, self.interests, self.attachments
+        known = check_events, self.catalogue, self.names
+        self.clients = Clients(network, self.config, *serving, *known)
         self.producers = Producers(network, self.streams, check_events)
         made = name, network, self.config, store, self.epoch, self.subscribers, attributes_of
         self.services = Services(self.clients, [each(*made) for each in SERVICES])
         self.topics = Topics(self.catalogue, self.clients, self.hand_overs, store, self.services)
-        self.ranges = Ranges(network, self.streams, self.config, attributes_of)
+        self.ranges = Ranges(network, self.streams, self.config, attributes_of, survey)
 
     # --- what the driver calls ------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gapless.core.range_messages import RangeRequest
     from gapless.knowledge.pubend import Pubend
     from gapless.node.config import Config
+    from gapless.node.log_search import Survey
     from gapless.node.network import Network
     from gapless.node.streams import Streams
 
@@ -44,10 +45,11 @@ class Ranges:
         streams: Streams,
         config: Config,
         attributes_of: Callable[[EventBatch], list[Attributes]],
+        survey: Survey | None = None,
     ) -> None:
         self.network = network
         self.streams = streams
-        self._search = LogSearch(config, attributes_of)
+        self._search = LogSearch(config, attributes_of, survey)
         self._conditions: dict[str, Wanted] = {}
 
     def receive(self, client: ClientName, message: RangeRequest) -> list[Effect]:
@@ -83,13 +85,19 @@ class Ranges:
             del self._conditions[next(iter(self._conditions))]
         return wanted
 
-    def _read(self, pubend: Pubend, message: ReadRange, wanted: Wanted) -> RangeRead:
+    def _read(self, pubend: Pubend, message: ReadRange, wanted: Wanted) -> RangeRead | Refused:
         request, name = message.request, message.pubend
         start, end = message.span.start, min(message.span.end, pubend.end)
         if start >= end:
             return RangeRead(request, name)
         kept_from = min(max(start, pubend.released), end)
         lost_below = kept_from if kept_from > max(start, 1) else 0  # no event has tick 0
+        if kept_from < min(pubend.release.going, end):  # it will be lost in a moment
+            if kept_from == start:
+                return Refused(request, f"{name!r} is being chopped", "Read again.", retry=True)
+            return RangeRead(
+                request, name, Span(start, kept_from), lost_below=lost_below, more=True
+            )
         if kept_from == end:
             return RangeRead(request, name, Span(start, end), lost_below=lost_below)
         span = Span(kept_from, end)

@@ -38,6 +38,7 @@ from gapless.tree.messages import (
     SubscriptionId,
     Welcome,
 )
+from gapless.tree.messages import Refused as NoRoom
 from gapless.tree.settings import TreeSettings
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Reliable:
         self.network = network
         self.tree: TreeBroker | None = None
         self.published = 0
+        self.joins = False
         self._config = config
         self._epoch = epoch
         self._subscribers = subscribers
@@ -129,10 +131,7 @@ class Reliable:
         effects: list[Effect] = []
         groups = [group for group in self._groups if group.label == topic.label]
         for group in groups:
-            for name, number in group.members:
-                effects.append(Send(name, Ended(number, problem, remedy)))
-            for (name, _), request in group.waiting.items():
-                effects.append(Send(name, Refused(request, problem, remedy)))
+            effects += dismiss(group, problem, remedy)
         return effects + self._remove(groups, now)
 
     # --- clients ---------------------------------------------------------------------------------
@@ -167,7 +166,7 @@ class Reliable:
         if group is None:
             try:
                 name, effects = self.tree.subscribe(scoped(label, message.condition), now)
-            except FilterError as error:  # as it is, it would be fine: it is too long
+            except (FilterError, UsageError) as error:  # too long, or too many
                 return [Send(client, Refused(message.request, error.problem, error.remedy))]
             group = Group(message.topic, label, message.condition, name)
             self._groups.add(group)
@@ -232,7 +231,19 @@ class Reliable:
                 delivered = []
                 group = self._groups.named(effect.message.id)
                 done += begin(group) if group is not None else []
+            elif isinstance(effect.message, NoRoom):
+                done += self._no_room(effect.message)
         return done + self._deliver(delivered, now)
+
+    def _no_room(self, message: NoRoom) -> list[Effect]:
+        """The tree has ended a subscription."""
+        group = self._groups.named(message.id)
+        if group is None:
+            return []
+        self._groups.remove(group)
+        problem = f"broker {message.by!r} knows as many subscriptions as it takes"
+        remedy = "Use fewer conditions, or raise tree_subscriptions_max at the brokers."
+        return dismiss(group, problem, remedy)
 
     def _deliver(self, delivered: list[Delivered], now: Instant) -> list[Effect]:
         """What came in one step, to clients: all that is of one topic and source at once."""
@@ -280,6 +291,13 @@ def begin(group: Group[SubscriptionId]) -> list[Effect]:
     return [Send(key[0], Subscribed(n, key[1], {})) for key, n in group.let_in().items()]
 
 
+def dismiss(group: Group[SubscriptionId], problem: str, remedy: str) -> list[Effect]:
+    """All that are in it, or wait, are told that it is over."""
+    ended = [Send(name, Ended(number, problem, remedy)) for name, number in group.members]
+    waiting = group.waiting.items()
+    return [*ended, *(Send(name, Refused(n, problem, remedy)) for (name, _), n in waiting)]
+
+
 def settings_of(config: Config) -> TreeSettings:
     return TreeSettings(
         failures_tolerated=config.failures_tolerated,
@@ -288,6 +306,7 @@ def settings_of(config: Config) -> TreeSettings:
         queue_max=config.tree_queue_max,
         window_max=config.tree_window_max,
         subscriptions_max=config.subscriptions_max,
+        remote_subscriptions_max=config.tree_subscriptions_max,
     )
 
 

@@ -27,6 +27,7 @@ from gapless.core.errors import FilterError, WireError
 from gapless.core.range_messages import RangeRequest
 from gapless.core.transaction_messages import TransactionRequest
 from gapless.filters.filter import Filter
+from gapless.node.multicast import Multicast
 from gapless.node.reliable import Reliable
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class Service(Protocol):
 
     kinds: tuple[type[Message], ...]
     """What its brokers say to each other."""
+
+    joins: bool
+    """We are in no network file: wait for `join`, and begin nothing alone."""
 
     @property
     def deadline(self) -> Instant | None: ...
@@ -106,7 +110,7 @@ class Service(Protocol):
     def check(self) -> None: ...
 
 
-SERVICES = (Reliable,)
+SERVICES = (Reliable, Multicast)
 """Made with: name, network, config, store, epoch, subscribers, attributes_of."""
 
 KINDS: tuple[type[Message], ...] = tuple(kind for each in SERVICES for kind in each.kinds)
@@ -183,6 +187,10 @@ class Services:
 
     def start(self, now: Instant) -> list[Effect]:
         return [effect for each in self.by_name.values() for effect in each.start(now)]
+
+    def wait_to_join(self, *, joins: bool) -> None:
+        for each in self.by_name.values():
+            each.joins = joins
 
     def join(self, at: BrokerName, now: Instant) -> list[Effect]:
         return [effect for each in self.by_name.values() for effect in each.join(at, now)]

@@ -133,6 +133,7 @@ class Streams:
             if pubend.host == self.name:
                 made = make_pubend(pubend, topic, config, self._store, parts, now)
                 self.pubends[pubend.name] = made
+                self.attachments.behind.logs[pubend.name] = made.stream
             self.beginnings.add(pubend.name, now)
             stream = self.durables.streams.get(pubend.name)
             if stream is not None:  # it goes on where it was
@@ -142,6 +143,7 @@ class Streams:
         self.merges.pop(topic.name, None)
         for pubend in topic.pubends:
             self.beginnings.remove(pubend.name)
+            self.attachments.behind.logs.pop(pubend.name, None)
             for machines in (self.relays, self.pubends, self.subends):
                 machines.pop(pubend.name, None)
 

@@ -16,16 +16,15 @@ Invariants (checked by `check`)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.client_messages import Deliveries, Ended, Lost
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
-from gapless.knowledge.batch import cut
 from gapless.node.audience import DURABLE, Audience
 from gapless.node.client import Client
+from gapless.node.parcels import Packing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,23 +34,15 @@ if TYPE_CHECKING:
     from gapless.core.identity import ClientName, PubendName, TopicName
     from gapless.filters.filter import Filter
     from gapless.knowledge.subend import Settled
-    from gapless.node.audience import Group, Key
+    from gapless.node.audience import Group, Key, Wanted
     from gapless.node.config import Config
+    from gapless.node.parcels import Share
     from gapless.node.session import Session
 
 BATCH_SIZES = 32
 
-Share = tuple[int, list[int]]
-"""A subscription's number on its connection, and the indices of the events it gets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """What goes to one connection, and perhaps to others too."""
-
-    count: int
-    size: int
-    messages: list[Deliveries]
+NOBODY: list[int] = []
+"""Who takes an event that no durable subscription wants; nothing is ever added to it."""
 
 
 class Delivered(NamedTuple):
@@ -181,27 +172,32 @@ class Subscribers:
     ) -> Delivered:
         """One message for each connection that wants something of a settled batch."""
         audience = self.audiences.get((topic, order_of(pubend)))
-        recorded: list[list[int]] = [[] for _ in settled.ticks]
         if audience is None:
-            return Delivered([], recorded, [])
+            return Delivered([], [NOBODY] * len(settled.ticks), [])
         effects = self._tell_lost(topic, pubend, settled)
         young = self._grow_up(topic, pubend, through)
         if not settled.ticks:
-            return Delivered(effects, recorded, [])
+            return Delivered(effects, [], [])
         batch = EventBatch.join(settled.events)
         self._batch_longest = max(self._batch_longest, len(batch))
         shares: dict[ClientName, list[Share]] = {}
         self.batch_sizes[len(batch).bit_length()] += 1
-        for group, indices in self._match(audience, batch):
+        groups, singles = self._match(audience, batch, apart=not young)
+        recorded = [NOBODY] * len(batch)
+        if any(group.durable for group, _ in groups):
+            recorded = [[] for _ in settled.ticks]
+        for group, indices in groups:
             self._record(group, indices, recorded, settled.ticks, young)
             self._share_out(group, indices, shares, settled.ticks, pubend, young)
         slow: list[Session] = []
-        parcels: dict[tuple[int, int], Parcel] = {}  # made once for all who want just the same
-        for name, wanted in sorted(shares.items()):
-            parcel = self._pack(topic, pubend, settled, through, wanted, parcels)
+        limits = self.config.batch_events_max, self.config.batch_bytes_max
+        packing = Packing(topic, pubend, settled, through, limits)
+        for name in sorted(shares.keys() | singles.keys()):
+            wanted, single = shares.get(name, []), singles.get(name)
+            parcel = packing.pack(wanted, single)
             client = self.clients[name]
             if self.is_too_slow(client, parcel.count, parcel.size):
-                numbers = sorted({number for number, _ in wanted})
+                numbers = sorted({*(n for n, _ in wanted), *(single[1] if single else ())})
                 attached = self.sessions_of.get(name, {})
                 slow += [attached[n] for n in numbers if n in attached]
                 effects += self._end_slow(name, numbers)
@@ -212,8 +208,8 @@ class Subscribers:
             effects += [Send(name, message) for message in parcel.messages]
         return Delivered(effects, recorded, slow)
 
-    def _match(self, audience: Audience, batch: EventBatch) -> list[tuple[Group, list[int]]]:
-        return audience.match(self.attributes_of(batch))
+    def _match(self, audience: Audience, batch: EventBatch, *, apart: bool) -> Wanted:
+        return audience.match(self.attributes_of(batch), apart=apart)
 
     def _record(
         self,
@@ -262,57 +258,6 @@ class Subscribers:
             wanted = indices if start <= first else [i for i in indices if ticks[i] >= start]
             if wanted:
                 shares.setdefault(session.name, []).append((session.number, wanted))
-
-    def _pack(
-        self,
-        topic: TopicName,
-        pubend: PubendName | None,
-        settled: Settled,
-        through: int,
-        shares: list[Share],
-        parcels: dict[tuple[int, int], Parcel],
-    ) -> Parcel:
-        """What one connection gets, which is often just what another got."""
-        if len(shares) > 1:
-            takers: dict[int, list[int]] = {}
-            for number, indices in shares:
-                for index in indices:
-                    takers.setdefault(index, []).append(number)
-            wanted = sorted(takers)
-            numbers = tuple([tuple(sorted(takers[index])) for index in wanted])
-            return self._parcel(topic, pubend, settled, through, wanted, numbers)
-        number, wanted = shares[0]
-        kept = parcels.get((id(wanted), number))
-        if kept is None:
-            numbers = ((number,),) * len(wanted)
-            kept = self._parcel(topic, pubend, settled, through, wanted, numbers)
-            parcels[id(wanted), number] = kept
-        return kept
-
-    def _parcel(
-        self,
-        topic: TopicName,
-        pubend: PubendName | None,
-        settled: Settled,
-        through: int,
-        indices: list[int],
-        takers: tuple[tuple[int, ...], ...],
-    ) -> Parcel:
-        """These events, in batches."""
-        events = tuple([settled.events[index] for index in indices])
-        ticks = tuple([settled.ticks[index] for index in indices])
-        messages = [
-            Deliveries(
-                topic,
-                through if high == len(ticks) else ticks[high],
-                pubend,
-                ticks[low:high],
-                EventBatch(events[low:high]),
-                takers[low:high],
-            )
-            for low, high in cut(events, self.config.batch_events_max, self.config.batch_bytes_max)
-        ]
-        return Parcel(len(events), sum(map(len, events)), messages)
 
     def _grow_up(self, topic: TopicName, pubend: PubendName | None, through: int) -> dict[Key, int]:
         """Those that were young up to now; who starts below `through` is not from here on."""

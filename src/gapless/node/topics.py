@@ -106,6 +106,7 @@ class Topics:
             message.service,
             message.retention_us,
             message.retention_bytes,
+            ordered=message.ordered,
         )
         return self._decide(client, message, entry, now)
 
@@ -144,12 +145,13 @@ class Topics:
         if self.joins:
             problem = "this broker joined a network, and decides about no topics"
             return problem, "Ask a broker that is in the network file."
-        if message.service != "durable":
-            if message.service not in self.services.by_name:
-                return f"the {message.service} service is not there yet", 'Use service="durable".'
-            if message.pubends != 1 or hosts or message.retention_us or message.retention_bytes:
-                problem = f"a topic of the {message.service} service stores nothing"
-                return problem, "Leave pubends, hosts and retention out, or make it durable."
+        has_streams = message.pubends != 1 or bool(hosts)
+        is_kept = message.retention_us is not None or message.retention_bytes is not None
+        if message.service != "durable" and (has_streams or is_kept):
+            problem = f"a topic of the {message.service} service stores nothing"
+            return problem, "Leave pubends, hosts and retention out, or make it durable."
+        if message.ordered and message.service != "multicast":
+            return f"a {message.service} topic is ordered anyhow", "Leave `ordered` out."
         if not name.isprintable() or "@" in name or not 0 < len(name.encode()) <= NAME_BYTES_MAX:
             remedy = f"Use 1 to {NAME_BYTES_MAX} printable bytes without @."
             return f"{name!r} is no name for a topic", remedy
@@ -313,7 +315,7 @@ def refuse(client: ClientName, message: Request, problem: str, remedy: str) -> l
 def how_it_differs(known: TopicEntry, wanted: CreateTopic) -> str:
     """Why the topic that is there is not what is asked for; empty if it is."""
     hosts = wanted.hosts or known.hosts[: wanted.pubends]
-    if known.service == wanted.service != "durable":
+    if (known.service, known.ordered) == (wanted.service, wanted.ordered) != ("durable", False):
         return ""
     same_count = len(known.hosts) == (len(wanted.hosts) or wanted.pubends)
     retention = (wanted.retention_us, wanted.retention_bytes)

@@ -6,7 +6,7 @@ Theory of operation
     small numbers and sorted by them, which groups the values of each; no event is looked at alone.
     Where all events of a batch have the same names in the same order, as those of one publisher
     mostly do, there is nothing to sort: a column is every n-th value. Names and texts may come as
-    dictionaries, as Parquet has them.
+    dictionaries, as Parquet has them, and fields that no value has may be left out.
     Where the values of a name have several types within one batch no column can hold them: such a
     batch is matched as a list of dicts, which is slower and knows no limits.
 
@@ -58,13 +58,14 @@ def to_columns(maps: Any) -> Any | None:
     if not 0 < len(names.dictionary) < 1 << 16:
         return None
     codes = names.indices.to_numpy().astype(np.uint16)
-    fields = maps.items.slice(low, count).flatten()
+    values = maps.items.slice(low, count)
+    fields = dict(zip([field.name for field in values.type], values.flatten(), strict=True))
     known, width = names.dictionary.to_pylist(), count // len(maps)
     columns: dict[str, Any] = {}
     if _is_regular(offsets, codes, width):
-        valid = [field.is_valid().to_numpy(zero_copy_only=False) for field in fields]
+        patterns = {name: _pattern(field, width) for name, field in fields.items()}
         for place, code in enumerate(codes[:width].tolist()):
-            columns[known[code]] = _every(fields, valid, place, width)
+            columns[known[code]] = _every(fields, patterns, place, width)
     else:
         order = np.argsort(codes, kind="stable")
         bounds = np.searchsorted(codes[order], np.arange(len(known) + 1)).tolist()
@@ -72,10 +73,8 @@ def to_columns(maps: Any) -> Any | None:
         for name, first, last in zip(known, bounds, bounds[1:], strict=False):
             if first < last:  # a dictionary may have what this batch has not
                 at = order[first:last]
-                values = _one_type([field.take(at) for field in fields])
-                if values is not None:
-                    values = _in_place(values, rows[at], len(maps))
-                columns[name] = values
+                found = _one_type({kind: field.take(at) for kind, field in fields.items()})
+                columns[name] = None if found is None else _in_place(found, rows[at], len(maps))
     if not columns or any(each is None for each in columns.values()):
         return None
     return pa.record_batch(columns)
@@ -97,22 +96,36 @@ def _is_regular(offsets: NDArray[np.int32], codes: NDArray[np.uint16], width: in
     return bool((codes.reshape(-1, width) == codes[:width]).all())
 
 
-def _every(fields: list[Any], valid: list[NDArray[np.bool_]], place: int, width: int) -> Any | None:
+def _pattern(field: Any, width: int) -> list[bool] | None:
+    """Which of so many values are there, if it is the same ones in every run; else None."""
+    if field.null_count in (0, len(field)):
+        return [not field.null_count] * width
+    bits = np.frombuffer(field.buffers()[0], np.uint8)[field.offset // 8 :]
+    size = len(field) // (8 * width) * width  # bytes of whole runs of 8 events, each `width` long
+    if field.offset % 8 or (size and (bits[:size].reshape(-1, width) != bits[:width]).any()):
+        return None
+    some = np.concatenate([bits[: min(size, width)], bits[size:]])
+    count = min(size, width) * 8 + len(field) % (8 * width)
+    told = np.unpackbits(some, bitorder="little")[:count].reshape(-1, width)
+    return [bool(each) for each in told[0]] if (told == told[0]).all() else None
+
+
+def _every(
+    fields: dict[str, Any], patterns: dict[str, list[bool] | None], place: int, width: int
+) -> Any | None:
     """Of runs of so many values the one at `place`; None if they have several types."""
-    present = [
-        (field, mask[place::width])
-        for field, mask in zip(fields, valid, strict=True)
-        if field.null_count < len(field) and mask[place::width].any()
-    ]
-    if len(present) == 1 and present[0][1].all():
-        values = present[0][0]
+    present = [name for name, pattern in patterns.items() if pattern is None or pattern[place]]
+    if not present:
+        return None
+    if len(present) == 1 and patterns[present[0]] is not None:
+        values = fields[present[0]]
         if kinds.is_dictionary(values.type):
             indices = _raw(values.indices)[place::width]
             return pa.DictionaryArray.from_arrays(indices.copy(), values.dictionary)
         if kinds.is_int64(values.type) or kinds.is_float64(values.type):
             return pa.array(_raw(values)[place::width].copy())
-    at = pa.array(np.arange(place, len(fields[0]), width))
-    return _one_type([field.take(at) for field in fields])
+    at = pa.array(np.arange(place, len(fields[present[0]]), width))
+    return _one_type({name: fields[name].take(at) for name in present})
 
 
 def _raw(numbers: Any) -> NDArray[Any]:
@@ -121,18 +134,17 @@ def _raw(numbers: Any) -> NDArray[Any]:
     return np.frombuffer(numbers.buffers()[1], kind)[numbers.offset :][: len(numbers)]
 
 
-def _one_type(forms: list[Any]) -> Any | None:
+def _one_type(forms: dict[str, Any]) -> Any | None:
     """The values of the only kind there is; whole numbers go with floats where that is exact."""
-    present = [form for form in forms if form.null_count < len(form)]
+    present = {name: form for name, form in forms.items() if form.null_count < len(form)}
     if len(present) == 1:
-        return present[0]
-    if len(present) != 2 or present[0] is not forms[1] or present[1] is not forms[2]:
+        return next(iter(present.values()))
+    if present.keys() != {"int", "float"}:
         return None
-    whole, real = present
-    extent = pc.min_max(whole).as_py()
+    extent = pc.min_max(present["int"]).as_py()
     if extent["min"] < -EXACT_MAX or extent["max"] > EXACT_MAX:
         return None
-    return pc.coalesce(real, whole.cast(pa.float64()))
+    return pc.coalesce(present["float"], present["int"].cast(pa.float64()))
 
 
 def _in_place(values: Any, rows: NDArray[np.int64], count: int) -> Any:

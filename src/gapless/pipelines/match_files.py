@@ -2,10 +2,11 @@
 
 Theory of operation
     A file has `pubend`, `tick`, and either an `attributes` map, as a lake's have, or a column an
-    attribute. Nothing else of it is read, names and texts stay the dictionaries that Parquet has
-    made of them (each text is then looked up once a batch, and not once an event), and batches are
-    large: all of that together is what makes reading cheaper than matching. A row group is read in
-    one piece, since Arrow has no dictionary in a map that spans two of them.
+    attribute. Nothing else of it is read, nor a kind of values that by the file's figures is not
+    there. Names and texts stay the dictionaries that Parquet has made of them (each text is then
+    looked up once a batch, and not once an event), and batches are large: all of that together is
+    what makes reading cheaper than matching. A row group is read in one piece, since Arrow has no
+    dictionary in a map that spans two of them.
 
 Invariants
     I1  exactly the rows with ticks in [start, end) come, in the order of the file
@@ -26,25 +27,40 @@ if TYPE_CHECKING:
 ROWS = 1 << 16
 """Rows of one batch."""
 
-MAP_TEXTS = ("attributes.key_value.key", "attributes.key_value.value.text")
+NAMES, VALUES = "attributes.key_value.key", "attributes.key_value.value."
 
 
 def read_events(path: Path, start: int, end: int) -> Iterator[Any]:
     """Batches with what is matched of a file, and where it stands."""
     schema = pq.read_schema(path)
-    if "attributes" in schema.names:
-        columns, texts = ["pubend", "tick", "attributes"], [*MAP_TEXTS]
-    else:
-        columns = schema.names
-        texts = [field.name for field in schema if kinds.is_string(field.type)]
-    texts.append("pubend")
+    has_maps = "attributes" in schema.names
+    texts = [field.name for field in schema if kinds.is_string(field.type)]
+    if has_maps:
+        texts += [NAMES, f"{VALUES}text"]
     with pq.ParquetFile(path, read_dictionary=texts) as file:
         for number in range(file.num_row_groups):
+            part = file.metadata.row_group(number)
+            columns = ["pubend", "tick", *_leaves(part)] if has_maps else schema.names
             group = file.read_row_group(number, columns, use_threads=False)
             for batch in group.combine_chunks().to_batches(ROWS):
                 kept = _between(batch, start, end)
                 if kept.num_rows:
                     yield kept
+
+
+def _leaves(group: Any) -> list[str]:
+    """The columns that attributes stand in, without those that no value is in."""
+    found = [NAMES]
+    for number in range(group.num_columns):
+        column = group.column(number)
+        figures = column.statistics
+        if column.path_in_schema.startswith(VALUES) and not (
+            figures is not None
+            and figures.has_null_count
+            and figures.null_count == column.num_values
+        ):
+            found.append(column.path_in_schema)
+    return found if len(found) > 1 else [NAMES, f"{VALUES}int"]
 
 
 def _between(batch: Any, start: int, end: int) -> Any:

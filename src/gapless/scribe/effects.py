@@ -29,7 +29,8 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """From this number on nothing of an ordered topic will be missed without a `Missed`."""
+    """From this number on nothing of an ordered topic will be missed without a `Missed`. Of one
+    without order: there is a way down from the root, and the number is 0."""
 
     topic: TopicId
     position: int
@@ -51,6 +52,8 @@ class Answer:
     topic: TopicId
     number: int | None
     problem: str = ""
+    position: int = 0
+    """Its number in an ordered topic, where that is still known."""
 
 
 Effect = ToNode | Deliver | Begun | Missed | Answer

@@ -10,8 +10,9 @@ Theory of operation
     change the seats is simply to lead again. A seat is one life of a node: one that comes back has
     forgotten its promises, and must not vote as if it had not.
     Who is active says so; a group that is known to be active makes all that came before it
-    irrelevant. Where a majority of the seats is lost before the group could change them, nothing is
-    committed any more: the topic stands still, rather than lose what was acknowledged.
+    irrelevant. Who is told that a topic is to be asks first whether it has a group: it may have
+    been its root in an earlier life. Where a majority of the seats is lost before the group could
+    change them, the topic stands still, rather than lose what was acknowledged.
 
 Invariants (checked by `check`)
     I1  the ballot we hold is not greater than the one we promised
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gapless.core.identity import Instant
+from gapless.scribe.campaign import NOBODY, Campaign, Inquiry, is_majority
 from gapless.scribe.effects import Effect, ToNode
 from gapless.scribe.messages import (
     Accept,
@@ -47,69 +49,29 @@ from gapless.scribe.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from gapless.scribe.identifiers import NodeId
     from gapless.scribe.messages import GroupMessage, Seat, TopicRecord
     from gapless.scribe.settings import Settings
 
-NOBODY = Ballot()
 CATCH_UP_MAX = 64
 """Entries sent to a seat that lags, at a time."""
-
-
-class Campaign:
-    """What one who wants to lead has gathered so far."""
-
-    __slots__ = ("_floor", "accepted", "ballot", "groups", "promises", "seats", "state")
-
-    def __init__(self, ballot: Ballot, seats: tuple[Seat, ...]) -> None:
-        self.ballot = ballot
-        self.seats = seats  # of the group to be
-        self.groups: dict[Ballot, tuple[Seat, ...]] = {}  # whose majorities are needed
-        self.promises: dict[Seat, GroupState] = {}
-        self.state: GroupState | None = None  # what is to be held; none while promises are due
-        self.accepted: set[Seat] = set()
-        self._floor = NOBODY  # the greatest ballot known to be active
-
-    def need(self, lineup: Lineup) -> bool:
-        """Someone knows of a group. Is it new to us, and does it matter?"""
-        if lineup.active and lineup.ballot > self._floor:
-            self._floor = lineup.ballot
-            self.groups = {b: s for b, s in self.groups.items() if b >= lineup.ballot}
-        if not lineup.seats or lineup.ballot < self._floor or lineup.ballot in self.groups:
-            return False
-        self.groups[lineup.ballot] = lineup.seats
-        return True
-
-    def has(self, voters: Collection[Seat]) -> bool:
-        """A majority of every group that is needed."""
-        return all(is_majority(seats, voters) for seats in self.groups.values())
-
-    def best(self) -> GroupState:
-        return max(self.promises.values(), key=lambda state: (state.lineup.ballot, state.end))
-
-    def nodes(self, *more: tuple[Seat, ...]) -> set[NodeId]:
-        """Of all groups that are needed, and of these."""
-        return {seat.node for seats in (*self.groups.values(), *more) for seat in seats}
-
-
-def is_majority(seats: tuple[Seat, ...], voters: Collection[Seat]) -> bool:
-    return 2 * sum(1 for seat in seats if seat in voters) > len(seats)
 
 
 class Group:
     """One seat of it. See the module docstring."""
 
     __slots__ = (
-        "_base",
         "_campaign",
         "_entries",
         "_held",
+        "_inquiry",
+        "_log_bytes",
+        "_open_bytes",
         "_own",
         "_repeat_due",
         "_settings",
         "_sources",
+        "base",
         "committed",
         "known",
         "lineup",
@@ -126,12 +88,15 @@ class Group:
         self.promised = NOBODY
         self.lineup = Lineup()  # of the state we hold
         self.known = Lineup()  # the newest that we were told of
-        self.committed = 1  # as leader: all below this is
-        self._base = 1
+        self.committed = record.first  # as leader: all below this is
+        self.base = record.first  # the first number in the log
+        self._log_bytes = 0  # of all bodies
+        self._open_bytes = 0  # as leader: of those that are not committed
         self._entries: deque[LogEntry] = deque()
         self._sources: dict[Seat, int] = {}
         self._held: dict[Seat, int] = {}  # as leader: how far each seat is
         self._campaign: Campaign | None = None
+        self._inquiry: Inquiry | None = None
         self._repeat_due = Instant(0)
 
     # --- what it is now --------------------------------------------------------------------------
@@ -162,22 +127,32 @@ class Group:
         return max(self.lineup, self.known, key=lambda lineup: lineup.ballot)
 
     @property
-    def base(self) -> int:
-        """The first number in the log."""
-        return self._base
-
-    @property
     def end(self) -> int:
-        return self._base + len(self._entries)
+        return self.base + len(self._entries)
 
     def between(self, start: int, end: int) -> list[tuple[int, LogEntry]]:
-        start = max(start, self._base)
-        return [(n, self._entries[n - self._base]) for n in range(start, min(end, self.end))]
+        start = max(start, self.base)
+        return [(n, self._entries[n - self.base]) for n in range(start, min(end, self.end))]
 
     # --- leading ---------------------------------------------------------------------------------
 
+    def begin(self, seats: tuple[Seat, ...], now: Instant) -> list[Effect]:
+        """The topic is to be, as far as we know: lead its first group unless there is one."""
+        self._inquiry = Inquiry(seats, self._own)
+        self._repeat_due = Instant(now + self._settings.lead_repeat)
+        return self._inquire(self._inquiry, now)
+
+    def _inquire(self, inquiry: Inquiry, now: Instant) -> list[Effect]:
+        if self.promised > NOBODY or self.newest.seats:
+            self._inquiry = None  # there is: its members tell who they are
+            return []
+        if inquiry.is_over:
+            return self.lead(inquiry.seats, now)
+        return self._to(inquiry.unheard(), Prepare(self.record, NOBODY))
+
     def lead(self, seats: tuple[Seat, ...], now: Instant) -> list[Effect]:
         """Become the leader of a group with these seats; of the first one if we know of none."""
+        self._inquiry = None
         newest = max(self.promised, self.newest.ballot)
         ballot = Ballot(newest.number + 1, self._own.node)
         campaign = self._campaign = Campaign(ballot, seats)
@@ -195,6 +170,11 @@ class Group:
 
     def _receive_promise(self, promise: Promise, now: Instant) -> list[Effect]:
         campaign = self._campaign
+        if promise.ballot == NOBODY and (inquiry := self._inquiry) is not None:
+            self._learn(promise.known)
+            self._learn(promise.state.lineup)
+            inquiry.unaware.add(promise.seat)
+            return self._inquire(inquiry, now) if inquiry.is_over or self.newest.seats else []
         if campaign is None or campaign.ballot != promise.ballot or campaign.state is not None:
             return []
         campaign.promises[promise.seat] = promise.state
@@ -219,7 +199,9 @@ class Group:
     def publish(self, source: Seat, number: int, oldest: int, body: bytes) -> list[Effect]:
         """Append to the log, as leader, unless it is there or must wait: its source repeats it."""
         assert self.is_leader, "I3"
-        if self.end - self.committed >= self._settings.buffer_events_max // 2:
+        settings, waiting = self._settings, self.end - self.committed
+        room = settings.buffer_bytes_max // 2 - self._open_bytes
+        if waiting >= settings.buffer_events_max // 2 or (waiting and len(body) > room):
             return []  # what is not committed must not be pushed out of the log
         last = self._sources.get(source)
         is_next = number == oldest if last is None else number in (last + 1, oldest)
@@ -229,6 +211,7 @@ class Group:
             self.topic, self.lineup.ballot, self.end, (LogEntry(source, number, body),), True
         )
         self._append(append.entries[0])
+        self._open_bytes += len(body)
         self._held[self._own] = self.end
         self._commit()
         return self._to({seat.node for seat in self.lineup.seats}, append)
@@ -239,6 +222,13 @@ class Group:
             return False
         waiting = (entry for _, entry in self.between(self.committed, self.end))
         return all(entry.source != source or entry.number != number for entry in waiting)
+
+    def position_of(self, source: Seat, number: int) -> int:
+        """Under which number it is committed; 0 if that is no longer kept."""
+        for position, entry in reversed(self.between(self.base, self.committed)):
+            if entry.number == number and entry.source == source:
+                return position
+        return 0
 
     def _receive_appended(self, appended: Appended) -> list[Effect]:
         ballot = self.lineup.ballot
@@ -261,6 +251,7 @@ class Group:
         self._campaign = None
         self.lineup = Lineup(campaign.ballot, campaign.seats, active=True)
         self.committed = self.end
+        self._open_bytes = 0
         stay = {seat.node for seat in campaign.seats}
         active = Append(self.topic, campaign.ballot, self.end, (), True)
         retired = Retired(self.topic, self.lineup)
@@ -271,6 +262,8 @@ class Group:
         if self.lineup.active:
             seats = self.lineup.seats
             ends = sorted((self._held.get(seat, 0) for seat in seats), reverse=True)
+            for _, entry in self.between(self.committed, ends[len(seats) // 2]):
+                self._open_bytes -= len(entry.body)
             self.committed = max(self.committed, ends[len(seats) // 2])
 
     # --- following -------------------------------------------------------------------------------
@@ -336,7 +329,8 @@ class Group:
         self._learn(known)
         if known.ballot >= self.lineup.ballot and self._own not in known.seats:
             self.lineup = Lineup()
-            self._base, self._entries, self._sources = 1, deque(), {}
+            self.base, self._entries, self._sources = self.record.first, deque(), {}
+            self._log_bytes = 0
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -346,6 +340,8 @@ class Group:
             return []
         self._repeat_due = Instant(now + self._settings.lead_repeat)
         campaign = self._campaign
+        if self._inquiry is not None:
+            return self._inquire(self._inquiry, now)
         if campaign is None:
             return self._catch_up() if self.is_leader else []
         if campaign.state is None:
@@ -361,7 +357,7 @@ class Group:
             held = self._held.get(seat, 0)
             if seat == self._own or held >= self.end:
                 continue
-            if held < self._base:
+            if held < self.base:
                 effects.append(ToNode(seat.node, Accept(self._state())))
                 continue
             entries = tuple(entry for _, entry in self.between(held, held + CATCH_UP_MAX))
@@ -373,26 +369,32 @@ class Group:
 
     def _state(self) -> GroupState:
         entries, sources = tuple(self._entries), tuple(self._sources.items())
-        return GroupState(self.record, self.lineup, self._base, entries, sources)
+        return GroupState(self.record, self.lineup, self.base, entries, sources)
 
     def _hold(self, state: GroupState) -> None:
         self.record, self.lineup = state.record, state.lineup
-        self._base, self._entries = state.base, deque(state.entries)
+        self.base, self._entries = state.base, deque(state.entries)
         self._sources = dict(state.sources)
         self._held = {}
+        self._log_bytes = sum(len(entry.body) for entry in state.entries)
 
     def _append(self, entry: LogEntry) -> None:
         self._entries.append(entry)
+        self._log_bytes += len(entry.body)
         self._sources.pop(entry.source, None)
         self._sources[entry.source] = entry.number
         if len(self._sources) > self._settings.sources_max:
             del self._sources[next(iter(self._sources))]
-        if len(self._entries) > self._settings.buffer_events_max:
-            self._entries.popleft()
-            self._base += 1
+        settings = self._settings
+        while len(self._entries) > settings.buffer_events_max or (
+            self._log_bytes > settings.buffer_bytes_max and len(self._entries) > 1
+        ):
+            self._log_bytes -= len(self._entries.popleft().body)
+            self.base += 1
 
     def check(self) -> None:
         assert self.lineup.ballot <= self.promised, "I1"
         if self.is_leader:
             assert self.committed <= self.end, "I2"
         assert len(self._entries) <= self._settings.buffer_events_max
+        assert self._log_bytes == sum(len(entry.body) for entry in self._entries)

@@ -19,25 +19,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NewType
+from typing import TYPE_CHECKING
 
 from gapless.core.errors import UsageError
+from gapless.core.identity import Identifier, NodeId, TopicId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
-class Identifier(int):
-    """A point on the circle."""
-
-    __slots__ = ()
-
-
-NodeId = NewType("NodeId", Identifier)
-"""Where a node stands."""
-
-TopicId = NewType("TopicId", Identifier)
-"""Where a topic stands."""
+__all__ = ["Identifier", "NodeId", "Space", "TopicId"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,17 @@ class Member:
     def join(self, seeds: Iterable[NodeId], now: Instant) -> list[Effect]:
         return self._settle(self.pastry.join(seeds, now), now)
 
+    def join_too(self, seed: NodeId, now: Instant) -> list[Effect]:
+        """Ask another one, besides those we know; if we are in a ring already, it may be apart."""
+        return self._settle(self.pastry.join_too(seed, now), now)
+
+    def suspect(self, node: NodeId, now: Instant) -> list[Effect]:
+        """A link to a node broke. If we count on it, see whether it is still there."""
+        is_near = node in self.pastry.contacts.leaves
+        if not is_near and all(topic.parent != node for topic in self.tree.topics.values()):
+            return []
+        return self._settle(self.pastry.suspect(node, now), now)
+
     def leave(self) -> list[Effect]:
         """Go in good order: parents, children and the leaf set need not find out."""
         trees = {
@@ -120,6 +131,17 @@ class Member:
         )
         return number, self._settle(effects, now)
 
+    @property
+    def publish_room(self) -> int:
+        """How many more publications may wait for an answer."""
+        return self._publishing.room
+
+    def forget(self, topic: TopicId, now: Instant) -> list[Effect]:
+        """The topic is no more: neither its subscribers here nor what we know as its root."""
+        self.roots.forget(topic)
+        answers = self._publishing.forget(topic)
+        return [*answers, *self.unsubscribe(topic, now)]
+
     # --- messages and time -----------------------------------------------------------------------
 
     def receive(self, sender: NodeId, message: m.ScribeMessage, now: Instant) -> list[Effect]:
@@ -131,6 +153,8 @@ class Member:
                 m.TreeEvent()
                 | m.Heartbeat()
                 | m.Adopted()
+                | m.Divert()
+                | m.Subscribe()
                 | m.Refresh()
                 | m.Unsubscribe()
                 | m.Pull()
@@ -173,6 +197,10 @@ class Member:
                 return self.tree.receive_heartbeat(sender, message, now)
             case m.Adopted():
                 return self.tree.receive_adopted(sender, message, now)
+            case m.Divert():
+                return self.tree.receive_divert(message, now)
+            case m.Subscribe():
+                return self.tree.receive_subscribe(message, now)
             case m.Refresh():
                 return self.tree.receive_refresh(sender, message, now)
             case m.Unsubscribe():
@@ -226,10 +254,13 @@ class Member:
             return self.tree.forward(payload, now)
         return payload, []
 
+    def failed(self, node: NodeId, now: Instant) -> list[Effect]:
+        return self.tree.parent_failed(node, now)
+
     def deliver(self, payload: m.Payload, key: Identifier, now: Instant) -> list[Effect]:
         match payload:
             case m.Subscribe():
-                return self.tree.deliver(payload, now)
+                return self.tree.deliver(payload, now) + self.roots.joined(payload.topic, now)
             case m.Create():
                 return self.roots.create(payload, now)
             case m.Publication():

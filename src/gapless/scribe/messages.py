@@ -4,15 +4,16 @@ Theory of operation
     What is `Routed` goes from node to node towards a key; each hop is confirmed. All else goes
     straight to the node it is for. Every one may be lost, late, doubled or out of order: a receiver
     does the right thing then, and a sender asks again.
-    A codec needs one hook, for `Identifier`: 16 bytes.
+    On the wire all that one step has for one broker goes in a `Ringed`, together with the names of
+    the brokers that it speaks of: any of them may be sent to, and node ids do not tell who it is.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from gapless.core.identity import BrokerName, Identifier, NodeId, TopicId
 from gapless.core.messages import Message
-from gapless.scribe.identifiers import Identifier, NodeId, TopicId
 
 
 class Ballot(msgspec.Struct, frozen=True, order=True):
@@ -44,6 +45,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
     creator: str = ""
     publishers: tuple[str, ...] = ()  # who may publish; none: whoever has the right
     ordered: bool = False
+    first: int = 1  # of an ordered topic: the number of the first event
 
 
 # --- the ring -------------------------------------------------------------------------------------
@@ -142,11 +144,20 @@ class Subscribe(Message, frozen=True, tag="scribe subscribe"):
 
 
 class Adopted(Message, frozen=True):
-    """I am your parent now. `path`: those above me, the next one first."""
+    """I am your parent now. `path`: those above me, the next one first. `rooted`: the last of them
+    is the root, or I am."""
 
     topic: TopicId
     path: tuple[NodeId, ...]
     position: int | None = None
+    rooted: bool = False
+
+
+class Divert(Message, frozen=True):
+    """I have as many children as I take: ask one of them."""
+
+    topic: TopicId
+    siblings: tuple[NodeId, ...]
 
 
 class Unsubscribe(Message, frozen=True, tag="scribe unsubscribe"):
@@ -167,6 +178,7 @@ class Beat(msgspec.Struct, frozen=True):
     topic: TopicId
     path: tuple[NodeId, ...]
     position: int | None = None
+    rooted: bool = False
 
 
 class Heartbeat(Message, frozen=True):
@@ -204,6 +216,7 @@ class Published(Message, frozen=True):
     number: int
     problem: str = ""
     final: bool = True  # with a problem: asking again will not help
+    position: int = 0  # its number in an ordered topic, where that is still known
 
 
 class TreeEvent(Message, frozen=True):
@@ -347,7 +360,19 @@ class Routed(Message, frozen=True):
 
 
 RingMessage = Ping | Probe | ProbeReply | Welcome | Leave | RowQuery | Row | Passed | Routed
-TreeMessage = Adopted | Unsubscribe | Refresh | Heartbeat | Denied | TreeEvent | Pull | Gone
+EdgeMessage = Adopted | Divert | Subscribe | Unsubscribe | Refresh | Heartbeat | Denied
+TreeMessage = EdgeMessage | TreeEvent | Pull | Gone
 RootMessage = Created | Published | Replica
 GroupMessage = Prepare | Promise | Outvoted | Accept | Append | Appended | Hint | Retired
 ScribeMessage = RingMessage | TreeMessage | RootMessage | GroupMessage | Publication
+
+
+# --- on the wire ----------------------------------------------------------------------------------
+
+
+class Ringed(Message, frozen=True):
+    """From one broker to another, neighbours or not. `names`: of brokers that the messages speak of
+    and that the receiver may not know; anyone can make their node ids."""
+
+    messages: tuple[ScribeMessage, ...]
+    names: tuple[BrokerName, ...] = ()

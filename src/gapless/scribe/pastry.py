@@ -50,6 +50,14 @@ if TYPE_CHECKING:
     from gapless.scribe.settings import Settings
 
 
+JOIN_ASKED = 2
+"""Nodes that are asked at a time to let us in: of those that we know some may be down."""
+
+
+SEEDS_MAX = 64
+"""Nodes that may let us in which are remembered; beyond it the first that was told goes."""
+
+
 class Phase(Enum):
     """How far a node has come."""
 
@@ -69,6 +77,9 @@ class Application(Protocol):
 
     def deliver(self, payload: Payload, key: Identifier, now: Instant) -> list[Effect]:
         """A payload has arrived: nobody is closer to its key than we are."""
+
+    def failed(self, node: NodeId, now: Instant) -> list[Effect]:
+        """A node does not answer any more."""
 
 
 class Pastry:
@@ -120,7 +131,21 @@ class Pastry:
         """Join the ring that one of these is in: nodes that are near, or those known before."""
         self._seeds = [node for node in seeds if node != self.seat.node]
         assert self._seeds, "nobody to join"
-        return self._become_joining(self._seeds[0], now)
+        return self._become_joining(now)
+
+    def join_too(self, seed: NodeId, now: Instant) -> list[Effect]:
+        """Another one that may let us in; or, if we are in, whose ring may be another."""
+        if seed not in self._seeds:
+            self._seeds = [seed, *self._seeds][:SEEDS_MAX]
+        if seed in self.contacts.leaves:
+            return []
+        return [self._look_up_place(seed, fresh=not self._is_active)]
+
+    def suspect(self, node: NodeId, now: Instant) -> list[Effect]:
+        """Something tells that a node may have failed: ask it, and do not wait long."""
+        if not self._is_active:
+            return []
+        return self.members.probe(node, now, max(1, self._settings.attempts_max - 1))
 
     def leave(self) -> list[Effect]:
         """Go, and say so."""
@@ -219,7 +244,7 @@ class Pastry:
         self._round_number += 1
         if not self._is_active:
             # No answer, or not from all: begin again, with someone else.
-            return self._become_joining(self._seeds[self._round_number % len(self._seeds)], now)
+            return self._become_joining(now)
         self._round_due = Instant(now + self._settings.ping_every)
         effects: list[Effect] = []
         for node in self.members.silent(now):
@@ -231,8 +256,10 @@ class Pastry:
         if now >= self._revive_due:
             self._revive_due = Instant(now + self._settings.revive_every)
             effects += self.members.revive()
-            if not neighbours:  # alone: whoever let us in may know more
-                effects += [ToNode(node, probe) for node in self._seeds[:1]]
+            # Whoever let us in may be in another ring by now, or have been from the start.
+            if strangers := [node for node in self._seeds if node not in self.contacts.leaves]:
+                asked = strangers[self._round_number % len(strangers)]
+                effects.append(self._look_up_place(asked, fresh=False))
         return effects + self._compare_row(now)
 
     def _compare_row(self, now: Instant) -> list[Effect]:
@@ -291,10 +318,13 @@ class Pastry:
     def _is_active(self) -> bool:
         return self.phase is Phase.ACTIVE
 
-    def _become_joining(self, seed: NodeId, now: Instant) -> list[Effect]:
+    def _become_joining(self, now: Instant) -> list[Effect]:
         self.phase = Phase.JOINING
-        self._round_due = Instant(now + 4 * self._settings.answer_patience)
-        return [self._look_up_place(seed, fresh=True)]
+        self._round_due = Instant(now + self._settings.join_repeat)
+        count = min(JOIN_ASKED, len(self._seeds))
+        first = self._round_number * count
+        asked = [self._seeds[index % len(self._seeds)] for index in range(first, first + count)]
+        return [self._look_up_place(seed, fresh=True) for seed in asked]
 
     def _look_up_place(self, node: NodeId, *, fresh: bool) -> ToNode:
         own = self.seat.node
@@ -336,7 +366,7 @@ class Pastry:
         effects = self.members.fail(node)
         for hop in self.hops.through(node):
             effects += self._hop_again(hop.routed, now, 1)
-        return effects
+        return effects + self._application.failed(node, now)
 
     def check(self) -> None:
         self.members.check()

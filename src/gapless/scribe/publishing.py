@@ -8,6 +8,7 @@ Theory of operation
 
 Invariants (checked by `check`)
     I1  at most `publish_pending_max` wait for an answer, of at most `publish_topics_max` topics
+    I2  those that wait are kept in the order in which they are due, and by topic as numbered
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ class Pending:
 class Publishing:
     """See the module docstring."""
 
-    __slots__ = ("_last", "_pastry", "_pending", "_roots", "_settings")
+    __slots__ = ("_last", "_open", "_pastry", "_pending", "_roots", "_settings")
 
     def __init__(self, pastry: Pastry, settings: Settings) -> None:
         self._pastry = pastry
         self._settings = settings
         self._last: dict[TopicId, int] = {}
-        self._pending: dict[tuple[TopicId, int], Pending] = {}
+        self._pending: dict[tuple[TopicId, int], Pending] = {}  # in the order in which it is due
+        self._open: dict[TopicId, dict[int, None]] = {}  # the numbers of each, in order
         self._roots: dict[TopicId, NodeId] = {}
 
     def publish(
@@ -73,13 +75,18 @@ class Publishing:
         number = self._last[topic] = self._last.get(topic, 0) + 1
         pending = Pending(body, credential, ordered, self._due(now))
         self._pending[topic, number] = pending
+        self._open.setdefault(topic, {})[number] = None
         return number, self._send(topic, number, pending, now)
+
+    @property
+    def room(self) -> int:
+        return self._settings.publish_pending_max - len(self._pending)
 
     def _due(self, now: Instant) -> Instant:
         return Instant(now + self._settings.publish_repeat)
 
     def _send(self, topic: TopicId, number: int, pending: Pending, now: Instant) -> list[Effect]:
-        oldest = min(other for each, other in self._pending if each == topic)
+        oldest = next(iter(self._open[topic]))
         publication = Publication(
             topic, self._pastry.seat, number, oldest, pending.body, pending.credential
         )
@@ -98,21 +105,36 @@ class Publishing:
             return []  # it may come to know the topic yet
         if not published.problem:
             self._roots[topic] = sender
-        del self._pending[topic, number]
-        return [Answer(topic, number, published.problem)]
+        self._end(topic, number)
+        return [Answer(topic, number, published.problem, published.position)]
+
+    def _end(self, topic: TopicId, number: int) -> Pending:
+        del self._open[topic][number]
+        if not self._open[topic]:
+            del self._open[topic]
+        return self._pending.pop((topic, number))
+
+    def forget(self, topic: TopicId) -> list[Effect]:
+        """The topic is no more."""
+        self._roots.pop(topic, None)
+        numbers = list(self._open.get(topic, ()))
+        for number in numbers:
+            self._end(topic, number)
+        return [Answer(topic, number, "the topic was deleted; use another") for number in numbers]
 
     @property
     def deadline(self) -> Instant | None:
-        return min((pending.due for pending in self._pending.values()), default=None)
+        return next((pending.due for pending in self._pending.values()), None)
 
     def fire(self, now: Instant) -> list[Effect]:
         effects: list[Effect] = []
-        for (topic, number), pending in list(self._pending.items()):
-            if pending.due > now:
-                continue
+        due = [key for key, pending in self._pending.items() if pending.due <= now]
+        for topic, number in due:
             self._roots.pop(topic, None)  # whoever it was does not answer: ask the ring
+            pending = self._pending.pop((topic, number))
+            self._pending[topic, number] = pending  # it will be the last that is due
             if not pending.ordered and pending.attempt >= self._settings.publish_attempts_max:
-                del self._pending[topic, number]
+                self._end(topic, number)
                 problem = "the root of the topic did not answer; try again later"
                 effects.append(Answer(topic, number, problem))
                 continue
@@ -123,4 +145,7 @@ class Publishing:
 
     def check(self) -> None:
         assert len(self._pending) <= self._settings.publish_pending_max, "I1"
+        assert sum(map(len, self._open.values())) == len(self._pending), "I2"
+        dues = [pending.due for pending in self._pending.values()]
+        assert dues == sorted(dues), "I2"
         assert len(self._roots) <= len(self._last) <= self._settings.publish_topics_max, "I1"

@@ -114,7 +114,7 @@ class Roots:
         group, effects = self.groups.get(topic), []
         if group is None:
             group = self.groups[topic] = self._group(record, self._pastry.seat, self._settings)
-            effects = group.lead(self._seats(topic), now)
+            effects = group.begin(self._seats(topic), now)
         return effects + self._advance(group, now)
 
     def _is_full(self, record: TopicRecord) -> bool:
@@ -132,6 +132,11 @@ class Roots:
         if (group := self.groups.get(topic)) is not None:
             return group.record
         return self.records.get(topic)
+
+    def forget(self, topic: TopicId) -> None:
+        """It is no more."""
+        for known in (self.records, self.groups, self._sent, self._creators):
+            known.pop(topic, None)
 
     def _seats(self, topic: TopicId) -> tuple[Seat, ...]:
         return self._pastry.members.seats_near(topic, self._settings.replicas)
@@ -181,7 +186,8 @@ class Roots:
         if not group.is_leader:
             return []  # not yet: it comes again
         if group.has_published(source, number):
-            return [ToNode(source.node, Published(group.topic, source, number))]
+            place = group.position_of(source, number)
+            return [ToNode(source.node, Published(group.topic, source, number, position=place))]
         effects = group.publish(source, number, publication.oldest, publication.body)
         return effects + self._advance(group, now)
 
@@ -203,12 +209,17 @@ class Roots:
             assert topic.stream.position is not None
             sent = min(sent, topic.stream.position)
         for number, entry in group.between(sent, group.committed):
-            published = Published(group.topic, entry.source, entry.number)
+            published = Published(group.topic, entry.source, entry.number, position=number)
             effects.append(ToNode(entry.source.node, published))
             if topic is not None:
                 event = TreeEvent(group.topic, number, entry.body)
                 effects += self._tree.multicast(topic, event, now)
         return effects
+
+    def joined(self, topic: TopicId, now: Instant) -> list[Effect]:
+        """Someone has subscribed at the root: the tree need not wait to learn where it stands."""
+        group = self.groups.get(topic)
+        return [] if group is None else self._advance(group, now)
 
     def _place_stream(self, topic: Topic, stream: Stream, group: Group) -> list[Effect]:
         """The stream of a leader stands where the log does, and keeps what the log keeps."""

@@ -5,7 +5,7 @@ Source: PROTOCOLS, "default parameters": the usual values of Pastry; timers of F
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from gapless.core.errors import UsageError
 
@@ -31,6 +31,9 @@ class Settings:
 
     answer_patience: int = 1 * SECOND
     """How long a hop or a probe may stay unanswered before it is tried again."""
+
+    join_repeat: int = 4 * SECOND
+    """How often one that wants to join asks again, others this time."""
 
     attempts_max: int = 4
     """How often a probe is tried; then the node counts as failed. A hop is tried twice as often at
@@ -70,6 +73,9 @@ class Settings:
     """Topics that one node takes part in; beyond it a subscription is refused, and a node further
     up the route gets the child."""
 
+    children_max: int = 64
+    """Children of one node in one tree; beyond it one more is sent to one of them."""
+
     replicas: int = 5
     """How many nodes keep what the root of a topic knows, itself included."""
 
@@ -98,6 +104,9 @@ class Settings:
     """Events that each node of an ordered topic keeps for those that missed them; beyond it the
     oldest goes, and one that asks for it is told that it is lost."""
 
+    buffer_bytes_max: int = 4 << 20
+    """The same in bytes. All of it must fit one message, to a node that takes a seat."""
+
     sources_max: int = 4_096
     """Publishers of an ordered topic whose last publication its root remembers; beyond it the one
     that was silent longest is forgotten."""
@@ -121,3 +130,26 @@ class Settings:
             raise UsageError("leaf_set_size must be even: half of it is on either side")
         if self.replicas > self.leaf_set_size // 2 + 1:
             raise UsageError("replicas must fit into half a leaf set: the root knows no others")
+
+    def at_pace(self, heartbeat: int) -> Settings:
+        """The same with all timers faster or slower, in proportion to the heartbeat."""
+        timers = {name: getattr(self, name) * heartbeat // self.heartbeat for name in TIMERS}
+        return replace(self, **timers)
+
+
+TIMERS = (
+    "ping_every",
+    "dead_after",
+    "answer_patience",
+    "join_repeat",
+    "revive_every",
+    "table_every",
+    "heartbeat",
+    "parent_dead_after",
+    "subscribe_repeat",
+    "refresh_every",
+    "child_expiry",
+    "publish_repeat",
+    "replicate_every",
+    "lead_repeat",
+)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
+from gapless.scribe.messages import Beat
 
 if TYPE_CHECKING:
     from gapless.scribe.identifiers import NodeId, TopicId
@@ -59,6 +60,10 @@ class Topic:
     stream: Stream | None = None
     subscribed: bool = False
     is_root: bool = False
+    is_rooted: bool = False
+    """Whether there is a way from the root down to us, as far as our parent knows."""
+    has_begun: bool = False
+    """Whether the subscribers of a topic without order were told that there is."""
     parent: NodeId | None = None
     path: tuple[NodeId, ...] = ()
     """All above us, the parent first."""
@@ -88,22 +93,30 @@ class Topic:
     def position(self) -> int | None:
         return self.stream.position if self.stream is not None else None
 
+    @property
+    def beat(self) -> Beat:
+        """What children are shown."""
+        return Beat(self.identifier, self.path, self.position, self.is_rooted)
+
     def become_root(self) -> None:
         if not self.is_root:
             self.era = None  # it begins with the first event
-        self.is_root = True
+        self.is_root = self.is_rooted = True
         self.parent = None
         self.path = ()
 
     def become_orphan(self, due: Instant) -> None:
         """There is no parent any more: ask for one when it is due."""
-        self.is_root = False
+        self.is_root = self.is_rooted = False
         self.parent = None
         self.path = ()
         self.ask_due = due
 
-    def become_child(self, parent: NodeId, path: tuple[NodeId, ...], now: Instant) -> None:
+    def become_child(
+        self, parent: NodeId, path: tuple[NodeId, ...], now: Instant, *, is_rooted: bool = False
+    ) -> None:
         self.is_root = False
+        self.is_rooted = is_rooted
         self.parent = parent
         self.path = (parent, *path)
         self.parent_heard = now

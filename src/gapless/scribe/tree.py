@@ -9,18 +9,21 @@ Theory of operation
     the leaf set changes, roots ask themselves whether they still are, and others whether they are.
     Heartbeats carry the path up to the root. Who finds itself in it is part of a circle, and lets
     go of its parent; who is above us is not taken on as a child. So circles do not last.
+    They also say whether the root is at its end: only then may subscribers count on the topic. A
+    node that has as many children as it takes sends one more to one of them.
 
 Invariants (checked by `check`)
     I1  every topic here has a reason: a subscriber, or a child
     I2  what `Topic` promises: no root has a parent, nobody is above itself
 
 Source: the Scribe paper, sections 3 and 4. Deviation: paths; a parent makes itself known at once,
-so that nothing has to wait for the first event; one message carries all topics of two nodes.
+so that nothing has to wait for the first event; one message carries all topics of two nodes; too
+many children are never taken on, where Scribe's later bottleneck remover drops one of them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gapless.core.identity import Instant
 from gapless.scribe.effects import Begun, Effect, ToNode
@@ -28,6 +31,7 @@ from gapless.scribe.messages import (
     Adopted,
     Beat,
     Denied,
+    Divert,
     Heartbeat,
     Refresh,
     Subscribe,
@@ -44,6 +48,12 @@ if TYPE_CHECKING:
     from gapless.scribe.pastry import Pastry
     from gapless.scribe.settings import Settings
     from gapless.scribe.upcalls import BestEffort, Upcalls
+
+TOPICS_AT_ONCE = 1_000
+"""Topics in one message between two nodes; more go into several."""
+
+ItemT = TypeVar("ItemT")
+Wanted = tuple["TopicId", bool, int | None]  # as in a `Refresh`
 
 
 class Tree:
@@ -90,14 +100,24 @@ class Tree:
         if topic.subscribed:
             return []
         topic.subscribed = True
-        return [] if topic.position is None else [Begun(identifier, topic.position)]
+        if topic.position is not None:
+            return [Begun(identifier, topic.position)]
+        return self._begin_unordered(topic)
 
     def unsubscribe(self, identifier: TopicId) -> list[Effect]:
         topic = self.topics.get(identifier)
         if topic is None:
             return []
-        topic.subscribed = False
+        topic.subscribed = topic.has_begun = False
         return self._leave_if_idle(topic)
+
+    def _begin_unordered(self, topic: Topic) -> list[Effect]:
+        """Tell the subscribers, once, that there is a way down to us."""
+        is_due = topic.subscribed and topic.is_rooted and not topic.has_begun
+        if topic.stream is not None or not is_due:
+            return []
+        topic.has_begun = True
+        return [Begun(topic.identifier, 0)]
 
     # --- subscribing -----------------------------------------------------------------------------
 
@@ -115,10 +135,8 @@ class Tree:
     def deliver(self, subscribe: Subscribe, now: Instant) -> list[Effect]:
         """A subscription has arrived: we are the root."""
         topic = self.topics.get(subscribe.topic)
-        if subscribe.child == self._own:
-            return [] if topic is None else self._become_root(topic)
         effects = [] if topic is None else self._become_root(topic)
-        return effects + self._take_on(subscribe, now)
+        return effects if subscribe.child == self._own else effects + self._take_on(subscribe, now)
 
     def _take_on(self, subscribe: Subscribe, now: Instant) -> list[Effect]:
         identifier, child = subscribe.topic, subscribe.child
@@ -129,14 +147,18 @@ class Tree:
             topic = self._enter(identifier, subscribe.ordered, subscribe.credential, now)
             topic.children[child] = self._expiry(now)
             effects = self._find_parent(topic, now)
+        elif child not in topic.children and len(topic.children) >= self._settings.children_max:
+            return [ToNode(child, Divert(identifier, tuple(topic.children)))]
         topic.children[child] = self._expiry(now)
-        effects.append(ToNode(child, Adopted(identifier, topic.path, topic.position)))
+        adopted = Adopted(identifier, topic.path, topic.position, topic.is_rooted)
+        effects.append(ToNode(child, adopted))
         return effects + self._upcalls(topic).join(topic, child, subscribe.position)
 
     def _enter(
         self, identifier: TopicId, ordered: bool, credential: Credential | None, now: Instant
     ) -> Topic:
-        stream = Stream(self._settings.buffer_events_max) if ordered else None
+        limits = self._settings.buffer_events_max, self._settings.buffer_bytes_max
+        stream = Stream(*limits) if ordered else None
         topic = Topic(identifier, stream, credential=credential)
         if not self.topics:
             self._round_due = Instant(now + self._settings.heartbeat)
@@ -146,19 +168,31 @@ class Tree:
 
     def _find_parent(self, topic: Topic, now: Instant) -> list[Effect]:
         topic.ask_due = Instant(now + self._settings.subscribe_repeat)
+        return self._pastry.route(self._wish(topic), topic.identifier, now)
+
+    def _wish(self, topic: Topic) -> Subscribe:
         wish = Subscribe(
             topic.identifier,
             self._own,
             ordered=topic.stream is not None,
             credential=topic.credential,
         )
-        wish = self._upcalls(topic).fault(topic, wish)
-        return self._pastry.route(wish, topic.identifier, now)
+        return self._upcalls(topic).fault(topic, wish)
 
     def _become_root(self, topic: Topic) -> list[Effect]:
-        parent = topic.parent
+        parent, was_rooted = topic.parent, topic.is_rooted
         topic.become_root()
-        return [] if parent is None else [ToNode(parent, Unsubscribe((topic.identifier,)))]
+        effects = self._begin_unordered(topic)
+        if not was_rooted:
+            effects += self._show(topic)
+        if parent is not None:
+            effects.append(ToNode(parent, Unsubscribe((topic.identifier,))))
+        return effects
+
+    def _show(self, topic: Topic) -> list[Effect]:
+        """To the children at once where we stand now: they wait for it."""
+        beat = Heartbeat((topic.beat,))
+        return [ToNode(child, beat) for child in topic.children]
 
     def _leave_if_idle(self, topic: Topic) -> list[Effect]:
         if topic.is_needed:
@@ -177,7 +211,7 @@ class Tree:
     # --- messages --------------------------------------------------------------------------------
 
     def receive_adopted(self, sender: NodeId, adopted: Adopted, now: Instant) -> list[Effect]:
-        beat = Beat(adopted.topic, adopted.path, adopted.position)
+        beat = Beat(adopted.topic, adopted.path, adopted.position, adopted.rooted)
         return self._hear_parent(sender, beat, now, adopts=True)
 
     def receive_heartbeat(self, sender: NodeId, heartbeat: Heartbeat, now: Instant) -> list[Effect]:
@@ -201,14 +235,32 @@ class Tree:
         before = topic.parent
         if before not in (None, sender) and not adopts:
             return refusal
-        topic.become_child(sender, beat.path, now)
-        effects: list[Effect] = []
-        if before not in (None, sender):
-            assert before is not None
+        was_rooted, position = topic.is_rooted, topic.position
+        topic.become_child(sender, beat.path, now, is_rooted=beat.rooted)
+        effects = self._begin_unordered(topic)
+        if before is not None and before != sender:
             effects.append(ToNode(before, Unsubscribe((beat.topic,))))
         if topic.stream is not None:
             effects += self._ordered.hear(topic, beat.position)
+        if (position is None and topic.position is not None) or topic.is_rooted > was_rooted:
+            effects += self._show(topic)
         return effects
+
+    def receive_subscribe(self, subscribe: Subscribe, now: Instant) -> list[Effect]:
+        """Straight from one whom our parent has sent to us. If it is above us, it asks again."""
+        topic = self.topics.get(subscribe.topic)
+        if topic is None or subscribe.child in (self._own, *topic.path):
+            return []
+        return self._take_on(subscribe, now)
+
+    def receive_divert(self, divert: Divert, now: Instant) -> list[Effect]:
+        topic = self.topics.get(divert.topic)
+        siblings = [node for node in divert.siblings if node != self._own]
+        if topic is None or topic.is_root or topic.parent is not None or not siblings:
+            return []
+        topic.ask_due = Instant(now + self._settings.subscribe_repeat)
+        chosen = min(siblings, key=lambda node: (node ^ self._own, node))  # each another
+        return [ToNode(chosen, self._wish(topic))]
 
     def receive_refresh(self, sender: NodeId, refresh: Refresh, now: Instant) -> list[Effect]:
         effects: list[Effect] = []
@@ -232,13 +284,17 @@ class Tree:
 
     def receive_leave(self, sender: NodeId, now: Instant) -> list[Effect]:
         """A parent or a child goes: there is no need to miss it first."""
-        effects: list[Effect] = []
+        effects = self.parent_failed(sender, now)
         for topic in list(self.topics.values()):
-            if topic.parent == sender:
-                topic.become_orphan(now)
-                effects += self._find_parent(topic, now)
-            elif topic.children.pop(sender, None) is not None:
+            if topic.children.pop(sender, None) is not None:
                 effects += self._leave_if_idle(topic)
+        return effects
+
+    def parent_failed(self, node: NodeId, now: Instant) -> list[Effect]:
+        effects: list[Effect] = []
+        for topic in [each for each in self.topics.values() if each.parent == node]:
+            topic.become_orphan(now)
+            effects += self._find_parent(topic, now)
         return effects
 
     def receive_event(self, sender: NodeId, event: TreeEvent, now: Instant) -> list[Effect]:
@@ -267,7 +323,7 @@ class Tree:
 
     def begin(self, topic: Topic, position: int) -> list[Effect]:
         """The root of an ordered topic knows where it stands."""
-        return self._ordered.begin(topic, position)
+        return self._ordered.begin(topic, position) + self._show(topic)
 
     def skip(self, topic: Topic, start: int) -> list[Effect]:
         """The root of an ordered topic finds that what came before is no longer kept."""
@@ -297,7 +353,7 @@ class Tree:
         self._round_due = Instant(now + self._settings.heartbeat)
         effects: list[Effect] = []
         beats: dict[NodeId, list[Beat]] = {}
-        wanted: dict[NodeId, list[tuple[TopicId, bool, int | None]]] = {}
+        wanted: dict[NodeId, list[Wanted]] = {}
         for topic in list(self.topics.values()):
             for child in [c for c, expiry in topic.children.items() if expiry <= now]:
                 del topic.children[child]
@@ -306,18 +362,17 @@ class Tree:
                 continue
             effects += self._keep_parent(topic, wanted, now) + self._ordered.ask(topic, self._own)
             if now - topic.told >= self._settings.heartbeat:
-                beat = Beat(topic.identifier, topic.path, topic.position)
+                beat = topic.beat
                 for child in topic.children:
                     beats.setdefault(child, []).append(beat)
-        effects += [ToNode(child, Heartbeat(tuple(each))) for child, each in beats.items()]
-        effects += [ToNode(parent, Refresh(tuple(each))) for parent, each in wanted.items()]
+        for child, each in beats.items():
+            effects += [ToNode(child, Heartbeat(some)) for some in _cut(each)]
+        for parent, more in wanted.items():
+            effects += [ToNode(parent, Refresh(some)) for some in _cut(more)]
         return effects
 
     def _keep_parent(
-        self,
-        topic: Topic,
-        wanted: dict[NodeId, list[tuple[TopicId, bool, int | None]]],
-        now: Instant,
+        self, topic: Topic, wanted: dict[NodeId, list[Wanted]], now: Instant
     ) -> list[Effect]:
         """Notice a parent that failed; look for one where there is none; confirm where there is."""
         if topic.is_root:
@@ -326,10 +381,8 @@ class Tree:
             if now - topic.parent_heard < self._settings.parent_dead_after:
                 if now >= topic.refresh_due:
                     topic.refresh_due = Instant(now + self._settings.refresh_every)
-                    ordered = topic.stream is not None
-                    wanted.setdefault(topic.parent, []).append(
-                        (topic.identifier, ordered, topic.position)
-                    )
+                    want = (topic.identifier, topic.stream is not None, topic.position)
+                    wanted.setdefault(topic.parent, []).append(want)
                 return []
             topic.become_orphan(now)
         return self._find_parent(topic, now) if now >= topic.ask_due else []
@@ -337,4 +390,10 @@ class Tree:
     def check(self) -> None:
         for topic in self.topics.values():
             assert topic.is_needed, "I1"
+            assert len(topic.children) <= self._settings.children_max
             topic.check(self._own)
+
+
+def _cut(items: list[ItemT]) -> list[tuple[ItemT, ...]]:
+    starts = range(0, len(items), TOPICS_AT_ONCE)
+    return [tuple(items[start : start + TOPICS_AT_ONCE]) for start in starts]

@@ -25,7 +25,7 @@ from gapless.core.errors import StorageError, StorageMissingError
 from gapless.storage.draft import Draft
 from gapless.storage.folder import Folder
 from gapless.storage.journal import Journal, storage_error
-from gapless.storage.reading import Reader
+from gapless.storage.reading import Reader, records_of
 from gapless.storage.segment import Segments, Sync
 from gapless.storage.volume import (
     NO_BOUNDS,
@@ -35,11 +35,13 @@ from gapless.storage.volume import (
     Records,
     Statistics,
 )
+from gapless.storage.whole import Wholes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gapless.core.effects import Write
+    from gapless.core.store import Run
 
 SEGMENT_BYTES = 16 << 20
 
@@ -67,6 +69,7 @@ class DiskVolume:
         salt = self._folder.salt
         self._segments = Segments(self._folder.path, salt, sync, self._statistics)
         self._reader = Reader(self._segments, salt)
+        self._wholes = Wholes(self._reader)
         self._journal = Journal(
             self._folder, self._segments, self._reader, self.limits, segment_bytes
         )
@@ -113,10 +116,27 @@ class DiskVolume:
             f"{stream!r} has no record {index}; it is kept from {bounds.start} to {bounds.end}"
         )
 
+    def read_near(self, stream: str, index: int) -> Mapping[int, bytes]:
+        self._check_readable()
+        with self._reading:
+            bounds = self._state.facts.bounds.get(stream, NO_BOUNDS)
+            if not bounds.start <= index < bounds.end:
+                return {}
+            extent = self._state.catalogue.find(stream, index)
+            if extent is None:
+                return {}
+            if extent.first < bounds.start:  # some of it was chopped, and is not to be seen
+                record = self._reader.read(extent, index)
+                return {} if record is None else {index: record}
+            return self._wholes.near(extent, index)
+
     def scan(
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES_MAX
     ) -> Records:
-        found = Records([], [])
+        return records_of(self.scan_runs(stream, start, end, bytes_max=bytes_max))
+
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+        found: list[Run] = []
         with self._reading:
             start = max(start, self.bounds(stream).start)
             for extent in self._state.catalogue.from_index(stream, start):
@@ -164,6 +184,7 @@ class DiskVolume:
         """Assert the invariants."""
         with self._committing, self._reading:
             self._journal.check()
+            self._wholes.check()
 
     def close(self) -> None:
         with self._committing, self._reading:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gapless.storage.segment import Sync
 
-FORMAT = 2
+FORMAT = 3
 
 
 class Folder:

@@ -123,10 +123,12 @@ class Block(NamedTuple):
         """The first of the pages `low` to `high` that is not as written; `data` is all of them."""
         if high - low == 1:
             return low if crc32(data, salt) != self.checksum(low) else None
-        base = self.reach(self.first_of(low))
-        ends = [self.reach(self.first_of(page)) - base for page in range(low + 1, high + 1)]
+        words, base = self.words, self.reach(self.first_of(low))
+        firsts = len(self.indices) + low  # in `words`, the number of the first record behind a page
+        ends = [words[after - 1] - base for after in words[firsts : firsts + high - low]]
         pages = map(memoryview(data).__getitem__, map(slice, [0, *ends], ends))
-        wrong = map(ne, map(crc32, pages, repeat(salt)), map(self.checksum, range(low, high)))
+        checksums = words[firsts + self.page_count : firsts + self.page_count + high - low]
+        wrong = map(ne, map(crc32, pages, repeat(salt)), checksums)
         return next((page for page, is_wrong in enumerate(wrong, low) if is_wrong), None)
 
 

@@ -30,14 +30,16 @@ from gapless.core.effects import Append, Chop, Put
 from gapless.core.errors import StorageCorruptError, StorageError, StorageFullError
 from gapless.storage.extent import BY_LAST, Extent, encode_index
 from gapless.storage.frame import ENTRY_BYTES, TERMINATOR, Hold, Mark, Move, Section, encode
+from gapless.storage.reading import records_of
 from gapless.storage.recovery import State, recover
 from gapless.storage.segment import FRAMES_START, Segments
-from gapless.storage.volume import Limits, Records, Recovery
+from gapless.storage.volume import Limits, Recovery
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gapless.core.effects import Write
+    from gapless.core.store import Run
     from gapless.storage.folder import Folder
     from gapless.storage.reading import Reader
 
@@ -234,8 +236,9 @@ class Journal:
         try:
             for extent in self.state.catalogue.in_segment(victim):
                 start = max(extent.first, self.state.facts.bounds[extent.stream].start)
-                found = Records([], [])
-                self._reader.scan(extent, start, extent.last + 1, sys.maxsize, found)
+                runs: list[Run] = []
+                self._reader.scan(extent, start, extent.last + 1, sys.maxsize, runs)
+                found = records_of(runs)
                 moves.append(Move(extent.stream, tuple(found.indices), tuple(found.records)))
         except StorageCorruptError:
             self._unmovable.add(victim)  # stays where it is; whoever reads it is told

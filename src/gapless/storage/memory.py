@@ -31,6 +31,7 @@ from gapless.core.errors import (
     StorageFullError,
     StorageMissingError,
 )
+from gapless.core.store import Run
 from gapless.storage.draft import Draft, Facts
 from gapless.storage.volume import (
     NO_BOUNDS,
@@ -206,6 +207,12 @@ class MemoryVolume:
         self._check_intact(stream, index)
         return records[place]
 
+    def read_near(self, stream: str, index: int) -> Mapping[int, bytes]:
+        try:
+            return {index: self.read(stream, index)}
+        except StorageMissingError:
+            return {}
+
     def scan(
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES_MAX
     ) -> Records:
@@ -219,6 +226,11 @@ class MemoryVolume:
         for index in kept.indices[found]:
             self._check_intact(stream, index)
         return Records(kept.indices[found], kept.records[found])
+
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+        indices, records = self.scan(stream, start, end, bytes_max=bytes_max)
+        ends = list(accumulate(map(len, records)))
+        return [Run(indices, ends, 0, b"".join(records))] if indices else []
 
     def _check_intact(self, stream: str, index: int) -> None:
         if (stream, index) in self._corrupt:

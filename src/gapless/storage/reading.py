@@ -9,8 +9,8 @@ Theory of operation
 Cost: a point read walks its extent, unless a recent one did, and checks one page: two `pread`s at
 most for a frame whose description fits `WINDOW_BYTES`. The first in a large frame looks for its
 record alone, as those who catch up take one here and one there; the second remembers all places.
-A scan takes one `pread` per large frame or run of small ones, one CRC-32 per page and one slice
-per record.
+A scan takes one `pread` per large frame or run of small ones, one CRC-32 per page and, unless runs
+are wanted, one slice per record.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from gapless.core.errors import StorageCorruptError
+from gapless.core.store import Run
 from gapless.storage.frame import HEADER, TERMINATOR, Block, Header, decode_blocks, place_in
+from gapless.storage.volume import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from gapless.storage.extent import Extent
     from gapless.storage.segment import Segments
-    from gapless.storage.volume import Records
 
     Located = tuple[int, list[tuple[int, Block]]]
 
@@ -61,6 +62,20 @@ class Window:
             self._data = memoryview(self._segments.read(self._segment, start, ahead))
             self._offset, low = start, 0
         return self._data[low : low + end - start]
+
+
+def records_of(runs: list[Run]) -> Records:
+    """Each of them by itself."""
+    found = Records([], [])
+    for indices, ends, start, data in runs:
+        found.indices.extend(indices)
+        whole = bytes(data)
+        if len(ends) == 1:
+            found.records.append(whole)
+        else:
+            cuts = [end - start for end in ends]
+            found.records.extend(map(whole.__getitem__, map(slice, [0, *cuts], cuts)))
+    return found
 
 
 class Reader:
@@ -147,7 +162,7 @@ class Reader:
         return page[low:high] if crc32(page, self._salt) == checksum else None
 
     def scan(
-        self, extent: Extent, start: int, end: int, bytes_max: int, found: Records
+        self, extent: Extent, start: int, end: int, bytes_max: int, found: list[Run]
     ) -> int:  # fmt: skip
         """Add to `found` what fits `bytes_max`, but something if it is empty; what is left of it.
         Below 0: full."""
@@ -159,19 +174,18 @@ class Reader:
             base = block.reach(low)
             fitting = block.fitting(base + bytes_max)
             if fitting < high:
-                high = max(fitting, low if found.indices else low + 1)
+                high = max(fitting, low if found else low + 1)
                 bytes_max = -1
             if low < high:
-                found.indices.extend(block.indices[low:high])
-                found.records.extend(self._cut(extent, window, offset, block, low, high))
+                found.append(self._run(extent, window, offset, block, low, high))
             if bytes_max < 0:
                 return -1
             bytes_max -= block.reach(high) - base
         return bytes_max
 
-    def _cut(
+    def _run(
         self, extent: Extent, window: Window, offset: int, block: Block, low: int, high: int
-    ) -> Iterable[bytes]:
+    ) -> Run:
         """The records `low` to `high` of a block, with the pages that they stand on checked."""
         if block.page_count == 1:  # a small commit, of which there may be many
             first, after, base, end = 0, 1, 0, block.reach(len(block.indices))
@@ -179,14 +193,14 @@ class Reader:
             first, after = block.page_of(low), block.page_of(high - 1) + 1
             base, end = block.reach(block.first_of(first)), block.reach(block.first_of(after))
         start = offset + block.start
-        data = bytes(window.read(start + base, start + end, extent.end))
+        data = window.read(start + base, start + end, extent.end)
         wrong = block.damaged_page(data, first, after, self._salt)
         if wrong is not None:
             raise self._damaged(extent, block, wrong)
-        if len(block.indices) == 1:
-            return (data,)
-        ends = [end - base for end in block.words[low:high]]
-        return map(data.__getitem__, map(slice, [block.reach(low) - base, *ends], ends))
+        first_byte, after = block.reach(low), block.reach(high)
+        if after - first_byte < len(data):
+            data = data[first_byte - base : after - base]
+        return Run(block.indices[low:high], block.words[low:high], first_byte, data)
 
     def _blocks(self, extent: Extent) -> Iterator[tuple[int, Block, Window]]:
         """The blocks of the extent with the place of their frame, ascending."""

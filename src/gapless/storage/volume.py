@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from gapless.core.effects import Write
     from gapless.core.errors import StorageError
+    from gapless.core.store import Run
 
 SCAN_BYTES_MAX = 1 << 20
 """How much one `scan` returns unless told otherwise."""
@@ -137,11 +138,20 @@ class Volume(Protocol):
         """One record; `StorageMissingError` if there is none at that index."""
         ...
 
+    def read_near(self, stream: str, index: int) -> Mapping[int, bytes]:
+        """The record at that index, perhaps with others beside it that are at hand: for who wants
+        many, and looks here for the next before he asks again. None at it: it is not in there."""
+        ...
+
     def scan(
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES_MAX
     ) -> Records:
         """The first records with `start <= index < end`: at least one if there is any, then as
         many as fit `bytes_max`. Go on from the last index plus one; empty means the end."""
+        ...
+
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+        """What `scan` finds, as it stands in the log."""
         ...
 
     def bounds(self, stream: str) -> Bounds:

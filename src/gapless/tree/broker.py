@@ -37,6 +37,7 @@ from gapless.tree.messages import (
     Subscription,
     SubscriptionConfirmed,
     SubscriptionId,
+    SubscriptionRefused,
     SubscriptionWithdrawn,
     SyncEnd,
     SyncStart,
@@ -88,13 +89,14 @@ class TreeBroker:
         self._settings = settings
         self._joining: BrokerName | None = None
         self._subscription_number = 0
-        self._own_count = 0
         self._neighbourhood = Neighbourhood(name, settings.reach, edges)
         self._connections = Connections(epoch, settings)
-        self._sessions = Sessions(self._neighbourhood, self._connections)
+        self._sessions = Sessions(self._neighbourhood, self._connections, settings)
         self._partitions = Partitions(self._neighbourhood, epoch)
         self._subscriptions = parts.subscriptions(self._neighbourhood, self._partitions, settings)
-        self._publications = parts.publications(self._neighbourhood, epoch, settings)
+        self._publications = parts.publications(
+            self._neighbourhood, self._subscriptions, epoch, settings
+        )
         self._spreading = parts.spreading(
             self._neighbourhood,
             self._sessions,
@@ -108,7 +110,6 @@ class TreeBroker:
             self._sessions,
             self._subscriptions,
             self._publications,
-            self._partitions,
             settings,
         )
 
@@ -120,13 +121,13 @@ class TreeBroker:
                 return self._welcome(sender, now)
             case Welcome():
                 self._joining = None
+                self._sessions.is_joining = False
                 self._neighbourhood.learn(message.edges)
             case Beat() if sender in self._neighbourhood:
                 beats = self._connections.receive_beat(sender, message, now)
                 self._sessions.effects += beats
             case Carried() if sender in self._neighbourhood:
-                carried = self._connections.receive(sender, message)
-                if carried is not None:
+                for carried in self._connections.receive(sender, message):
                     self._handle(sender, carried)
             case _:
                 return []  # a newcomer of whom we have not heard yet; it beats again
@@ -182,18 +183,20 @@ class TreeBroker:
 
     def subscribe(self, condition: str, now: Instant) -> tuple[SubscriptionId, list[Effect]]:
         """Begin a subscription; `Accepted` will say that it is in force."""
-        if self._own_count >= self._settings.subscriptions_max:
-            raise UsageError(f"{self.name} has {self._own_count} subscriptions, and takes no more")
+        if self._subscriptions.own_count >= self._settings.subscriptions_max:
+            raise UsageError(
+                f"{self.name} has {self._subscriptions.own_count} subscriptions, and takes no more",
+                "Withdraw some, subscribe at another broker, or raise subscriptions_max.",
+            )
         name = SubscriptionId(self.name, self.epoch, self._subscription_number + 1)
-        self._subscriptions.ask(self._subscriptions.add(name, condition, (), ()))
+        since = self._publications.next_number
+        self._subscriptions.ask(self._subscriptions.add(name, condition, (), (), since))
         self._subscription_number += 1
-        self._own_count += 1
         return name, self._settle(now)
 
     def withdraw(self, name: SubscriptionId, now: Instant) -> list[Effect]:
         """End a subscription of ours."""
         if self._subscriptions.get(name) is not None:
-            self._own_count -= 1
             self._spreading.on_withdrawn(None, name)
         return self._settle(now)
 
@@ -207,6 +210,8 @@ class TreeBroker:
                 clearing = self._spreading.on_confirmed(sender, message)
                 if clearing is not None:
                     self._forwarding.announce(clearing)
+            case SubscriptionRefused():
+                self._spreading.on_refused(message)
             case SubscriptionWithdrawn():
                 self._spreading.on_withdrawn(sender, message.id)
             case Publication():
@@ -239,8 +244,7 @@ class TreeBroker:
             self._forwarding.announce(clearing)
         self._forwarding.pump()
         self._spreading.release()
-        effects, self._sessions.effects = self._sessions.effects, []
-        return effects
+        return self._sessions.take_effects()
 
     def _welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
         self._learn(newcomer, ((self.name, newcomer),))

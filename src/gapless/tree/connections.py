@@ -1,4 +1,4 @@
-"""Connections: who can be reached, and numbered messages that arrive in order or not at all.
+"""Connections: who can be reached, and numbered batches that arrive in order or not at all.
 
 Theory of operation
     Each end of a connection names its session; a session's number is never used again. Beats carry
@@ -11,7 +11,7 @@ Theory of operation
     and does not answer within `patience` has FAILED, and is beaten to all the same.
 
 Invariants
-    I1  what is handed on of a session is a prefix of what was sent on it, each message once
+    I1  what is handed on of a session is a prefix of what was sent on it, each batch once
     I2  a deadline is set exactly for those who are CONNECTING or UP
 
 Cost: one beat for each wanted broker and `beat_every`.
@@ -98,13 +98,14 @@ class Connections:
         self._wanted = wanted
         return [self._beat(broker) for broker in new]
 
-    def send(self, to: BrokerName, message: CarriedMessage) -> list[Send]:
-        """Carry it, if there is a connection; who needs it to arrive sends it again on the next."""
+    def send(self, to: BrokerName, messages: tuple[CarriedMessage, ...]) -> list[Send]:
+        """Carry them, if there is a connection; who needs them to arrive sends them again on the
+        next."""
         end = self._end(to)
         if end.reach is not Reach.UP:
             return []
         end.sent += 1
-        return [Send(to, Carried(end.session, end.sent - 1, message))]
+        return [Send(to, Carried(end.session, end.sent - 1, messages))]
 
     def receive_beat(self, sender: BrokerName, beat: Beat, now: Instant) -> list[Send]:
         end = self._end(sender)
@@ -125,17 +126,17 @@ class Connections:
         is_asked = sender not in self._wanted and not beat.is_answer
         return [self._beat(sender, is_answer=not is_changed)] if is_changed or is_asked else []
 
-    def receive(self, sender: BrokerName, carried: Carried) -> CarriedMessage | None:
+    def receive(self, sender: BrokerName, carried: Carried) -> tuple[CarriedMessage, ...]:
         """What came, if it is next in order."""
         end = self._end(sender)
         if carried.session != end.theirs or end.received is None or end.reach is not Reach.UP:
-            return None  # not UP: it could not be answered; that it is missing will be noticed
+            return ()  # not UP: it could not be answered; that it is missing will be noticed
         if carried.number != end.received:
             if carried.number > end.received:
                 self._lose(end)
-            return None
+            return ()
         end.received += 1
-        return carried.message
+        return carried.messages
 
     def fire(self, now: Instant) -> list[Send]:
         """Give up those who are silent for too long; beat, if it is time to."""

@@ -2,16 +2,18 @@
 
 Theory of operation
     A copy that has come before is confirmed, or its sender joins those who will be when it is
-    settled. Any other gets the tags of the partitions that close its source, as far as they are
-    known here; is delivered to the subscribers of this broker whose subscriptions match and share
-    no tag with it; and waits in the queue for the routes of all others that match.
+    settled. Any other is delivered to the subscribers of this broker whose subscriptions match and
+    have no tag that closes the way it came; and waits in the queue for the routes of all others
+    that match.
     A recovery notifier takes the same way and order; at each broker it passes it replaces tags.
 
 Invariants
     I1  what subscribers get of one source ascends
 
-Source: SRDS 2011, sec. VI and VIII, figure 8. The source's own numbers are checked once more where
-the subscriber is (PROTOCOLS D5): a crash may wipe out the one broker that two copies share.
+Source: SRDS 2011, sec. VI and VIII, figure 8. Deviation: a publication carries its way instead of
+tags, and what is safe is decided in one place, the subscriber's broker, whose tags change in order
+with the publications. Where the trail tells repeats, the source's own numbers are checked once more
+there (PROTOCOLS D5): a crash may wipe out the one broker that two copies share.
 """
 
 from __future__ import annotations
@@ -22,19 +24,17 @@ from gapless.core.effects import Tell
 from gapless.tree.messages import (
     Confirmed,
     Delivered,
-    Position,
     Publication,
     PublicationConfirmed,
 )
-from gapless.tree.partitions import closing
-from gapless.tree.trail import Seen
+from gapless.tree.partitions import is_closed
+from gapless.tree.trail import Seen, Sources
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
     from gapless.core.identity import BrokerName
-    from gapless.tree.messages import Clearing, PartitionId, PublicationId
+    from gapless.tree.messages import Clearing, PublicationId
     from gapless.tree.neighbourhood import Neighbourhood
-    from gapless.tree.partitions import Partitions
     from gapless.tree.publications import Entry, Publications
     from gapless.tree.recovery import Sessions
     from gapless.tree.settings import TreeSettings
@@ -50,17 +50,15 @@ class Forwarding:
         sessions: Sessions,
         subscriptions: Subscriptions,
         publications: Publications,
-        partitions: Partitions,
         settings: TreeSettings,
     ) -> None:
         self._neighbourhood = neighbourhood
         self._sessions = sessions
         self._subscriptions = subscriptions
         self._publications = publications
-        self._partitions = partitions
         self._settings = settings
         self._seen = Seen(settings)
-        self._delivered: dict[BrokerName, Position] = {}  # by source, longest silent first
+        self._sources = Sources(settings)
         self.late_repeats = 0
         """Repeats that only the source's own number told."""
 
@@ -69,7 +67,7 @@ class Forwarding:
     def publish(self, attributes: Attributes, body: bytes) -> PublicationId:
         """A publication of our own begins its way."""
         name = self._publications.name_next()
-        self._accept(Publication(name, (), (), attributes, body), None)
+        self._accept(Publication(name, (), attributes, body), None)
         return name
 
     def announce(self, clearing: Clearing) -> None:
@@ -84,10 +82,10 @@ class Forwarding:
         entry = self._publications.get(publication.id)
         if entry is not None:
             entry.senders.add(sender)
-        elif self._seen.is_repeat(publication.hops):
+        elif self._is_repeat(publication):
             self._sessions.send(sender, PublicationConfirmed(publication.id))
         else:
-            self._accept(self._tagged(publication), sender)
+            self._accept(publication, sender)
 
     def on_confirmed(self, sender: BrokerName, message: PublicationConfirmed) -> None:
         entry = self._publications.settle(message.id, sender)
@@ -102,16 +100,10 @@ class Forwarding:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def _tagged(self, publication: Publication) -> Publication:
-        tags = closing(self._known_partitions(), publication) - set(publication.tags)
-        if not tags:
-            return publication
-        p = publication
-        tagged = tuple(sorted({*p.tags, *tags}))
-        return Publication(p.id, p.hops, tagged, p.attributes, p.body, p.clearings)
-
-    def _known_partitions(self) -> set[PartitionId]:
-        return {*self._subscriptions.tags_in_use, *self._partitions.all}
+    def _is_repeat(self, publication: Publication) -> bool:
+        if self._settings.repeats == "source":
+            return self._sources.is_repeat(publication.id)
+        return self._seen.is_repeat(publication.hops)
 
     def _accept(self, publication: Publication, sender: BrokerName | None) -> None:
         back = None if sender is None else self._neighbourhood.path(sender)[0]
@@ -119,10 +111,15 @@ class Forwarding:
             concerned = self._clear(publication)
         else:
             concerned = self._subscriptions.matching(publication.attributes)
-            self._deliver(publication, [each for each in concerned if each.towards is None])
-        routes: set[Route] = {
-            each.route for each in concerned if each.towards is not None and each.towards != back
-        }
+        ours: list[Routed] = []
+        routes: set[Route] = set()
+        for each in concerned:
+            if each.towards is None:
+                ours.append(each)
+            elif each.towards != back:
+                routes.add(each.route)
+        if ours and not publication.clearings:
+            self._deliver(publication, ours)
         entry = self._publications.append(publication, routes, sender)
         if not entry.routes:
             self._finish(entry)
@@ -137,27 +134,29 @@ class Forwarding:
         return found
 
     def _deliver(self, publication: Publication, ours: list[Routed]) -> None:
-        is_next = self._is_next(publication.id)
-        takers = [each.id for each in ours if self._is_safe(each, publication)]
-        if takers and is_next:
+        if self._is_late(publication.id):
+            return
+        takers = sorted(each.id for each in ours if self._is_safe(each, publication))
+        if takers:
             p = publication
             delivered = Delivered(p.id, tuple(takers), p.attributes, p.body)
             self._sessions.effects.append(Tell(delivered))
 
     def _is_safe(self, routed: Routed, publication: Publication) -> bool:
-        return routed.is_complete and routed.tags.isdisjoint(publication.tags)
-
-    def _is_next(self, name: PublicationId) -> bool:
-        position = Position(name.epoch, name.number)
-        last = self._delivered.pop(name.source, None)
-        if last is not None and position <= last:
-            self._delivered[name.source] = last
-            self.late_repeats += 1
+        if not routed.is_complete or routed.id in publication.not_for:
             return False
-        self._delivered[name.source] = position
-        if len(self._delivered) > self._settings.sources_max:
-            del self._delivered[next(iter(self._delivered))]
-        return True
+        if not routed.tags:
+            return True
+        source, epoch = publication.id.source, publication.id.epoch
+        if not any(is_closed(tag, publication) for tag in routed.tags):
+            routed.begun[source] = epoch
+        return routed.begun.get(source) == epoch  # what has begun goes on
+
+    def _is_late(self, name: PublicationId) -> bool:
+        """A repeat that the trail has missed."""
+        is_late = self._settings.repeats == "trail" and self._sources.is_repeat(name)
+        self.late_repeats += is_late
+        return is_late
 
     def _finish(self, entry: Entry) -> None:
         name = entry.publication.id

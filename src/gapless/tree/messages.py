@@ -1,15 +1,15 @@
 """What brokers of a tree say to each other, and what a broker tells its driver.
 
 Theory of operation
-    `Beat` is all that crosses an unproven link. Everything else is `Carried` on a connection:
-    numbered, so that what arrives is a prefix of what was sent (`connections`).
-    Of its way through the tree a publication carries the last part: `hops`, nearest first, as the
-    receiver sees it. A hop that was stepped over has no position. A subscription carries its whole
-    way, so that one who missed it can get it from any side.
+    `Beat` is all that crosses an unproven link. Everything else is `Carried` on a connection: in
+    batches that are numbered, so that what arrives is a prefix of what was sent (`connections`).
+    A publication carries its whole way through the tree: `hops`, nearest first, as the receiver
+    sees it, its source last. A hop that was stepped over has no position. So does a subscription:
+    one who missed it can get it from any side.
 
 Source: SRDS 2011, sec. III to VIII. Deviations: a subscription is told apart by its name, not by
-a vector of numbers, and carries all of its path; the numbers of a source are those of its broker's
-queue.
+a vector of numbers; a path is carried whole, so that publications need no tags: the subscriber's
+broker sees where each comes from. The numbers of a source are those of its broker's queue.
 """
 
 from __future__ import annotations
@@ -29,12 +29,24 @@ class Position(NamedTuple):
 
 
 class PartitionId(NamedTuple):
-    """Brokers that `detector` cannot reach, in the order of the path from it."""
+    """Brokers that `detector` cannot reach, in the order of the path from it.
+
+    As a tag of one subscription it may leave open what lies behind some neighbours of the last.
+    """
 
     detector: BrokerName
     epoch: int
     number: int
     nodes: tuple[BrokerName, ...]
+    open: tuple[BrokerName, ...] = ()
+
+    @property
+    def key(self) -> PartitionKey:
+        """What tells partitions apart, whatever a tag leaves open."""
+        return (self.detector, self.epoch, self.number)
+
+
+PartitionKey = tuple[BrokerName, int, int]
 
 
 Tags = tuple[PartitionId, ...]
@@ -95,10 +107,21 @@ class Subscription(Message, frozen=True):
 
 
 class SubscriptionConfirmed(Message, frozen=True):
-    """All behind the sender have it, except what is on or beyond the tagged partitions."""
+    """All behind the sender have it, except what is on or beyond the tagged partitions.
+
+    It is not clean if what comes from behind the sender does not come on this session now.
+    """
 
     id: SubscriptionId
     tags: Tags = ()
+    is_clean: bool = True
+
+
+class SubscriptionRefused(Message, frozen=True):
+    """`by` has no room for it: it cannot be in force."""
+
+    id: SubscriptionId
+    by: BrokerName
 
 
 class SubscriptionWithdrawn(Message, frozen=True):
@@ -112,10 +135,11 @@ class Publication(Message, frozen=True):
 
     id: PublicationId
     hops: tuple[Hop, ...]
-    tags: Tags = ()
     attributes: Attributes = {}  # noqa: RUF012 - msgspec copies it
     body: bytes = b""
     clearings: tuple[Clearing, ...] = ()
+    not_for: tuple[SubscriptionId, ...] = ()
+    """Somebody had it in his queue before he knew of these: they do not begin with it."""
 
 
 class PublicationConfirmed(Message, frozen=True):
@@ -164,6 +188,7 @@ class Joined(Message, frozen=True):
 CarriedMessage = (
     Subscription
     | SubscriptionConfirmed
+    | SubscriptionRefused
     | SubscriptionWithdrawn
     | Publication
     | PublicationConfirmed
@@ -175,11 +200,11 @@ CarriedMessage = (
 
 
 class Carried(Message, frozen=True):
-    """One message of a connection: the `number`-th, from 0, that was sent on it."""
+    """One batch of a connection: the `number`-th, from 0, that was sent on it."""
 
     session: Position
     number: int
-    message: CarriedMessage
+    messages: tuple[CarriedMessage, ...]
 
 
 TreeMessage = Beat | Carried | Join | Welcome
@@ -190,6 +215,13 @@ class Accepted(Message, frozen=True):
 
     id: SubscriptionId
     tags: Tags = ()
+
+
+class Refused(Message, frozen=True):
+    """To the driver: the subscription has ended, since `by` has no room for it."""
+
+    id: SubscriptionId
+    by: BrokerName
 
 
 class Delivered(Message, frozen=True):

@@ -3,24 +3,23 @@
 Theory of operation
     For every failed broker of the frontier there is one partition: the path from here to it. A
     subscription that spreads while a partition stands does not reach what is on it, and perhaps
-    not what is beyond it, so it carries the partition's name as a tag. A publication whose source
-    is on the partition, or beyond its last broker, gets the same tag from any broker that knows of
-    the partition. At the subscriber's broker a tag in common means: not safe, not delivered.
-    Beyond its last broker the way of a publication leads through that broker, bypassed or not; so
-    its hops tell, from anywhere within 2δ of the detector.
+    not what is beyond it, so it carries the partition's name as a tag. At the subscriber's broker a
+    publication whose source is on the partition, or beyond its last broker, is not safe, and not
+    delivered. Beyond its last broker the way of a publication leads through that broker, bypassed
+    or not; so its hops tell.
     A name stays while the broker is failed, or a subscription still has it as a tag.
 
 Invariants
     I1  the failed brokers with a name are closed: all before one on its path have a name too
 
-Source: SRDS 2011, sec. III to VI. Deviation: brokers learn of partitions from the tags of the
-subscriptions they keep, not from a flood: that is the set which the paper's proof needs, and a name
-leaves it in order with the publications (PROTOCOLS D7). Tags are `literal` (D6): every partition
-of the detector, island or barrier.
+Source: SRDS 2011, sec. III to VI. Deviation: nobody floods the names of partitions; they travel in
+the tags of subscriptions, and leave them in order with the publications (PROTOCOLS D7).
+`literal` tags close all beyond a partition, `scoped` ones not what was reached over it (D6).
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gapless.tree.messages import PartitionId, Publication
@@ -30,20 +29,28 @@ if TYPE_CHECKING:
 
     from gapless.core.identity import BrokerName
     from gapless.tree.frontier import Frontier
+    from gapless.tree.messages import PartitionKey
     from gapless.tree.neighbourhood import Neighbourhood
 
 
-def is_closed(partition: PartitionId, publication: Publication) -> bool:
-    """Is its source on the partition, or beyond it?"""
-    last = partition.nodes[-1]
-    return publication.id.source in partition.nodes or any(
-        hop.broker == last for hop in publication.hops
-    )
+def is_closed(tag: PartitionId, publication: Publication) -> bool:
+    """Is its source on the partition, or beyond it and not behind somebody who is open?"""
+    if publication.id.source in tag.nodes:
+        return True
+    way = [hop.broker for hop in publication.hops]
+    if tag.nodes[-1] not in way:
+        return False
+    return way[way.index(tag.nodes[-1]) + 1] not in tag.open  # there is one: it is not the source
 
 
-def closing(partitions: Iterable[PartitionId], publication: Publication) -> set[PartitionId]:
-    """Those of the partitions that close the publication's source."""
-    return {partition for partition in partitions if is_closed(partition, publication)}
+def joined(*tags: Iterable[PartitionId]) -> set[PartitionId]:
+    """All of them, each partition once, open to whom any of its tags is."""
+    found: dict[PartitionKey, PartitionId] = {}
+    for tag in chain.from_iterable(tags):
+        other = found.setdefault(tag.key, tag)
+        if other.open != tag.open:
+            found[tag.key] = tag._replace(open=tuple(sorted({*tag.open, *other.open})))
+    return set(found.values())
 
 
 class Partitions:
@@ -55,7 +62,7 @@ class Partitions:
         self._number = 0
         self._own: dict[BrokerName, PartitionId] = {}
 
-    def update(self, frontier: Frontier, tags_in_use: Collection[PartitionId]) -> None:
+    def update(self, frontier: Frontier, tags_in_use: Collection[PartitionKey]) -> None:
         """Name what has failed; forget what is reached again and closes nothing."""
         for broker in frontier.failed:
             if broker not in self._own:
@@ -64,7 +71,7 @@ class Partitions:
                 here = self._neighbourhood.broker
                 self._own[broker] = PartitionId(here, self._epoch, self._number, path)
         for broker, partition in list(self._own.items()):
-            if broker not in frontier.failed and partition not in tags_in_use:
+            if broker not in frontier.failed and partition.key not in tags_in_use:
                 del self._own[broker]
 
     def away_from(self, towards: BrokerName | None, reached: Set[BrokerName]) -> set[PartitionId]:

@@ -9,6 +9,10 @@ Theory of operation
     who sent us a copy. So nothing leaves a queue before it has left the next one, or was delivered.
     What would not be legitimate is held, with all behind it on that session (`trail`); so is what
     goes beyond the session's window. What has no session waits until there is one.
+    Who had a publication in his queue before he knew of a subscription says so when he sends it
+    (`not_for`): he may have dropped others that matched since, so the subscription must not begin
+    with this one. One that was sent before and comes again, to somebody who has crashed meanwhile
+    and knows of the subscription now, is such a one.
     A *recovery notifier* is an entry like any other, routed by the subscriptions it is about.
 
 Invariants
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.settings import TreeSettings
-    from gapless.tree.subscriptions import Route
+    from gapless.tree.subscriptions import Route, Subscriptions
 
 
 @dataclass(slots=True)
@@ -54,9 +58,16 @@ class Entry:
 class Publications:
     """The queue of one broker."""
 
-    def __init__(self, neighbourhood: Neighbourhood, epoch: int, settings: TreeSettings) -> None:
+    def __init__(
+        self,
+        neighbourhood: Neighbourhood,
+        subscriptions: Subscriptions,
+        epoch: int,
+        settings: TreeSettings,
+    ) -> None:
         self._here = neighbourhood.broker
         self._neighbourhood = neighbourhood
+        self._subscriptions = subscriptions
         self._epoch = epoch
         self._settings = settings
         self._number = 0
@@ -153,8 +164,10 @@ class Publications:
     def _copy(self, entry: Entry, to: BrokerName) -> Publication:
         p = entry.publication
         here = Hop(self._here, Position(self._epoch, entry.number))
-        hops = extend(p.hops, here, self._neighbourhood.path(to)[:-1])[: self._settings.trail_max]
-        return Publication(p.id, hops, p.tags, p.attributes, p.body, p.clearings)
+        hops = extend(p.hops, here, self._neighbourhood.path(to)[:-1])
+        younger = self._subscriptions.younger_than(entry.number, p)
+        not_for = tuple(sorted(younger.union(p.not_for))) if younger else p.not_for
+        return Publication(p.id, hops, p.attributes, p.body, p.clearings, not_for)
 
     def has_flushed(self, to: BrokerName, before: int, active: frozenset[BrokerName]) -> bool:
         """Has all that was queued before number `before` and leads the way to `to` gone there?

@@ -7,8 +7,10 @@ Theory of operation
     who gets a publication from us has every subscription by which we sent it there.
     A session is over when its connection is lost, or when somebody nearer can be reached; the next
     time it begins anew.
-    A broker that restarted has nothing. It asks for all that the others have, and is *ready*, and
-    takes publications of its own, once all who are nearest have told it, and there is somebody.
+    A broker that restarted or joined has nothing. It asks for all that the others have, and is
+    *ready*, and takes publications of its own, once all who are nearest have told it, and there is
+    somebody. Who is not ready himself says that this was all only when all others have told him; so
+    several that restart together learn from the outside in.
 
     States of a session (`TRANSITIONS`): ASKING, then LIVE, then it is gone.
 
@@ -28,14 +30,17 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from gapless.tree.frontier import Frontier, explore
-from gapless.tree.messages import Position, SyncStart
+from gapless.tree.messages import Position, Publication, SyncStart
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gapless.core.effects import Effect
     from gapless.core.identity import BrokerName, Instant
     from gapless.tree.connections import Connections
     from gapless.tree.messages import CarriedMessage
     from gapless.tree.neighbourhood import Neighbourhood
+    from gapless.tree.settings import TreeSettings
 
 
 class Phase(Enum):
@@ -70,9 +75,11 @@ class Sessions:
         self,
         neighbourhood: Neighbourhood,
         connections: Connections,
+        settings: TreeSettings,
     ) -> None:
         self._neighbourhood = neighbourhood
         self._connections = connections
+        self._settings = settings
         self.is_ready = False
         self.is_joining = False  # there are others, though we know none yet
         self._sessions: dict[BrokerName, Session] = {}
@@ -81,9 +88,20 @@ class Sessions:
         self.frontier = Frontier()
         self.active: frozenset[BrokerName] = frozenset()
         self.effects: list[Effect] = []
+        self._outgoing: dict[BrokerName, list[CarriedMessage]] = {}
 
     def send(self, to: BrokerName, message: CarriedMessage) -> None:
-        self.effects += self._connections.send(to, message)
+        """It goes at the end of the step, with all else for the same broker."""
+        self._outgoing.setdefault(to, []).append(message)
+
+    def take_effects(self) -> list[Effect]:
+        """All that this step comes to; what goes to one broker goes in batches."""
+        effects, self.effects = self.effects, []
+        outgoing, self._outgoing = self._outgoing, {}
+        for to, messages in outgoing.items():
+            for batch in batches(messages, self._settings):
+                effects += self._connections.send(to, batch)
+        return effects
 
     def connection(self, to: BrokerName) -> Position | None:
         """Names the connection; None while there is none."""
@@ -136,15 +154,38 @@ class Sessions:
 
     def become_ready(self) -> None:
         """If we may: once ready, always ready, what is subscribed later comes like all else."""
-        if not self.is_ready and not self.frontier.awaited:
-            all_told = all(
+        if not self.is_ready:
+            is_alone = not len(self._neighbourhood) and not self.is_joining
+            self.is_ready = self.knows_all() and (bool(self._sessions) or is_alone)
+
+    def knows_all(self, but: BrokerName | None = None) -> bool:
+        """Have all who are nearest, but one, sent us all they have?"""
+        return self.is_ready or (
+            not self.frontier.awaited
+            and all(
                 self._told.get(broker) == session.connection
                 for broker, session in self._sessions.items()
+                if broker != but
             )
-            is_alone = not len(self._neighbourhood) and not self.is_joining
-            self.is_ready = all_told and (bool(self._sessions) or is_alone)
+        )
 
     def check(self) -> None:
         assert self._sessions.keys() == self.active, "I1"
         for broker, session in self._sessions.items():
             assert session.connection == self.connection(broker), "I2"
+
+
+def batches(
+    messages: list[CarriedMessage], settings: TreeSettings
+) -> Iterator[tuple[CarriedMessage, ...]]:
+    """The messages in order, as few batches as the limits allow."""
+    batch: list[CarriedMessage] = []
+    size = 0
+    for message in messages:
+        batch.append(message)
+        size += len(message.body) if isinstance(message, Publication) else 0
+        if len(batch) >= settings.batch_max or size >= settings.batch_bytes_max:
+            yield tuple(batch)
+            batch, size = [], 0
+    if batch:
+        yield tuple(batch)

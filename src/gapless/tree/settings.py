@@ -7,6 +7,7 @@ nothing lost. It is the same at all brokers of a network; everything else follow
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from gapless.core.errors import UsageError
 
@@ -17,6 +18,14 @@ class TreeSettings:
 
     failures_tolerated: int = 2
     """The paper's δ, 0 or more."""
+    repeats: Literal["source", "trail"] = "source"
+    """How a broker tells that a publication has come before: by the number of its source, of which
+    it keeps the last; or, as in the paper, by the numbers of brokers nearby (`trail`), which costs
+    less memory, and holds back what has bypassed too many of them, with all that comes after it."""
+    tags: Literal["literal", "scoped"] = "literal"
+    """What a subscription does not hear that is made while brokers are down: `literal`, nothing
+    from beyond them until they return; `scoped`, all from behind those that were reached over them.
+    Needs `repeats` by source."""
     beat_every: int = 1_000_000
     """How often a broker says that it lives, to whoever it wants to reach."""
     patience: int = 3_000_000
@@ -26,18 +35,38 @@ class TreeSettings:
     in, and is bounded by their windows."""
     window_max: int = 1_000
     """Publications that a neighbour may owe a confirmation for; the rest waits in the queue."""
+    batch_max: int = 500
+    """Messages for one neighbour that go as one; more go as several."""
+    batch_bytes_max: int = 1 << 20
+    """Bytes of bodies in one batch; it ends with the publication that reaches them."""
     subscriptions_max: int = 100_000
     """Subscriptions of own subscribers at which `subscribe` refuses more."""
+    remote_subscriptions_max: int = 1_000_000
+    """Subscriptions of others that a broker knows; one more is refused, and ends where it began:
+    its driver is told who has no room for it."""
     sources_max: int = 10_000
-    """Sources whose last delivered publication is remembered; beyond it the one silent for longest
-    is forgotten, and only the trail tells its repeats."""
+    """Sources, which are brokers, whose last number is remembered; beyond it the one silent for
+    longest is forgotten, and a repeat from there that is still under way would count as new."""
 
     def __post_init__(self) -> None:
         if self.failures_tolerated < 0:
             raise UsageError(f"a tree cannot tolerate {self.failures_tolerated} failures")
+        if self.tags == "scoped" and self.repeats != "source":
+            raise UsageError(
+                "scoped tags need the source's numbers", 'Say repeats="source", or tags="literal".'
+            )
         if not 0 < self.beat_every < self.patience:
             raise UsageError("patience must be longer than the time between two beats")
-        if min(self.queue_max, self.window_max, self.subscriptions_max, self.sources_max) < 1:
+        limits = (
+            self.queue_max,
+            self.window_max,
+            self.batch_max,
+            self.batch_bytes_max,
+            self.subscriptions_max,
+            self.remote_subscriptions_max,
+            self.sources_max,
+        )
+        if min(limits) < 1:
             raise UsageError("every limit of a tree is at least 1")
 
     @property
@@ -49,9 +78,3 @@ class TreeSettings:
     def window(self) -> int:
         """The paper's D_SEQ: in so many brokers in a row at most δ may be bypassed."""
         return 2 * self.failures_tolerated + 1
-
-    @property
-    def trail_max(self) -> int:
-        """How much of its way a message carries: enough to see, from as far as 2δ from a
-        detector, the last node of a partition."""
-        return 3 * self.failures_tolerated + 2

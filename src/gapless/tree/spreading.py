@@ -5,6 +5,9 @@ Theory of operation
     answer is held until the queue has been flushed towards the one who asked (`recovery`): a
     publication that somebody handled before it knew of the subscription thus comes to the source
     before the source puts the subscription in force, or before it lifts the tag.
+    Where tags are scoped, one who was asked over others that failed answers too. His answer is not
+    *clean* while he reaches one of those: what comes from behind him takes the way through that
+    one, which nobody has asked. It goes at once, opens nothing, and is sent again once it is clean.
     A subscription is passed towards its source too, when it came from behind: the brokers there may
     have been bypassed, and must have it before they get a publication for it.
     Only the source knows that a subscription has ended. Whoever offers it one that it does not have
@@ -19,6 +22,7 @@ Source: SRDS 2011, sec. V and VIII.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gapless.core.effects import Tell
@@ -26,9 +30,11 @@ from gapless.core.errors import ProtocolError
 from gapless.tree.messages import (
     Accepted,
     Clearing,
+    Refused,
     Subscription,
     SubscriptionConfirmed,
     SubscriptionId,
+    SubscriptionRefused,
     SubscriptionWithdrawn,
     SyncEnd,
     SyncStart,
@@ -78,7 +84,11 @@ class Spreading:
         self._epoch = epoch
         self._settings = settings
         self._held: list[Held] = []
-        self._ending: list[BrokerName] = []
+        # Sent, and sent again when it may be clean; by connection.
+        self._unclean: dict[tuple[BrokerName, Position], list[Held]] = {}
+        self._learning: dict[
+            BrokerName, Position
+        ] = {}  # who waits for all we have, on which session
 
     # --- messages --------------------------------------------------------------------------------
 
@@ -91,18 +101,27 @@ class Spreading:
         if not message.hops:
             raise ProtocolError(f"{message.id} came without the way to its source")
         if routed is None:
+            if not self._subscriptions.has_room:
+                self._sessions.send(sender, SubscriptionRefused(message.id, self._here))
+                return
+            since = self._publications.next_number
             routed = self._subscriptions.add(
-                message.id, message.condition, message.hops, message.tags
+                message.id, message.condition, message.hops, message.tags, since
             )
             upward = session_of(routed.route, self._sessions.active)
             if upward not in (None, sender):
                 self._offer(routed, upward)
             if self._neighbourhood.path(sender)[0] == routed.towards:
                 self._subscriptions.ask(routed)
-        if sender == message.hops[0].broker:
+        if sender == message.hops[0].broker or (
+            self._settings.tags == "scoped" and sender in routed.route
+        ):
             self._asked(routed, sender, message)
 
     def _asked(self, routed: Routed, sender: BrokerName, message: Subscription) -> None:
+        if routed.refused_by is not None:
+            self._sessions.send(sender, SubscriptionRefused(routed.id, routed.refused_by))
+            return
         routed.hops = message.hops
         # Tags that a former life of ours gave out; this one must see to them.
         former = {t for t in message.tags if t.detector == self._here and t.epoch < self._epoch}
@@ -122,12 +141,28 @@ class Spreading:
             # We asked on this very connection, so we had it: it has ended since.
             self._sessions.send(sender, SubscriptionWithdrawn(message.id))
             return None
-        return self._subscriptions.confirm(routed, sender, message.tags)
+        return self._subscriptions.confirm(routed, sender, message)
+
+    def on_refused(self, message: SubscriptionRefused) -> None:
+        """Somebody has no room: pass the word to the source, which ends it."""
+        routed = self._subscriptions.get(message.id)
+        if routed is None:
+            return
+        if routed.towards is None:
+            self._sessions.effects.append(Tell(Refused(routed.id, message.by)))
+            self.on_withdrawn(None, routed.id)
+            return
+        routed.refused_by = message.by  # who asks again is told again
+        upward = session_of(routed.route, self._sessions.active)
+        if upward is not None:
+            self._sessions.send(upward, message)
 
     def on_withdrawn(self, sender: BrokerName | None, name: SubscriptionId) -> None:
         if name.source == self._here and sender is not None:
             return  # only we know
         if self._subscriptions.remove(name):
+            for key, some in self._unclean.items():
+                self._unclean[key] = [held for held in some if held.subscription != name]
             # To all who can hear it: one who is asked now what it has may still have it.
             for broker in self._sessions.connected:
                 if broker != sender:
@@ -136,10 +171,9 @@ class Spreading:
     def on_sync_start(self, sender: BrokerName, start: SyncStart) -> None:
         names = tuple(routed.id for routed in self._subscriptions)
         self._sessions.send(sender, SyncSummary(names))
-        if start.is_new:  # it needs ours, whether or not our session with it is active
-            for routed in self._subscriptions:
-                self._sessions.send(sender, self._subscriptions.message(routed, sender))
-            self._sessions.send(sender, SyncEnd())
+        connection = self._sessions.connection(sender)
+        if start.is_new and connection is not None:
+            self._learning[sender] = connection
 
     def _concerns(self, routed: Routed, broker: BrokerName) -> bool:
         return self._subscriptions.is_away(routed, broker) or broker in routed.route
@@ -156,7 +190,6 @@ class Spreading:
                 routed.asked.discard(sender)
             elif routed.id not in known and self._concerns(routed, sender):
                 self._offer(routed, sender)
-        self._ending.append(sender)  # what is asked for goes first
 
     # --- asking and answering --------------------------------------------------------------------
 
@@ -172,10 +205,19 @@ class Spreading:
             if self._subscriptions.is_confirmed(routed, frontier):
                 clearing = self._complete(routed)
                 over += [] if clearing is None else [clearing]
-        for broker in self._ending:
-            self._sessions.send(broker, SyncEnd())
-        self._ending.clear()
+        self._teach()
         return over
+
+    def _teach(self) -> None:
+        """Send all we have to whoever is new, whether or not our session with it is active."""
+        for broker, connection in list(self._learning.items()):
+            if self._sessions.connection(broker) != connection:
+                del self._learning[broker]
+            elif self._sessions.knows_all(but=broker):
+                del self._learning[broker]
+                for routed in self._subscriptions:
+                    self._sessions.send(broker, self._subscriptions.message(routed, broker))
+                self._sessions.send(broker, SyncEnd())
 
     def _complete(self, routed: Routed) -> Clearing | None:
         is_new = not routed.is_complete
@@ -188,10 +230,13 @@ class Spreading:
         return None if is_new else clearing
 
     def forget(self, ended: list[BrokerName]) -> None:
-        """These sessions are over: whoever is reached there again is asked again, and may have
-        another answer by then."""
+        """Sessions began, and these are over: whoever is reached there again is asked again, and
+        may have another answer by then."""
+        self._held += [held for some in self._unclean.values() for held in some]
+        self._unclean.clear()
         for routed in self._subscriptions.asking():
             routed.asked.difference_update(ended)
+            routed.unclean.difference_update(ended)
             for broker in ended:
                 routed.confirmed.pop(broker, None)
 
@@ -213,6 +258,9 @@ class Spreading:
 
     def release(self) -> None:
         """Send the confirmations for which the queue has been flushed."""
+        for to, connection in list(self._unclean):
+            if self._sessions.connection(to) != connection:
+                del self._unclean[to, connection]
         held, self._held = self._held, []
         for waiting in held:
             each = waiting
@@ -223,10 +271,14 @@ class Spreading:
                 # What is true only since now goes after all that came before now.
                 before = self._publications.next_number
                 each = Held(each.to, each.connection, routed.id, routed.answer, before)
-            if self._is_flushed(each):
-                self._sessions.send(each.to, SubscriptionConfirmed(routed.id, each.answer))
-            else:
+            is_clean = session_of(routed.route, self._sessions.active) == each.to
+            if is_clean and not self._is_flushed(each):
                 self._held.append(each)
+                continue
+            message = SubscriptionConfirmed(routed.id, each.answer, is_clean)
+            self._sessions.send(each.to, message)
+            if not is_clean:
+                self._unclean.setdefault((each.to, each.connection), []).append(each)
 
     def _is_flushed(self, held: Held) -> bool:
         active = self._sessions.active
@@ -234,9 +286,9 @@ class Spreading:
 
     @property
     def held_count(self) -> int:
-        return len(self._held)
+        return len(self._held) + sum(map(len, self._unclean.values()))
 
     def check(self) -> None:
-        for held in self._held:
+        for held in chain(self._held, *self._unclean.values()):
             routed = self._subscriptions.get(held.subscription)
             assert routed is None or routed.is_complete, "I1"

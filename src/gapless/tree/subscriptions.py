@@ -7,8 +7,12 @@ Theory of operation
     failed is a partition: the confirmation carries its name as a tag, and the tags of those that
     confirmed. At the source, the last confirmation puts the subscription in force, with the tags
     that remain. Who is asked is decided anew at every change. Those behind a failed neighbour get
-    the subscription too, where that is legitimate (`trail`), but nobody waits for them: the tag
-    closes all that lies there.
+    the subscription too, where that is legitimate (`trail`). If tags are literal, nobody waits for
+    them: the tag closes all that lies there. If they are scoped, they confirm like neighbours, and
+    the tag of the failed one is *open* to those whose confirmation is clean (`spreading`); behind
+    one that has failed too, that one's own tag says what is closed.
+    What a source was heard of once is not closed again (`begun`), whatever tags come in place of
+    others: who knew the subscription knows it still, and tells it on before he sends.
     A broker that has bypassed others learns of a subscription from behind (`from_behind`): it
     routes by it, and asks nobody until it is asked itself.
     When a neighbour on a partition confirms, for this subscription the partition is over: its name
@@ -32,51 +36,50 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from gapless.filters.matcher import Matcher
 from gapless.tree.messages import Clearing, Hop, PartitionId, Subscription, SubscriptionId
+from gapless.tree.partitions import joined
 from gapless.tree.trail import PASSED, extend, is_legitimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, KeysView, Set
+    from collections.abc import Iterable, Iterator, KeysView, Set
 
     from gapless.core.events import Attributes
     from gapless.core.identity import BrokerName
     from gapless.tree.frontier import Frontier
-    from gapless.tree.messages import Tags
+    from gapless.tree.messages import PartitionKey, Publication, SubscriptionConfirmed, Tags
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.partitions import Partitions
     from gapless.tree.settings import TreeSettings
     from gapless.tree.trail import Hops
 
 Route = tuple["BrokerName", ...]
-"""The way to a subscription's source: who is next first, the source last."""
+"""The way to a subscription's source, as far as our reach: who is next first."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Routed:
-    """One subscription at one broker."""
+    """One subscription at one broker; told apart by identity, there is one for each name."""
 
     id: SubscriptionId
     condition: str
     hops: Hops
+    route: Route
+    towards: BrokerName | None  # the neighbour on the way to the source; None at the source
+    since: int  # the number of the queue from which on we have known of it
     tags: frozenset[PartitionId] = frozenset()  # what closes it, for all that we know
     answer: Tags = ()  # what we confirm it with
     is_complete: bool = False
     askers: set[BrokerName] = field(default_factory=set)  # who waits for our confirmation
     asked: set[BrokerName] = field(default_factory=set)
     confirmed: dict[BrokerName, Tags] = field(default_factory=dict)  # in the round under way
+    unclean: set[BrokerName] = field(default_factory=set)  # of those
+    begun: dict[BrokerName, int] = field(default_factory=dict)  # sources, with epochs, while tagged
     is_asking: bool = False
-
-    @property
-    def route(self) -> Route:
-        return tuple(hop.broker for hop in self.hops)
-
-    @property
-    def towards(self) -> BrokerName | None:
-        """The neighbour on the way to the source; None at the source."""
-        return self.hops[0].broker if self.hops else None
+    refused_by: BrokerName | None = None
 
 
 class Subscriptions:
@@ -89,10 +92,11 @@ class Subscriptions:
         self._neighbourhood = neighbourhood
         self._partitions = partitions
         self._settings = settings
-        self._matcher: Matcher[SubscriptionId] = Matcher()
+        self._matcher: Matcher[Routed] = Matcher()
         self._table: dict[SubscriptionId, Routed] = {}
         self._asking: dict[SubscriptionId, Routed] = {}  # an ordered set
-        self._in_use: Counter[PartitionId] = Counter()
+        self._in_use: Counter[PartitionKey] = Counter()
+        self.own_count = 0
 
     # --- the table -------------------------------------------------------------------------------
 
@@ -105,28 +109,47 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._table)
 
+    @property
+    def has_room(self) -> bool:
+        """For one more of another broker."""
+        return len(self._table) - self.own_count < self._settings.remote_subscriptions_max
+
     def matching(self, attributes: Attributes) -> list[Routed]:
-        return [self._table[name] for name in sorted(self._matcher.match(attributes))]
+        return self._matcher.match(attributes)
 
     @property
-    def tags_in_use(self) -> KeysView[PartitionId]:
+    def tags_in_use(self) -> KeysView[PartitionKey]:
         """Every partition that closes a subscription known here."""
         return self._in_use.keys()
 
     def retag(self, routed: Routed, tags: Set[PartitionId]) -> None:
         """Change what closes a subscription; the only way to."""
-        self._in_use.update(tags - routed.tags)
-        for tag in routed.tags - tags:
-            self._in_use[tag] -= 1
-            if not self._in_use[tag]:
-                del self._in_use[tag]
+        self._in_use.update(tag.key for tag in tags)
+        for tag in routed.tags:
+            self._in_use[tag.key] -= 1
+            if not self._in_use[tag.key]:
+                del self._in_use[tag.key]
         routed.tags = frozenset(tags)
+        if not tags:
+            routed.begun.clear()
 
-    def add(self, name: SubscriptionId, condition: str, hops: Hops, tags: Tags) -> Routed:
-        self._matcher.add(name, condition)  # raises before anything has changed
-        routed = Routed(name, condition, hops)
+    def younger_than(self, number: int, publication: Publication) -> set[SubscriptionId]:
+        """Those that match and became known only after that number of the queue."""
+        younger = set(takewhile(lambda each: each.since > number, reversed(self._table.values())))
+        if not younger or publication.clearings:
+            return set()
+        return {r.id for r in younger.intersection(self._matcher.match(publication.attributes))}
+
+    def add(
+        self, name: SubscriptionId, condition: str, hops: Hops, tags: Tags, since: int
+    ) -> Routed:
+        """Know it, from the queue's number `since` on."""
+        route = tuple(hop.broker for hop in hops[: self._settings.reach])
+        routed = Routed(name, condition, hops, route, route[0] if route else None, since)
+        self._matcher.add(routed, condition)  # raises before anything has changed
         self.retag(routed, {*tags})
         self._table[name] = routed
+        self.own_count += not route
         return routed
 
     def remove(self, name: SubscriptionId) -> bool:
@@ -134,8 +157,9 @@ class Subscriptions:
         routed = self._table.pop(name, None)
         if routed is None:
             return False
+        self.own_count -= not routed.route
         self.retag(routed, set())
-        self._matcher.remove(name)
+        self._matcher.remove(routed)
         return True
 
     # --- spreading -------------------------------------------------------------------------------
@@ -144,6 +168,7 @@ class Subscriptions:
         """Begin a round: everyone further away shall confirm it."""
         routed.asked.clear()
         routed.confirmed.clear()
+        routed.unclean.clear()
         routed.is_asking = True
         self._asking[routed.id] = routed
 
@@ -160,52 +185,93 @@ class Subscriptions:
         ]
 
     def is_confirmed(self, routed: Routed, frontier: Frontier) -> bool:
-        """Have all neighbours further away confirmed it? Those behind a failed one need not."""
+        """Have all further away confirmed it? If tags are literal, only neighbours need to."""
+        steps_max = self._settings.reach if self._settings.tags == "scoped" else 1
         return all(
             broker in routed.confirmed
             for broker in frontier.active + frontier.awaited
-            if len(self._neighbourhood.path(broker)) == 1 and self.is_away(routed, broker)
+            if len(self._neighbourhood.path(broker)) <= steps_max and self.is_away(routed, broker)
         )
 
     def complete(self, routed: Routed) -> Clearing | None:
         """All have confirmed: what remains closed is known, and so is what was over unheard."""
         before = routed.tags
-        reached = routed.confirmed.keys()
-        own = self._partitions.away_from(routed.towards, reached)
-        # A partition of a former life of ours stands at the source until one on it confirms.
-        own |= {t for t in routed.tags if t.detector == self._here and reached.isdisjoint(t.nodes)}
-        fresh = own.union(*routed.confirmed.values())
+        fresh = joined(self._own_tags(routed), *routed.confirmed.values())
         if not routed.is_complete:
             self.retag(routed, fresh)
         else:
             # Asked again. If nothing is closed any more, what we knew of is over; otherwise one of
             # the new names may hide it. At the source nothing may be closed that was open.
             kept = routed.tags if fresh else frozenset[PartitionId]()
-            self.retag(routed, kept if routed.towards is None else kept | fresh)
+            self.retag(routed, kept if routed.towards is None else joined(kept, fresh))
         routed.answer = tuple(sorted(fresh))
         routed.is_complete = True
         routed.is_asking = False
         del self._asking[routed.id]
-        over = tuple(sorted(before - routed.tags))
+        over = tuple(sorted(before))
         return Clearing(routed.id, over, ()) if over and not fresh else None
 
-    def confirm(self, routed: Routed, sender: BrokerName, tags: Tags) -> Clearing | None:
-        """Our neighbour and all behind it have it; says what is over by that."""
+    def _own_tags(self, routed: Routed) -> set[PartitionId]:
+        """What it could not cross here, by this round; open to those who were reached behind it."""
+        reached = routed.confirmed.keys() - routed.unclean
+        standing = self._partitions.away_from(routed.towards, reached)
+        if self._settings.tags == "scoped":
+            # Behind one that has failed too, its own partition says what is closed.
+            seen_to = reached | {partition.nodes[-1] for partition in standing}
+            standing = {
+                p._replace(open=tuple(b for b in self._behind(p) if b in seen_to)) for p in standing
+            }
+        # A partition of a former life of ours stands at the source until one on it confirms.
+        former = {t for t in routed.tags if t.detector == self._here}
+        return joined(standing, {t for t in former if reached.isdisjoint(t.nodes)})
+
+    def _behind(self, partition: PartitionId) -> list[BrokerName]:
+        return self._neighbourhood.further(partition.nodes[-1])
+
+    def confirm(
+        self, routed: Routed, sender: BrokerName, message: SubscriptionConfirmed
+    ) -> Clearing | None:
+        """It and all behind it have it; says what is over by that, or open from now on."""
         if routed.is_asking:
-            routed.confirmed[sender] = tags
+            routed.confirmed[sender] = message.tags
+            routed.unclean.discard(sender)
+            if not message.is_clean:
+                routed.unclean.add(sender)
+        if not message.is_clean:
+            return None
         over = {tag for tag in routed.tags if sender in tag.nodes}
-        return self.clear(routed, Clearing(routed.id, tuple(sorted(over)), tags)) if over else None
+        wider = self._opened(routed, sender)
+        if not over and not wider:
+            return None
+        removed = over.union(tag for tag in routed.tags if tag.key in wider)
+        added = joined(wider.values(), message.tags)
+        return self.clear(routed, Clearing(routed.id, tuple(sorted(removed)), tuple(sorted(added))))
+
+    def _opened(self, routed: Routed, by: BrokerName) -> dict[PartitionKey, PartitionId]:
+        """Tags that leave more open once `by`, behind a failed one, has confirmed."""
+        path = self._neighbourhood.path(by)
+        if self._settings.tags != "scoped" or len(path) == 1:
+            return {}
+        return {
+            t.key: t._replace(open=tuple(sorted({*t.open, by})))
+            for t in routed.tags
+            if t.detector == self._here and t.nodes == path[:-1] and by not in t.open
+        }
 
     def clear(self, routed: Routed, clearing: Clearing) -> Clearing | None:
         """Replace tags that are over; None if there were none."""
-        removed, added = set(clearing.removed), clearing.added
+        removed, added = {tag.key for tag in clearing.removed}, clearing.added
+
+        def replaced(tags: Iterable[PartitionId]) -> set[PartitionId]:
+            return joined((tag for tag in tags if tag.key not in removed), added)
+
         for broker, tags in routed.confirmed.items():
-            if not removed.isdisjoint(tags):  # it was confirmed to us in the round under way
-                routed.confirmed[broker] = tuple(sorted({*tags, *added} - removed))
-        if routed.tags.isdisjoint(removed):
+            if any(tag.key in removed for tag in tags):  # confirmed to us in the round under way
+                routed.confirmed[broker] = tuple(sorted(replaced(tags)))
+        if all(tag.key not in removed for tag in routed.tags):
             return None
-        self.retag(routed, (routed.tags - removed).union(added))
-        routed.answer = tuple(sorted({*routed.answer, *added} - removed))
+        self.retag(routed, replaced(routed.tags))
+        routed.answer = tuple(sorted(replaced(routed.answer)))
         if routed.tags and routed.is_complete and not routed.is_asking:
             self.ask(routed)  # a clearing of what remains may have passed us by
         return clearing
@@ -230,7 +296,7 @@ class Subscriptions:
         return Subscription(routed.id, routed.condition, hops, tags)
 
     def check(self) -> None:
-        assert set(self._in_use) == {t for r in self._table.values() for t in r.tags}, "I3"
+        assert set(self._in_use) == {t.key for r in self._table.values() for t in r.tags}, "I3"
         for routed in self._table.values():
             assert routed.is_asking == (routed.id in self._asking), "I1"
             if routed.askers:

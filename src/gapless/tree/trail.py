@@ -1,10 +1,15 @@
-"""Trail: the last part of a message's way, the legitimacy rule, and how repeats are told.
+"""Trail: a message's way, and how repeats are told: by the source's number, or nearby numbers.
 
 Theory of operation
-    Every broker gives each publication one number, its position in the broker's queue. A copy
-    carries the numbers of the brokers it passed, `hops`, nearest first; one that was stepped over
-    is in its place without a number. A receiver keeps, for each broker near upstream, the highest
-    number it has seen from it: a copy with a number at or below that is a repeat.
+    What comes from one source comes in the order of its numbers, on every way: a broker sends in
+    the order of its queue, and lets a younger one pass only after the older was sent there, or is
+    confirmed. So the last number of each source tells every repeat (`Sources`), whatever was
+    bypassed. It takes one number for each broker that publishes.
+    The paper's way (`Seen`) needs no more than numbers of brokers nearby. Every broker gives each
+    publication one number, its position in the broker's queue. A copy carries the numbers of the
+    brokers it passed, `hops`, nearest first; one that was stepped over is in its place without a
+    number. A receiver keeps, for each broker near upstream, the highest number it has seen from it:
+    a copy with a number at or below that is a repeat.
     That finds every repeat if any two copies share a broker within the window of 2δ+1: they do, if
     none of them bypasses more than δ of any 2δ+1 brokers in a row. So a broker sends only what is
     *legitimate*, and holds back what is not, with all that comes after it on that session.
@@ -12,18 +17,20 @@ Theory of operation
     repeat: that broker let the younger pass only after the older was sent there, or confirmed.
 
 Invariants
-    I1  the number seen of a broker never falls
+    I1  the number seen of a broker, or of a source, never falls
 
-Cost: O(window) a publication; memory one position for each broker within the window.
+Cost: `Sources` O(1) a publication, memory one position a source. `Seen` O(window) a publication,
+memory one position for each broker within the window.
 
-Source: SRDS 2011, sec. VII, and PROTOCOLS D4, D5.
+Source: SRDS 2011, sec. VII, which names both, and PROTOCOLS D4, D5. Decision 0017 says which is the
+default.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.tree.messages import Hop, Position
+from gapless.tree.messages import Hop, Position, PublicationId
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +50,9 @@ def extend(hops: Hops, here: Hop, bypassed: Sequence[BrokerName]) -> Hops:
 
 
 def is_legitimate(hops: Hops, settings: TreeSettings) -> bool:
-    """Have at most δ of the last 2δ+1 brokers been bypassed?"""
+    """Have at most δ of the last 2δ+1 brokers been bypassed? If that tells nothing, all is."""
+    if settings.repeats == "source":
+        return True
     missing = sum(hop.position is None for hop in hops[: settings.window])
     return missing <= settings.failures_tolerated
 
@@ -64,4 +73,24 @@ class Seen:
         for broker, position in near:
             assert position is not None
             self._last[broker] = position
+        return False
+
+
+class Sources:
+    """The last number of each source."""
+
+    def __init__(self, settings: TreeSettings) -> None:
+        self._settings = settings
+        self._last: dict[BrokerName, Position] = {}  # longest silent first
+
+    def is_repeat(self, name: PublicationId) -> bool:
+        """Has it, or one after it, come before? Notes it if not."""
+        position = Position(name.epoch, name.number)
+        last = self._last.pop(name.source, None)
+        if last is not None and position <= last:
+            self._last[name.source] = last
+            return True
+        self._last[name.source] = position
+        if len(self._last) > self._settings.sources_max:
+            del self._last[next(iter(self._last))]
         return False

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Union
 
 import msgspec
 
+from gapless.core.identity import Identifier
 from gapless.core.messages import Message
 from gapless.wire.framing import FRAME_BYTES_MAX, UNSEALED, seal
 from gapless.wire.refusal import MALFORMED, refusal
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 KIND_LENGTH_MAX = 64
 """The longest kind that is counted as unknown; a longer one is refused."""
+
+IDENTIFIER_BYTES_MAX = 20
+"""The longest identifier of the multicast service; it has 16 unless a network is set up so."""
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -50,8 +54,8 @@ class Codec:
         self._kinds = frozenset(each.__struct_config__.tag for each in message_types)
         assert len(self._kinds) == len(self._types), "two message types share a kind"
         # `Union[…]` of a tuple is how a union is made of types known at run time only.
-        self._decoder = msgspec.msgpack.Decoder(Union[message_types])  # noqa: UP007
-        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(Union[message_types], dec_hook=_decode_other)  # noqa: UP007
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=_encode_other)
 
     def encode(self, message: Message) -> bytes:
         """The payload of one frame."""
@@ -92,6 +96,18 @@ class Codec:
         if unknown.kind in self._kinds:
             raise refusal(f"a frame of kind '{unknown.kind}'", error) from None
         return unknown
+
+
+def _encode_other(value: object) -> bytes:
+    """An identifier, without leading zeros; there is nothing else that msgspec does not know."""
+    assert isinstance(value, Identifier), value
+    return value.to_bytes((value.bit_length() + 7) // 8)
+
+
+def _decode_other(kind: type, value: object) -> Identifier:
+    if kind is not Identifier or type(value) is not bytes or len(value) > IDENTIFIER_BYTES_MAX:
+        raise ValueError(f"an identifier is at most {IDENTIFIER_BYTES_MAX} bytes")
+    return Identifier.from_bytes(value)
 
 
 _unknown_decoder = msgspec.msgpack.Decoder(Unknown)

@@ -206,6 +206,67 @@ def find(data, firsts, names, name, places):  # type: ignore[no-untyped-def]
                     break
 
 
+@_inner
+def checksum(data, start, length, table):  # type: ignore[no-untyped-def]
+    """The CRC-32 of a text, as zlib has it."""
+    value = np.int64(0xFFFFFFFF)
+    for index in range(start, start + length):
+        value = np.int64(table[(value ^ np.int64(data[index])) & 0xFF]) ^ (value >> 8)
+    return value ^ 0xFFFFFFFF
+
+
+@_keep
+def survey(data, bounds, names, ends, table, kinds, values, first):  # type: ignore[no-untyped-def]
+    """By name and event, the kind of an attribute and a number that stands for it, over zeros;
+    False if one is refused. Of a name that occurs twice the last counts. `names`: end to end;
+    `first`: the place of the first event."""
+    for event in range(first, first + len(bounds) - 1):
+        at, end = bounds[event - first], bounds[event - first + 1]
+        if end - at < 2 or data[at] & 0xF0 != 0x90 or data[at] == 0x90:
+            return False
+        left, at = np.int64(data[at + 1]), at + 2
+        if left & 0xF0 == 0x80:
+            left &= 0x0F
+        elif left == 0xDE and at + 2 <= end:
+            left, at = whole(data, at, 2), at + 2
+        else:
+            return False
+        for _ in range(left):
+            start, length = span(data, at, end, 0xA0, 0x1F, 0xD9)
+            at = start + length
+            if start < 0 or at >= end:
+                return False
+            row = -1
+            for other in range(len(ends) - 1):
+                if ends[other + 1] - ends[other] == length and is_name(
+                    data, start, names, ends[other], length
+                ):
+                    row = other
+            text, size = span(data, at, end, 0xA0, 0x1F, 0xD9)
+            if text >= 0:
+                at = text + size
+                if row >= 0:
+                    kinds[row, event] = TEXT
+                    values[row, event] = checksum(data, text, size, table)
+                continue
+            kind, bits, at = number(data, at, end)
+            if at < 0:
+                return False
+            if row >= 0:
+                kinds[row, event] = kind
+                bits = np.int64(bits)  # numba must be told
+                values[row, event] = bits.view(np.float64) if kind == FLOAT else np.float64(bits)
+    return True
+
+
+@_inner
+def is_name(data, start, names, low, length):  # type: ignore[no-untyped-def]
+    for index in range(length):  # noqa: SIM110 - numba knows no generators
+        if data[start + index] != names[low + index]:
+            return False
+    return True
+
+
 @_keep
 def gather(data, starts, ends, out):  # type: ignore[no-untyped-def]
     """Copy pieces end to end: piece i starts at `starts[i]` and goes to `ends[i]:ends[i + 1]`."""

@@ -19,7 +19,7 @@ class FilteredDisk(Facts):
         super().__init__()
         self.log(10, 20, 30, 40)
         since = {"number": 7, "topic": "t", "condition": "price > 15", "since": {PUBEND: 5}}
-        encoded = tuple(pack("<qq", 7, previous) for _, previous in records)
+        encoded = tuple(pack("<IIq", 1, 7, previous) for _, previous in records)
         ticks = tuple(tick for tick, _ in records)
         self.host.store.commit(
             [

@@ -127,8 +127,9 @@ def test_one_acknowledger_waits_for_the_disk_and_many_share_it() -> None:
     assert many.events_per_s > 4 * one.events_per_s
 
 
-def test_the_filtered_log_has_eight_bytes_and_sixteen_for_each_taker() -> None:
+def test_the_filtered_log_has_at_most_eight_bytes_and_sixteen_for_each_taker() -> None:
     logging = tiny_results().logging
     assert logging is not None
-    assert logging.filtered_bytes == TINY.logging_s * 800 * (8 + 16 * 25)
+    each_bytes = logging.filtered_bytes / TINY.logging_s / 800
+    assert 8 + 4 * 25 < each_bytes <= 8 + 4 + 12 * 25, "few have all their takers from one event"
     assert logging.copied_bytes == TINY.logging_s * 800 * 25 * 418

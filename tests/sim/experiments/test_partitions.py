@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from gapless.core.identity import BrokerName
-from gapless.sim.experiments.partitions import TOLERATED, Results, Size, jobs, judge, notes
+from gapless.sim.experiments.partitions import (
+    ACTIVE_FAILED,
+    FANOUTS,
+    TOLERATED,
+    Results,
+    Size,
+    play_graph,
+)
+from gapless.sim.experiments.partitions_claims import judge
 from gapless.sim.experiments.partitions_graph import Graph, active_counts, draw_failed, tree
 
-TINY = Size(brokers=200, failed_counts=(34,), runs=3, delivery_brokers=24, delivery_runs=1)
+TINY = Size(brokers=200, failed_counts=(34,), delivery_brokers=24, delivery_failed=(2, 4), runs=1)
 
 
 def names(*numbers: int) -> list[BrokerName]:
@@ -43,11 +52,37 @@ def test_sessions_of_the_machine_are_the_links_of_the_graph() -> None:
 
 def test_the_whole_experiment_runs_small_and_delivers_no_more_than_the_graph_allows() -> None:
     results = Results(seed=1, size=TINY)
-    for _, play in jobs(results, lambda: 0.0):
-        play()
+    for run in reversed(results.runs()):
+        results.outcomes.keep(run, run.play())
     assert len(judge(results)) == 12
-    assert len(notes(results)) == len(TOLERATED)
-    shares = [(results.delivered[key], allowed) for key, allowed in results.reachable.items()]
-    assert all(delivered <= allowed + 1e-9 for delivered, allowed in shares)
-    assert shares[0][0] == pytest.approx(shares[0][1])  # nobody is bypassed, so nothing is held
+    assert len(results.notes()) == len(TOLERATED)
+    for failed in TINY.delivery_failed:
+        shares = [(results.delivered(t, failed), results.reachable(t, failed)) for t in TOLERATED]
+        assert all(delivered <= [allowed + 1e-9] for delivered, [allowed] in shares)
+        assert shares[0][0] == pytest.approx(shares[0][1])  # nobody is bypassed, nothing is held
     assert shares[0][0] < shares[-1][0]
+    for fanout in FANOUTS:
+        assert sum(results.active(fanout, ACTIVE_FAILED[0])) == pytest.approx(1)
+    assert results.known(7, 3)[-1] == 199
+
+
+def test_a_point_is_the_mean_of_its_runs_and_has_no_others() -> None:
+    results = Results(seed=5, size=TINY)
+    results.size = replace(TINY, runs=3)
+    runs = [
+        run for run in results.runs() if "connectivity" in run.point and "fanout 3" in run.point
+    ]
+    assert [run.number for run in runs] == [0, 1, 2]
+    for run in runs:
+        results.outcomes.keep(run, run.play())
+    played = [play_graph(5, 200, 3, 34, number)[1] for number in range(3)]
+    assert len(set(played)) > 1  # each run has failed brokers of its own
+    assert results.disconnected(3, 1, 34) == pytest.approx(sum(played) / 3)
+
+
+def test_names_of_runs_differ_where_outcomes_may() -> None:
+    sizes = (TINY, replace(TINY, brokers=100, delivery_brokers=30))
+    names = [run.name for seed in (1, 2) for size in sizes for run in Results(seed, size).runs()]
+    assert len(names) == len(set(names))
+    more = Results(1, replace(TINY, runs=2)).runs()
+    assert {run.name for run in Results(1, TINY).runs()} < {run.name for run in more}

@@ -14,6 +14,7 @@ Invariants
 
 from __future__ import annotations
 
+from itertools import repeat
 from struct import Struct, pack_into
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,7 @@ class CompiledIndex:
     """Clauses by handle, in one arena. See the module docstring."""
 
     name = "compiled"
+    _out = np.empty(0, np.uint32)  # for matches on their way out; kept, for it is large
 
     def __init__(self) -> None:
         self._columns = Columns()
@@ -270,13 +272,13 @@ class CompiledIndex:
         width = self._columns.width
         rows = np.empty(len(events) * width)
         buffer = memoryview(rows).cast("B") if len(rows) else bytearray()  # type: ignore[arg-type]
-        extra: list[int] = []
-        ends = np.empty(len(events), np.int64)
-        encode = self._encode
-        for index, attributes in enumerate(events):
-            extra += encode(attributes, buffer, 8 * width * index)
-            ends[index] = len(extra)
-        return self.match_rows(rows, np.array(extra, np.int64), ends, events.__getitem__)
+        offsets = range(0, 8 * len(rows), 8 * width) if width else repeat(0)
+        found = list(map(self._encode, events, repeat(buffer), offsets))
+        extra, ends = _NOTHING, np.zeros(len(events), np.int64)
+        if self._has_extra:
+            extra = np.array([edge for edges in found for edge in edges], np.int64)
+            ends = np.cumsum(list(map(len, found)), dtype=np.int64)
+        return self.match_rows(rows, extra, ends, events.__getitem__)
 
     def match_record_batch(
         self, batch: pa.RecordBatch
@@ -301,7 +303,10 @@ class CompiledIndex:
         """As `match_events`, for encoded events; `attributes_of(index)` is asked for checks."""
         count = len(extra_ends)
         ends = np.empty(count, np.int64)
-        out = np.empty(max(int(self._words[arena.ROWS_ALIVE]), BATCH_OUT), np.uint32)
+        alive = int(self._words[arena.ROWS_ALIVE])
+        if len(self._out) < max(alive, BATCH_OUT):
+            self._out = np.empty(max(alive, BATCH_OUT), np.uint32)
+        out = self._out
         first, counts, found = 0, [], []
         while first < count:
             after = kernels.match_rows(
@@ -364,6 +369,7 @@ class CompiledIndex:
 
 
 REQUEST_AT = arena.HEADER_WORDS
+_NOTHING = np.empty(0, np.int64)
 _PADS = [(0,) * (4 - count) for count in range(5)]
 _REQUESTS = [Struct("=9q" + "qdd" * count) for count in range(arena.SLOTS_MAX + 1)]
 

@@ -60,7 +60,12 @@ class FilteredLogs:
         stream, start = f"{STREAM}{pubend}", 0
         while (found := self._store.scan(stream, start, 1 << 63))[0]:
             for tick, record in zip(*found, strict=True):
-                yield tick, dict(iter_unpack("<qq", record))
+                count = int.from_bytes(record[:4], "little")
+                numbers, backs = record[4 : 4 + 4 * count], record[4 + 4 * count :]
+                if len(backs) == 8:
+                    backs *= count
+                pairs = zip(iter_unpack("<I", numbers), iter_unpack("<q", backs), strict=True)
+                yield tick, {number: back for (number,), (back,) in pairs}
                 start = tick + 1
 
     def _compare(

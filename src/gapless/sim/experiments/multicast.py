@@ -1,273 +1,239 @@
 """The experiment of the multicast service: how good its trees are, and how they heal.
 
 Theory of operation
-    A ring on a transit-stub network, topics of very different sizes (the size falls with the rank,
-    as 1/rank^1.25), members drawn at random. One event of each topic goes down its tree; compared
-    with IP multicast, which would send it once over each link of the shortest ways: its delay, to
-    the last member (`RMD`) and on average (`RAD`), the copies on each link (link stress), and what
-    nodes have to keep (children tables, and children in them: node stress).
-    Then a share of all nodes fails at once while events go on, to plain and to ordered topics.
-    Which share of them arrives at the members that live, and after how long all do?
+    Rings on a transit-stub network, topics of very different sizes, members drawn at random. Small
+    rings are played: members are the real ones, subscribe, and their children tables are looked
+    at. Of the largest only the structure is made. Trees are measured (`multicast_trees`), and a
+    share of the nodes fails (`multicast_repair`). What a member takes in memory is traced, once.
+
+Invariant: the same seed and size give the same results, memory apart, wherever runs are played.
 
 Source: the method of the Scribe papers. Their figures, as recalled and not verified, are beside
-ours; networks and sizes differ, so compare kinds, not values.
+ours; networks differ, so compare kinds, not values.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections import Counter
-from dataclasses import dataclass
+import tracemalloc
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gapless.scribe.identifiers import Identifier
 from gapless.scribe.messages import TopicRecord
 from gapless.scribe.settings import SECOND, Settings
-from gapless.sim.experiments.multicast_network import draw_transit_stub
+from gapless.sim.experiments.multicast_network import LARGE, SMALL, Shape, draw_transit_stub
+from gapless.sim.experiments.multicast_repair import measure_repair
 from gapless.sim.experiments.multicast_ring import Ring
+from gapless.sim.experiments.multicast_structure import measure_structure
+from gapless.sim.experiments.multicast_trees import Tally, Tree, topic_sizes
+from gapless.sim.experiments.runs import Outcomes, Run
 
 if TYPE_CHECKING:
-    from gapless.scribe.identifiers import NodeId
+    from collections.abc import Callable, Iterator
 
-SIZE_EXPONENT = 1.25
-SIZE_MIN = 5
-ROUTES = 500
-"""How many routes are measured for their hops."""
-WATCHED = 10
-"""Topics of each kind that events are published to while nodes fail."""
-WATCH_SECONDS = 40
-
-RECALLED = {
-    "RMD, median": "1.69",
-    "RAD, median": "1.68",
-    "link stress, mean": "2.4 (IP: 0.7)",
-    "link stress, max": "4,031 (IP: 950)",
-    "children tables per node, mean": "2.4",
-    "children per node, mean": "6.2",
-}
-"""100,000 nodes, 1,500 topics, 5,050 routers: recalled from the literature, not verified."""
+ROUTES = 1_000
+"""How many routes of a played ring are measured for their hops."""
 
 
-@dataclass(frozen=True, slots=True)
-class TreeFigures:
-    """What the trees of a quiet ring are like."""
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is played."""
 
-    nodes: int
-    topics: int
-    members: int
-    hops: float
-    maximal_delay: list[float]
-    """By topic: RMD."""
-    average_delay: list[float]
-    """By topic: RAD."""
-    stress: list[int]
-    """By link that was used at all: copies."""
-    ip_stress: list[int]
-    tables: list[int]
-    """By node: topics with children."""
-    entries: list[int]
-    """By node: children, over all topics."""
-
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Name, ours, recalled."""
-        ours = {
-            "hops, mean": f"{self.hops:.2f} (log16 N: {math.log(self.nodes, 16):.2f})",
-            "RMD, median": f"{median(self.maximal_delay):.2f}",
-            "RMD, max": f"{max(self.maximal_delay):.2f}",
-            "RAD, median": f"{median(self.average_delay):.2f}",
-            "RAD, max": f"{max(self.average_delay):.2f}",
-            "link stress, mean": f"{fmean(self.stress):.1f} (IP: {fmean(self.ip_stress):.1f})",
-            "link stress, max": f"{max(self.stress):,} (IP: {max(self.ip_stress):,})",
-            "children tables per node, mean": f"{fmean(self.tables):.1f}",
-            "children tables per node, max": f"{max(self.tables):,}",
-            "children per node, mean": f"{fmean(self.entries):.1f}",
-            "children per node, max": f"{max(self.entries):,}",
-        }
-        return [(name, value, RECALLED.get(name, "")) for name, value in ours.items()]
+    played: tuple[tuple[int, int], ...]
+    """Nodes and topics of rings with real members."""
+    structure: tuple[int, int]
+    """Nodes and topics of the ring of which only tables are made."""
+    repair_nodes: int
+    failed_shares: tuple[float, ...]
+    network: Shape
+    runs: int
+    """Of each point."""
 
 
-@dataclass(frozen=True, slots=True)
-class RepairFigures:
-    """What happens when a share of the nodes fails at once."""
+FULL = Size(
+    played=((1_000, 200), (10_000, 1_000)),
+    structure=(100_000, 1_500),
+    repair_nodes=1_000,
+    failed_shares=(0.01, 0.05, 0.1, 0.2, 0.3),
+    network=LARGE,
+    runs=100,
+)
+QUICK = Size(
+    played=((100, 20), (300, 60)),
+    structure=(3_000, 200),
+    repair_nodes=60,
+    failed_shares=(0.1, 0.3),
+    network=SMALL,
+    runs=1,
+)
 
-    failed: float
-    delivered: float
-    """Of what was published to plain topics: the share that arrived, of all that should."""
-    ordered_delivered: float
-    """The same for ordered topics that kept a majority of their group."""
-    standing_still: int
-    """Ordered topics that did not."""
-    repaired_after: float | None
-    """Seconds from the failure to the first second whose events, and all later ones, reached all
-    members of all plain topics; None if they did not within the watch."""
 
+@dataclass(slots=True)
+class Results:
+    """All that was measured."""
 
-def report(nodes: int, topics: int, shares: list[float], seed: int = 1) -> list[str]:
-    """The whole experiment, as lines of a table."""
-    ring = make_ring(nodes, seed)
-    trees = measure_trees(ring, subscribe_all(ring, topics))
-    lines = [f"{nodes:,} nodes, {topics:,} topics, {trees.members:,} members, seed {seed}"]
-    lines += [f"{name:32} {ours:24} {recalled}" for name, ours, recalled in trees.rows()]
-    for share in shares:
-        repair = measure_repair(make_ring(nodes, seed), share)
-        after = "not yet" if repair.repaired_after is None else f"{repair.repaired_after:.0f} s"
-        lines.append(
-            f"{share:.0%} fail: {repair.delivered:.2%} delivered, ordered "
-            f"{repair.ordered_delivered:.2%}, {repair.standing_still} stand still, "
-            f"repaired after {after}"
+    seed: int
+    size: Size
+    outcomes: Outcomes = field(default_factory=Outcomes)
+
+    @property
+    def rings(self) -> list[tuple[int, int]]:
+        """Nodes and topics, by size."""
+        return [*self.size.played, self.size.structure]
+
+    def trees(self, nodes: int, topics: int) -> list[dict[str, Any]]:
+        """Figures of all runs."""
+        return self.outcomes.of(self._trees(nodes, topics))
+
+    def repairs(self, share: float) -> list[dict[str, Any]]:
+        return self.outcomes.of(self._repair(share))
+
+    def values(self, nodes: int, topics: int, name: str) -> list[float]:
+        """Delays of all topics of all runs."""
+        return [value for figures in self.trees(nodes, topics) for value in figures[name]]
+
+    def mean_of(self, nodes: int, topics: int, name: str) -> float:
+        """Of a histogram, over all runs."""
+        return fmean(mean_of_histogram(each[name]) for each in self.trees(nodes, topics))
+
+    def max_of(self, nodes: int, topics: int, name: str) -> float:
+        """The greatest of each run, on average."""
+        return fmean(each[name][-1][0] for each in self.trees(nodes, topics))
+
+    def runs(self) -> list[Run]:
+        """All there is to play: first runs of all points first, so that little is soon complete."""
+        memory = [
+            Run(self._memory(*ring), 0, ring[0] / 100, partial(play_memory, *ring))
+            for ring in self.size.played[:1]
+        ]
+        return memory + [run for number in range(self.size.runs) for run in self._runs(number)]
+
+    def _runs(self, number: int) -> Iterator[Run]:
+        size, routers = self.size, math.prod(self.size.network) / 5_000
+        play: Callable[[], Any]
+        for nodes, topics in size.played:
+            seed = f"multicast {self.seed} {nodes} {number}"
+            play = partial(play_trees, nodes, topics, size.network, seed)
+            yield Run(self._trees(nodes, topics), number, routers + nodes / 200, play)
+        for share in size.failed_shares:
+            seed = f"multicast {self.seed} repair {share} {number}"
+            play = partial(measure_repair, size.repair_nodes, share, size.network, seed)
+            yield Run(self._repair(share), number, routers + size.repair_nodes / 40, play)
+        nodes, topics = size.structure
+        play = partial(
+            measure_structure,
+            nodes,
+            topics,
+            size.network,
+            f"multicast {self.seed} {nodes} {number}",
         )
-    return lines
+        yield Run(self._trees(nodes, topics), number, routers + nodes / 4_000, play)
+
+    def _trees(self, nodes: int, topics: int) -> str:
+        return f"trees: {nodes} nodes, {topics} topics, {self._setting()}"
+
+    def _repair(self, share: float) -> str:
+        return f"repair: {share:.0%} of {self.size.repair_nodes} nodes, {self._setting()}"
+
+    def _memory(self, nodes: int, topics: int) -> str:
+        return f"memory: {nodes} nodes, {topics} topics"
+
+    def _setting(self) -> str:
+        return f"seed {self.seed}, network {'-'.join(map(str, self.size.network))}"
+
+    def notes(self) -> list[str]:
+        """Figures that nobody has claimed anything about."""
+        lines = []
+        for nodes, topics in self.rings:
+            delays = self.values(nodes, topics, "maximal_delay")
+            lines.append(
+                f"{nodes:,} nodes, {topics:,} topics: "
+                f"{self.mean_of(nodes, topics, 'hops'):.2f} hops "
+                f"(log16 N: {math.log(nodes, 16):.2f}); delay to the last member "
+                f"{median(delays):.2f} times IP multicast's, at most {max(delays):.2f}; "
+                f"{self.mean_of(nodes, topics, 'stress'):.1f} copies on a link "
+                f"(IP: {self.mean_of(nodes, topics, 'ip_stress'):.1f})"
+            )
+        for share in self.size.failed_shares:
+            found = self.repairs(share)
+            plain, ordered = (fmean(fmean(f[k]) for f in found) for k in ("plain", "ordered"))
+            still = fmean(each["standing_still"] for each in found)
+            lines.append(
+                f"{share:.0%} of {self.size.repair_nodes:,} nodes fail: {plain:.2%} delivered, "
+                f"ordered {ordered:.2%} ({still:.1f} of 10 topics stand still), "
+                f"all is well after {self._well_after(found)}"
+            )
+        [memory] = self.outcomes.of(self._memory(*self.size.played[0]))
+        [kept, *_] = self.trees(*self.size.structure)
+        return [
+            *lines,
+            f"A member takes {memory / 1_000:.1f} KB, of the structure alone "
+            f"{kept['bytes_per_node']:,} bytes.",
+        ]
+
+    @staticmethod
+    def _well_after(found: list[dict[str, Any]]) -> str:
+        healed = [s for f in found if (s := f["repaired_after_s"]) is not None]
+        never = f", {len(found) - len(healed)} runs not yet" if len(healed) < len(found) else ""
+        return f"{fmean(healed):.1f} s, at most {max(healed)} s{never}" if healed else "never"
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"seed": self.seed, "size": asdict(self.size), "runs": self.outcomes.plain()}
 
 
-def make_ring(nodes: int, seed: int, settings: Settings | None = None) -> Ring:
-    dice = random.Random(f"multicast {seed}")
-    return Ring(nodes, draw_transit_stub(dice), settings or Settings(), dice)
+def mean_of_histogram(pairs: list[list[int]]) -> float:
+    return sum(value * count for value, count in pairs) / sum(count for _, count in pairs)
+
+
+def play_trees(nodes: int, topics: int, shape: Shape, seed: str) -> dict[str, Any]:
+    """Real members subscribe; their trees are measured."""
+    dice = random.Random(seed)
+    ring = Ring(nodes, draw_transit_stub(dice, shape), Settings(), dice)
+    numbers = {node: number for number, node in enumerate(ring.order)}
+    tally = Tally(ring.network, np.array([ring.routers[node] for node in ring.order]))
+    for record in subscribe_all(ring, topics):
+        parents = ring.parents(record)
+        tally.add(
+            Tree(
+                numbers[ring.space.closest(record.topic, ring.members)],
+                np.array([numbers[node] for node in ring.subscribers(record)]),
+                np.array([numbers[node] for node in parents], dtype=np.int64),
+                np.array([numbers[node] for node in parents.values()], dtype=np.int64),
+            )
+        )
+    hops = []
+    for _ in range(ROUTES):
+        key = Identifier(dice.getrandbits(ring.space.bits))
+        hops.append(len(ring.way(dice.choice(ring.order), key)) - 1)
+    return tally.figures(np.array(hops))
 
 
 def subscribe_all(ring: Ring, topics: int) -> list[TopicRecord]:
     """Topics by falling size, with their members in place."""
     records = []
-    for rank in range(1, topics + 1):
-        record = TopicRecord(ring.space.topic_id(f"topic {rank}", "experiment"))
-        size = max(SIZE_MIN, int(len(ring.order) / 2 * rank**-SIZE_EXPONENT))
-        join(ring, record, ring.dice.sample(ring.order, min(size, len(ring.order))))
-        records.append(record)
+    for rank, size in enumerate(topic_sizes(len(ring.order), topics)):
+        records.append(TopicRecord(ring.space.topic_id(f"topic {rank}", "experiment")))
+        ring.subscribe(records[-1], ring.dice.sample(ring.order, size))
     ring.run(3 * SECOND)
     return records
 
 
-def join(ring: Ring, record: TopicRecord, nodes: list[NodeId]) -> None:
-    for node in nodes:
-        member = ring.members[node]
-        ring.do(node, member.subscribe(record.topic, ring.now, ordered=record.ordered))
-
-
-def subscribers(ring: Ring, record: TopicRecord) -> list[NodeId]:
-    return [
-        node
-        for node, member in ring.members.items()
-        if (topic := member.tree.topics.get(record.topic)) is not None and topic.subscribed
-    ]
-
-
-def measure_trees(ring: Ring, records: list[TopicRecord]) -> TreeFigures:
-    """One event down each tree, on paper: parents and children as they are now."""
-    maximal, average = [], []
-    copies: Counter[tuple[int, int]] = Counter()
-    ip_copies: Counter[tuple[int, int]] = Counter()
-    total = 0
-    for record in records:
-        members = subscribers(ring, record)
-        total += len(members)
-        root = ring.space.closest(record.topic, ring.members)
-        delays = _descend(ring, record, root, copies)
-        others = [node for node in members if node != root]
-        links: set[tuple[int, int]] = set()
-        for node in others:
-            links.update(ring.network.way(ring.routers[root], ring.routers[node]))
-        ip_copies.update(links)
-        direct = [ring.delay(root, node) for node in others]
-        ours = [delays[node] for node in others]
-        if others:
-            maximal.append(max(ours) / max(direct))
-            average.append(sum(ours) / sum(direct))
-    hops = []
-    for _ in range(ROUTES):
-        key = Identifier(ring.dice.getrandbits(ring.space.bits))
-        hops.append(len(ring.way(ring.dice.choice(ring.order), key)) - 1)
-    children = [
-        [len(topic.children) for topic in member.tree.topics.values() if topic.children]
-        for member in ring.members.values()
-    ]
-    return TreeFigures(
-        nodes=len(ring.order),
-        topics=len(records),
-        members=total,
-        hops=fmean(hops),
-        maximal_delay=maximal,
-        average_delay=average,
-        stress=list(copies.values()),
-        ip_stress=list(ip_copies.values()),
-        tables=[len(each) for each in children],
-        entries=[sum(each) for each in children],
-    )
-
-
-def _descend(
-    ring: Ring, record: TopicRecord, root: NodeId, copies: Counter[tuple[int, int]]
-) -> dict[NodeId, int]:
-    """When each node of a tree gets an event that leaves the root at 0."""
-    delays, waiting = {root: 0}, [root]
-    while waiting:
-        node = waiting.pop()
-        for child in ring.members[node].tree.topics[record.topic].children:
-            delays[child] = delays[node] + ring.delay(node, child)
-            copies.update(ring.network.way(ring.routers[node], ring.routers[child]))
-            waiting.append(child)
-    return delays
-
-
-def measure_repair(ring: Ring, share: float) -> RepairFigures:
-    """Events to a few topics every second, while a share of all nodes fails after five."""
-    records = [
-        TopicRecord(ring.space.topic_id(f"watched {index}", f"{share}"), ordered=index >= WATCHED)
-        for index in range(2 * WATCHED)
-    ]
-    size = max(SIZE_MIN, len(ring.order) // 20)
-    creator = ring.order[0]
-    for record in records:
-        ring.do(creator, ring.members[creator].create(record, ring.now))
-        join(ring, record, ring.dice.sample(ring.order, size))
-    ring.run(5 * SECOND)
-    doomed = ring.dice.sample(ring.order[1:], int(share * len(ring.order)))
-    bodies: dict[int, list[tuple[TopicRecord, bytes]]] = {}
-    for second in range(-5, WATCH_SECONDS):
-        if second == 0:
-            ring.fail(doomed)
-        for index, record in enumerate(records):
-            body = b"%d %d" % (second, index)
-            bodies.setdefault(second, []).append((record, body))
-            _, effects = ring.members[creator].publish(
-                record.topic, body, ring.now, ordered=record.ordered
-            )
-            ring.do(creator, effects)
-        ring.run(SECOND)
-    ring.run(20 * SECOND)
-    return _judge(ring, share, records, bodies)
-
-
-def _judge(
-    ring: Ring,
-    share: float,
-    records: list[TopicRecord],
-    bodies: dict[int, list[tuple[TopicRecord, bytes]]],
-) -> RepairFigures:
-    members = {record.topic: set(subscribers(ring, record)) for record in records}
-    still = {record.topic for record in records if record.ordered and not _leads(ring, record)}
-    wanted: Counter[bool] = Counter()
-    got: Counter[bool] = Counter()
-    last_lack = -1
-    for second, sent in bodies.items():
-        for record, body in sent:
-            if record.topic in still:
-                continue
-            takers = members[record.topic] & ring.delivered.get(body, {}).keys()
-            wanted[record.ordered] += len(members[record.topic])
-            got[record.ordered] += len(takers)
-            if not record.ordered and len(takers) < len(members[record.topic]):
-                last_lack = max(last_lack, second)
-    return RepairFigures(
-        failed=share,
-        delivered=got[False] / max(1, wanted[False]),
-        ordered_delivered=got[True] / max(1, wanted[True]),
-        standing_still=len(still),
-        repaired_after=last_lack + 1 if last_lack < WATCH_SECONDS - 1 else None,
-    )
-
-
-def _leads(ring: Ring, record: TopicRecord) -> bool:
-    root = ring.members[ring.space.closest(record.topic, ring.members)]
-    group = root.roots.groups.get(record.topic)
-    return group is not None and group.is_leader
+def play_memory(nodes: int, topics: int) -> int:
+    """Bytes of a member, subscriptions and messages under way included."""
+    dice = random.Random("memory")
+    network = draw_transit_stub(dice, SMALL)
+    tracemalloc.start()
+    try:
+        ring = Ring(nodes, network, Settings(), dice)
+        subscribe_all(ring, topics)
+        taken, _ = tracemalloc.get_traced_memory()
+        return round(taken / nodes)
+    finally:
+        tracemalloc.stop()

@@ -2,8 +2,8 @@
 
 Theory of operation
     To let 10,000 nodes join one by one would take most of the time and show nothing new. Here each
-    knows its leaf set, and for each cell of its table the nearest of a few that fit: what joining
-    leads to. From then on messages take the time that the network says, and timers run.
+    knows its leaf set and has the table that joining leads to (`multicast_tables`). From then on
+    messages take the time that the network says, and timers run.
 
 Cost: about 100 microseconds a node to set up, a few kilobytes each.
 """
@@ -13,24 +13,26 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gapless.core.identity import Instant
 from gapless.scribe.effects import Deliver, ToNode
 from gapless.scribe.identifiers import Identifier, NodeId, Space
 from gapless.scribe.member import Member
 from gapless.scribe.messages import Seat, TreeEvent
 from gapless.sim.experiments.multicast_network import LAN_DELAY
+from gapless.sim.experiments.multicast_tables import BITS, NOBODY, draw_tables
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
 
     from gapless.scribe.effects import Effect
-    from gapless.scribe.messages import ScribeMessage
+    from gapless.scribe.messages import ScribeMessage, TopicRecord
     from gapless.scribe.settings import Settings
     from gapless.sim.experiments.multicast_network import TransitStub
-
-CANDIDATES_MAX = 6
-"""Of those that fit a cell of the table, how many are compared for nearness."""
 
 BORN = 1
 
@@ -68,54 +70,36 @@ class Ring:
     # --- the ring as it stands -------------------------------------------------------------------
 
     def _set_up(self) -> None:
-        settings, space = self.settings, self.space
-        half, count = settings.leaf_set_size // 2, len(self.order)
-        by_prefix = self._by_prefix()
+        half, count = self.settings.leaf_set_size // 2, len(self.order)
         for index, node in enumerate(self.order):
             member = Member(
                 Seat(node, BORN),
                 lambda other, node=node: self.delay(node, other),  # type: ignore[misc]
-                settings=settings,
-                space=space,
+                settings=self.settings,
+                space=self.space,
             )
             self.members[node] = member
             for step in range(1, min(half, count // 2) + 1):
                 for near in (self.order[(index + step) % count], self.order[index - step]):
                     member.pastry.members.meet(near, BORN, self.now)
-            row = 0
-            while len(by_prefix.get((row, self._prefix(node, row)), ())) > 1:
-                self._fill_row(member, row, by_prefix)
-                row += 1
+        for row in self._tables():
+            for member, entries in zip(self.members.values(), row.tolist(), strict=True):
+                for entry in entries:
+                    if entry != NOBODY:
+                        member.pastry.contacts.table.offer(self.order[entry])
         for node, member in self.members.items():
             member.found(self.now)  # what it says to others they know
             self._schedule(node, member)
 
-    def _prefix(self, node: NodeId, length: int) -> int:
-        return node >> (self.space.bits - length * self.space.digit_bits)
-
-    def _by_prefix(self) -> dict[tuple[int, int], list[NodeId]]:
-        groups: dict[tuple[int, int], list[NodeId]] = {}
-        for node in self.order:
-            length = 0
-            while length <= 1 or len(groups[length - 1, self._prefix(node, length - 1)]) > 1:
-                groups.setdefault((length, self._prefix(node, length)), []).append(node)
-                length += 1
-                if length > self.space.digit_count:
-                    break
-        return groups
-
-    def _fill_row(
-        self, member: Member, row: int, by_prefix: dict[tuple[int, int], list[NodeId]]
-    ) -> None:
-        node, base = member.node, self._prefix(member.node, row) << self.space.digit_bits
-        own = self.space.digit(node, row)
-        for digit in range(1 << self.space.digit_bits):
-            fitting = by_prefix.get((row + 1, base + digit)) if digit != own else None
-            if not fitting:
-                continue
-            if len(fitting) > CANDIDATES_MAX:
-                fitting = self.dice.sample(fitting, CANDIDATES_MAX)
-            member.pastry.contacts.table.offer(min(fitting, key=lambda n: (self.delay(node, n), n)))
+    def _tables(self) -> list[NDArray[np.int32]]:
+        identifiers = [node >> (self.space.bits - BITS) for node in self.order]
+        routers = [self.routers[node] for node in self.order]
+        return draw_tables(
+            np.array(identifiers, dtype=np.uint64),
+            np.array(routers, dtype=np.int64),
+            self.network.delay,
+            np.random.Generator(np.random.PCG64(self.dice.getrandbits(64))),
+        )
 
     def way(self, source: NodeId, key: Identifier) -> list[NodeId]:
         """The nodes that a message for the key visits, as tables are now."""
@@ -125,6 +109,29 @@ class Ring:
             if hop == visited[-1]:
                 return visited
             visited.append(hop)
+
+    def parents(self, record: TopicRecord) -> dict[NodeId, NodeId]:
+        """The tree of a topic from its root down, as children tables are now."""
+        found: dict[NodeId, NodeId] = {}
+        waiting = [self.space.closest(record.topic, self.members)]
+        while waiting:
+            node = waiting.pop()
+            for child in self.members[node].tree.topics[record.topic].children:
+                found[child] = node
+                waiting.append(child)
+        return found
+
+    def subscribers(self, record: TopicRecord) -> list[NodeId]:
+        return [
+            node
+            for node, member in self.members.items()
+            if (topic := member.tree.topics.get(record.topic)) is not None and topic.subscribed
+        ]
+
+    def subscribe(self, record: TopicRecord, nodes: Iterable[NodeId]) -> None:
+        for node in nodes:
+            member = self.members[node]
+            self.do(node, member.subscribe(record.topic, self.now, ordered=record.ordered))
 
     # --- what happens ----------------------------------------------------------------------------
 

@@ -3,14 +3,20 @@
 Theory of operation
     All brokers come up, each subscribes, some crash for good, and when the others have noticed each
     publishes once. What counts is how many of the deliveries between live brokers happen within
-    the time that follows, without anybody returning.
+    the time that follows, without anybody returning. Live brokers that are cut off from each other
+    count as not delivered, as in the paper: its 97 % are of what would be delivered had there been
+    no disconnections.
+    `repeats` is the machine's setting: with `trail` much is held that could go (decision 0017).
+    With `subscribers`, so many of the live brokers subscribe, evenly spread over the tree, and what
+    counts is what they get: each run costs a fraction, and the share is that of a sample of pairs.
 
-Source: SRDS 2011, sec. IX-B, figure 10.
+Source: SRDS 2011, sec. IX-B, figure 10. There brokers publish for 120 s; here each publishes once,
+since what cannot come at first cannot come later either while nobody returns.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gapless.sim.experiments.partitions_graph import brokers_of
 from gapless.sim.tree.options import MILLISECOND, TreeOptions
@@ -27,10 +33,16 @@ SECOND = 1_000 * MILLISECOND
 
 
 def delivered_share(
-    edges: tuple[Edge, ...], failed: Collection[BrokerName], failures_tolerated: int, seed: int
+    edges: tuple[Edge, ...],
+    failed: Collection[BrokerName],
+    failures_tolerated: int,
+    seed: int,
+    *,
+    repeats: Literal["source", "trail"] = "source",
+    subscribers: int | None = None,
 ) -> float:
     """Which share of the deliveries between live brokers is made while the failed are away?"""
-    settings = TreeSettings(failures_tolerated=failures_tolerated)
+    settings = TreeSettings(failures_tolerated=failures_tolerated, repeats=repeats)
     options = TreeOptions(
         brokers=tuple(brokers_of(edges)), edges=edges, settings=settings, is_checked=False
     )
@@ -38,7 +50,8 @@ def delivered_share(
     run.start()
     run.stage.run(2 * SECOND)
     live = [p for name, p in run.world.processes.items() if name not in failed]
-    for process in run.world.processes.values():
+    taking = live if subscribers is None else live[:: max(1, len(live) // subscribers)]
+    for process in run.world.processes.values() if subscribers is None else taking:
         process.subscribe("")
         run.stage.run(20 * MILLISECOND)
     run.stage.run(2 * SECOND)
@@ -49,5 +62,5 @@ def delivered_share(
         process.publish({"k": 1})
         run.stage.run(20 * MILLISECOND)
     run.stage.run(5 * SECOND)
-    own = len(live)  # each gets its own publication, whatever happens
-    return (run.ledger.deliveries - own) / (len(live) * (len(live) - 1))
+    own = len(taking)  # each gets its own publication, whatever happens
+    return (run.ledger.deliveries - own) / (len(taking) * (len(live) - 1))

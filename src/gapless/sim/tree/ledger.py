@@ -4,8 +4,9 @@ Theory of operation
     Facts come from the verbs and from what brokers tell their drivers, never from inside a broker.
     A *flow* is one source (a broker and its epoch) and one subscription. What it delivers must be a
     contiguous run of the source's matching publications: the next delivery is the next match.
-    A publication is *owed* to a subscription that is in force, without tags, when it is published;
-    the debt is dropped if either end crashes. After healing, nothing may be owed.
+    A publication is *owed* to a subscription that is in force, without tags or with something of
+    the same flow delivered before, when it is published; the debt is dropped if either end crashes.
+    After healing, nothing may be owed.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ class Ledger:
         self._attributes[name] = attributes
         flow.append(name)
         self._owed[name] = {s for s in in_force if self.filters[s].matches(attributes)}
+
+    def has_begun(self, subscription: SubscriptionId, source: Source) -> bool:
+        return (subscription, source) in self._position
 
     def delivered(self, at: BrokerName, message: Delivered) -> None:
         source = (message.id.source, message.id.epoch)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gapless.core.identity import BrokerName
 from gapless.sim.links import CLEAN, LinkOptions
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 MILLISECOND = 1_000
 
 FAULTS = ("crash", "cut", "one_way_cut", "stall", "loss")
+
+Repeats = Literal["source", "trail"]
+Tags = Literal["literal", "scoped"]
+
+MODES: tuple[tuple[Repeats, Tags], ...] = (
+    ("source", "scoped"),
+    ("source", "scoped"),
+    ("source", "literal"),
+    ("trail", "literal"),
+)
 
 CONDITIONS = ("", "k = 1", "k > 1", "k < 2", "k <> 2", "k IN (0, 3)")
 
@@ -43,6 +53,9 @@ class TreeOptions:
     publish_every: int = 15 * MILLISECOND
     subscribe_every: int = 120 * MILLISECOND
     subscriptions_at_first: int = 3
+    joins: int = 0
+    """Brokers that join while it runs."""
+    join_every: int = 200 * MILLISECOND
     duration: int = 1_500 * MILLISECOND
     is_checked: bool = True
     """Invariants after every step, and what is owed: dear where there are hundreds of brokers."""
@@ -50,25 +63,36 @@ class TreeOptions:
     @property
     def is_within(self) -> bool:
         """Are there never more failures than the tree tolerates?"""
-        return self.faults_at_once_max <= self.settings.failures_tolerated
+        is_few = self.faults_at_once_max <= self.settings.failures_tolerated
+        return is_few and self.links == CLEAN  # a message overtaken is a session lost
 
     def lines(self) -> list[str]:
         shape = " ".join(f"{a}-{b}" for a, b in self.edges)
         return [
             f"{len(self.brokers)} brokers: {shape}",
-            f"tolerates {self.settings.failures_tolerated} failures; "
-            f"at most {self.faults_at_once_max} at once of: {', '.join(self.faults) or 'none'}",
+            f"tolerates {self.settings.failures_tolerated} failures; repeats by "
+            f"{self.settings.repeats}, tags {self.settings.tags}; "
+            f"at most {self.faults_at_once_max} at once of: {', '.join(self.faults) or 'none'}; "
+            f"{self.joins} join; {'disorder' if self.links != CLEAN else 'order'} on links",
         ]
 
 
-def settings_for(failures_tolerated: int, window_max: int = 100) -> TreeSettings:
+def settings_for(
+    failures_tolerated: int,
+    window_max: int = 100,
+    repeats: Repeats = "source",
+    tags: Tags = "literal",
+) -> TreeSettings:
     """Timers on a small scale, so that a short run sees many of them."""
     return TreeSettings(
         failures_tolerated=failures_tolerated,
+        repeats=repeats,
+        tags=tags,
         beat_every=35 * MILLISECOND,
         patience=110 * MILLISECOND,
         queue_max=300,
         window_max=window_max,
+        batch_max=5,
     )
 
 
@@ -78,7 +102,7 @@ def draw_options(dice: random.Random) -> TreeOptions:
     count = dice.randint(3, 8)
     brokers = tuple(BrokerName(f"b{i}") for i in range(count))
     within = dice.random() < 0.5
-    return TreeOptions(
+    options = TreeOptions(
         brokers=brokers,
         edges=draw_edges(dice, brokers),
         settings=settings_for(failures, dice.choice((2, 10, 100))),
@@ -90,15 +114,30 @@ def draw_options(dice: random.Random) -> TreeOptions:
         subscribe_every=dice.choice((15, 60, 400)) * MILLISECOND,
         subscriptions_at_first=dice.randint(1, 5),
     )
+    return varied(options, dice)
 
 
-def flapping(failures_tolerated: int, brokers: int = 8) -> TreeOptions:
+DISORDER = LinkOptions(duplicate=0.05, overtake=0.02, overtake_delay=5 * MILLISECOND)
+
+
+def varied(options: TreeOptions, dice: random.Random) -> TreeOptions:
+    """What the last draws decide: how it is done, who joins, and whether links keep order."""
+    options = in_mode(options, *dice.choice(MODES))
+    links = DISORDER if dice.random() < 0.25 else CLEAN
+    return replace(options, joins=dice.choice((0, 0, 1, 3)), links=links)
+
+
+def in_mode(options: TreeOptions, repeats: Repeats, tags: Tags) -> TreeOptions:
+    return replace(options, settings=replace(options.settings, repeats=repeats, tags=tags))
+
+
+def flapping(failures_tolerated: int, brokers: int = 8, repeats: Repeats = "source") -> TreeOptions:
     """A chain whose links come and go all the time, many at once."""
     names = tuple(BrokerName(f"b{i}") for i in range(brokers))
     return TreeOptions(
         brokers=names,
         edges=tuple(pairwise(names)),
-        settings=settings_for(failures_tolerated),
+        settings=settings_for(failures_tolerated, repeats=repeats),
         faults=("cut",),
         faults_at_once_max=brokers,
         fault_every=25 * MILLISECOND,
@@ -122,12 +161,25 @@ def restless(failures_tolerated: int) -> TreeOptions:
     )
 
 
+def crashing(failures_tolerated: int) -> TreeOptions:
+    """Three in a row that crash and lose each other, while subscriptions come and go."""
+    return replace(
+        flapping(failures_tolerated, brokers=3),
+        settings=settings_for(failures_tolerated, window_max=5),
+        faults=("crash", "cut"),
+        faults_at_once_max=3,
+        fault_every=40 * MILLISECOND,
+        fault_lasts=200 * MILLISECOND,
+        subscribe_every=15 * MILLISECOND,
+    )
+
+
 def draw_restless(dice: random.Random) -> TreeOptions:
     """Much trouble in a short time, in a tree of any shape: it finds most."""
     options = (restless if dice.random() < 0.7 else flapping)(dice.choice((0, 1, 1, 2, 3)))
     brokers = tuple(BrokerName(f"b{i}") for i in range(dice.randint(3, 8)))
     failures = options.settings.failures_tolerated
-    return replace(
+    options = replace(
         options,
         brokers=brokers,
         edges=draw_edges(dice, brokers),
@@ -136,6 +188,7 @@ def draw_restless(dice: random.Random) -> TreeOptions:
         settings=settings_for(failures, dice.choice((2, 5, 100))),
         fault_lasts=dice.choice((60, 200, 500)) * MILLISECOND,
     )
+    return varied(options, dice)
 
 
 def draw_edges(dice: random.Random, brokers: tuple[BrokerName, ...]) -> tuple[Edge, ...]:

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING
 
 from gapless.tree.broker import Parts
 from gapless.tree.forwarding import Forwarding
+from gapless.tree.frontier import Frontier
+from gapless.tree.messages import Publication, SubscriptionConfirmed
 from gapless.tree.publications import Publications, session_of
 from gapless.tree.settings import TreeSettings
 from gapless.tree.spreading import Held, Spreading
+from gapless.tree.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gapless.core.identity import BrokerName
-    from gapless.tree.messages import Publication
+    from gapless.tree.messages import Clearing, PartitionId
     from gapless.tree.publications import Entry
     from gapless.tree.subscriptions import Routed
 
@@ -59,6 +62,34 @@ class NoFlush(Spreading):
         return True
 
 
+class NoLooking(Forwarding):
+    """Begins a flow with a publication that somebody queued before he knew the subscription."""
+
+    def _is_safe(self, routed: Routed, publication: Publication) -> bool:
+        p = publication
+        return super()._is_safe(routed, Publication(p.id, p.hops, p.attributes, p.body))
+
+
+class OpenEarly(Subscriptions):
+    """Leaves open whatever lies behind a failed one, and does not wait for it to confirm."""
+
+    def is_confirmed(self, routed: Routed, frontier: Frontier) -> bool:
+        near = [b for b in frontier.active if len(self._neighbourhood.path(b)) == 1]
+        return super().is_confirmed(routed, Frontier(active=tuple(near)))
+
+    def _own_tags(self, routed: Routed) -> set[PartitionId]:
+        return {tag._replace(open=tuple(self._behind(tag))) for tag in super()._own_tags(routed)}
+
+
+class AlwaysClean(Subscriptions):
+    """Takes any confirmation for a clean one."""
+
+    def confirm(
+        self, routed: Routed, sender: BrokerName, message: SubscriptionConfirmed
+    ) -> Clearing | None:
+        return super().confirm(routed, sender, SubscriptionConfirmed(message.id, message.tags))
+
+
 class NoTags(Forwarding):
     """Delivers whatever matches."""
 
@@ -71,5 +102,8 @@ PLANTED_PARTS: dict[str, Parts] = {
     "no-holding": Parts(publications=NoHolding),
     "no-flush": Parts(spreading=NoFlush),
     "no-tags": Parts(forwarding=NoTags),
+    "no-looking": Parts(forwarding=NoLooking),
+    "open-early": Parts(subscriptions=OpenEarly),
+    "always-clean": Parts(subscriptions=AlwaysClean),
 }
 """By name; `ShortWindow` is a setting, not a part."""

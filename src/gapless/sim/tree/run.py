@@ -15,6 +15,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
+from gapless.core.identity import BrokerName
 from gapless.sim.record import Violation
 from gapless.sim.stage import Stage
 from gapless.sim.trace import Trace
@@ -26,7 +27,6 @@ from gapless.tree.broker import Parts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gapless.core.identity import BrokerName
     from gapless.sim.watch import Watch
     from gapless.tree.messages import SubscriptionId
 
@@ -74,6 +74,8 @@ class TreeRun:
         self._faults: list[Callable[[], None]] = []
         self._is_over = False
         self._subscribed: list[SubscriptionId] = []
+        self._brokers = list(self.options.brokers)
+        self._edges = list(self.options.edges)
 
     def play(self) -> TreeOutcome:
         violation = ""
@@ -111,6 +113,8 @@ class TreeRun:
         stage.run(300 * MILLISECOND)
         self._again(options.publish_every, self._publish)
         self._again(options.subscribe_every, self._change_interest)
+        if options.joins:
+            self._again(options.join_every, self._join)
         if options.faults and options.faults_at_once_max:
             self._again(options.fault_every, self._break_something)
         stage.run(options.duration)
@@ -173,11 +177,11 @@ class TreeRun:
             self._again(every, action)
 
     def _publish(self) -> None:
-        broker = self._dice.choice(self.options.brokers)
+        broker = self._dice.choice(self._brokers)
         self.world.processes[broker].publish({"k": self._dice.randrange(4)})
 
     def _subscribe(self) -> None:
-        broker = self._dice.choice(self.options.brokers)
+        broker = self._dice.choice(self._brokers)
         name = self.world.processes[broker].subscribe(self._dice.choice(CONDITIONS))
         if name is not None:
             self._subscribed.append(name)
@@ -190,6 +194,14 @@ class TreeRun:
             process = self.world.processes[name.source]
             if process.incarnation == name.epoch:
                 process.withdraw(name)
+
+    def _join(self) -> None:
+        joined = len(self._brokers) - len(self.options.brokers)
+        if joined < self.options.joins:
+            name, at = BrokerName(f"n{joined}"), self._dice.choice(self._brokers)
+            self.world.join(name, at)
+            self._brokers.append(name)
+            self._edges.append((at, name))
 
     # --- faults ----------------------------------------------------------------------------------
 
@@ -208,16 +220,16 @@ class TreeRun:
             undo()
 
     def _crash(self) -> Callable[[], None] | None:
-        process = self.world.processes[self._dice.choice(self.options.brokers)]
+        process = self.world.processes[self._dice.choice(self._brokers)]
         if not process.is_up:
             return None
         process.crash()
         return lambda: None if process.is_up else process.start()
 
     def _pair(self) -> tuple[BrokerName, BrokerName]:
-        one, other = self._dice.choice(self.options.edges)
+        one, other = self._dice.choice(self._edges)
         if self._dice.random() < 0.3:
-            one, other = self._dice.sample(self.options.brokers, 2)
+            one, other = self._dice.sample(self._brokers, 2)
         return (one, other) if self._dice.random() < 0.5 else (other, one)
 
     def _cut(self) -> Callable[[], None]:

@@ -16,7 +16,7 @@ from gapless.core.effects import Send, Tell
 from gapless.core.errors import UsageError
 from gapless.sim.links import Links
 from gapless.tree.broker import Parts, TreeBroker
-from gapless.tree.messages import Accepted, Confirmed, Delivered, SubscriptionId
+from gapless.tree.messages import Accepted, Confirmed, Delivered, Refused, SubscriptionId
 
 if TYPE_CHECKING:
     from gapless.core.effects import Effect
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName, ClientName, Instant, PeerName
     from gapless.core.messages import Message
     from gapless.sim.stage import Stage
-    from gapless.sim.tree.ledger import Ledger
+    from gapless.sim.tree.ledger import Ledger, Source
     from gapless.sim.tree.options import TreeOptions
     from gapless.tree.messages import Edge, PublicationId
 
@@ -37,6 +37,7 @@ class TreeProcess:
         self._stage = world.stage
         self.name = name
         self.edges = edges
+        self.joins_at: BrokerName | None = None
         self.incarnation = 0
         self.machine: TreeBroker | None = None
         self._wake_at: Instant | None = None
@@ -48,12 +49,13 @@ class TreeProcess:
 
     def start(self, join: BrokerName | None = None) -> None:
         assert self.machine is None
+        self.joins_at = join or self.joins_at
         self.incarnation += 1
         options = self._world.options
         parts = self._world.parts
         self.machine = TreeBroker(self.name, self.incarnation, options.settings, self.edges, parts)
-        if join is not None:
-            self.machine.join(join)
+        if self.joins_at is not None and not self.edges:
+            self.machine.join(self.joins_at)
         self._stage.say(f"{self.name} starts, epoch {self.incarnation}")
         self._arm()
 
@@ -95,7 +97,8 @@ class TreeProcess:
     def _owed_to(self, machine: TreeBroker) -> list[SubscriptionId]:
         # Beyond δ a broker may have restarted where it can learn of nothing: then it owes nothing.
         known, is_within = machine.tags(), self._world.options.is_within
-        return [s for s in self._world.in_force() if is_within or s in known]
+        owed = self._world.in_force((machine.name, machine.epoch))
+        return [s for s in owed if is_within or s in known]
 
     def subscribe(self, condition: str) -> SubscriptionId | None:
         if self.machine is None:
@@ -136,6 +139,9 @@ class TreeProcess:
                 self._world.ledger.delivered(self.name, message)
             case Accepted():
                 self.in_force.add(message.id)
+            case Refused():
+                self.in_force.discard(message.id)
+                self._world.ledger.withdrawn(message.id)
             case Confirmed():
                 self._world.ledger.confirmed(message.id)
             case _:
@@ -169,16 +175,24 @@ class TreeWorld:
         self.processes = {b: TreeProcess(self, b, options.edges) for b in options.brokers}
         self.links = Links(stage, self.processes, options.links)
 
+    def join(self, name: BrokerName, at: BrokerName) -> None:
+        """A newcomer comes up and asks to be the neighbour of another."""
+        self.stage.say(f"{name} joins at {at}")
+        self.processes[name] = TreeProcess(self, name, ())
+        self.processes[name].start(join=at)
+
     def up(self) -> list[TreeProcess]:
         return [process for process in self.processes.values() if process.is_up]
 
-    def in_force(self) -> list[SubscriptionId]:
-        """Accepted subscriptions that nothing closes."""
+    def in_force(self, source: Source) -> list[SubscriptionId]:
+        """Accepted subscriptions that nothing closes, or that have begun to hear this source."""
         found: list[SubscriptionId] = []
         for process in self.up():
             assert process.machine is not None
             tags = process.machine.tags()
-            found += sorted(s for s in process.in_force if not tags[s])
+            found += sorted(
+                s for s in process.in_force if not tags[s] or self.ledger.has_begun(s, source)
+            )
         return found
 
     def restlessness(self) -> list[str]:
@@ -187,6 +201,7 @@ class TreeWorld:
         for process in self.processes.values():
             assert process.machine is not None
             statistics = process.machine.statistics()
+            found += [] if process.machine.is_ready else [f"{process.name} still learns"]
             found += [
                 f"{process.name} has {count} {what}"
                 for what, count in statistics.items()

@@ -1,0 +1,166 @@
+"""What `gapless experiment` can play: each experiment's parts, all of them imported late."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Job = tuple[str, Callable[[], None]]
+    """What is played, and the call that plays it."""
+
+    Figures = dict[str, Callable[[Any], Any]]
+    """By file name, what draws it."""
+
+
+class Experiment(NamedTuple):
+    """One experiment: what it plays, how that is judged and drawn."""
+
+    results: Callable[[int, bool], Any]
+    """From seed, and whether it is to be quick: where everything measured is kept."""
+    jobs: Callable[[Any, Callable[[], float]], list[Job]] | None
+    """One after the other, here. None: results have `runs`, for all cores or a cluster."""
+    judge: Callable[[Any], list[Any]]
+    """Verdicts: named tuples, of which the last says whether the claim holds."""
+    figures: Callable[[], Figures]
+    notes: Callable[[Any], list[str]]
+
+
+def exactly_once() -> Experiment:
+    from gapless.sim.experiments.claims import judge
+    from gapless.sim.experiments.exactly_once import FULL, QUICK, Results, jobs
+
+    def figures() -> Figures:
+        from gapless.cli.experiment_figures import crashes, overhead, stalls
+
+        return {"link-stall": stalls, "crashes": crashes, "overhead": overhead}
+
+    return Experiment(
+        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
+        jobs,
+        judge,
+        figures,
+        lambda _results: [],
+    )
+
+
+def propagation() -> Experiment:
+    from gapless.sim.experiments.propagation.claims import judge
+    from gapless.sim.experiments.propagation.experiment import FULL, QUICK, Results, jobs
+
+    def figures() -> Figures:
+        from gapless.cli.propagation_figures import failure, latency, load, vectors
+
+        return {"load": load, "latency": latency, "vectors": vectors, "failure": failure}
+
+    return Experiment(
+        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
+        jobs,
+        judge,
+        figures,
+        lambda results: results.notes(),
+    )
+
+
+def durable() -> Experiment:
+    from gapless.sim.experiments.durable.claims import judge
+    from gapless.sim.experiments.durable.experiment import FULL, QUICK, Results, jobs
+
+    def figures() -> Figures:
+        from gapless.cli.durable_figures import absences, auto_acknowledge, host_crash, peaks
+
+        return {
+            "peaks": peaks,
+            "absences": absences,
+            "host-crash": host_crash,
+            "auto-acknowledge": auto_acknowledge,
+        }
+
+    return Experiment(
+        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
+        jobs,
+        judge,
+        figures,
+        lambda results: results.notes(),
+    )
+
+
+def partitions() -> Experiment:
+    from gapless.sim.experiments.partitions import FULL, QUICK, Results
+    from gapless.sim.experiments.partitions_claims import judge
+
+    def figures() -> Figures:
+        from gapless.cli.partition_figures import connectivity, delivery, neighbourhoods, sessions
+
+        return {
+            "connectivity": connectivity,
+            "delivery": delivery,
+            "neighbourhoods": neighbourhoods,
+            "sessions": sessions,
+        }
+
+    return Experiment(
+        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
+        None,
+        judge,
+        figures,
+        lambda results: results.notes(),
+    )
+
+
+def multicast() -> Experiment:
+    from gapless.sim.experiments.multicast import FULL, QUICK, Results
+    from gapless.sim.experiments.multicast_claims import judge
+
+    def figures() -> Figures:
+        from gapless.cli.multicast_figures import delay, hops, repair, stress
+
+        return {"hops": hops, "delay": delay, "stress": stress, "repair": repair}
+
+    return Experiment(
+        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
+        None,
+        judge,
+        figures,
+        lambda results: results.notes(),
+    )
+
+
+def real_propagation() -> Experiment:
+    from gapless.cli.real.propagation import FULL, QUICK, Results, jobs
+    from gapless.cli.real.propagation_claims import judge
+
+    return Experiment(
+        lambda _seed, quick: Results(QUICK if quick else FULL),
+        lambda results, _read_cpu_s: jobs(results),
+        judge,
+        dict,
+        lambda results: results.notes(),
+    )
+
+
+def real_durable() -> Experiment:
+    from gapless.cli.real.durable import FULL, QUICK, Results, jobs
+    from gapless.cli.real.durable_claims import judge
+
+    return Experiment(
+        lambda _seed, quick: Results(QUICK if quick else FULL),
+        lambda results, _read_cpu_s: jobs(results),
+        judge,
+        dict,
+        lambda results: results.notes(),
+    )
+
+
+EXPERIMENTS = {
+    "exactly-once": exactly_once,
+    "propagation": propagation,
+    "durable": durable,
+    "partitions": partitions,
+    "multicast": multicast,
+}
+REAL = {"propagation": real_propagation, "durable": real_durable}
+SEEDED = ("partitions", "multicast")
+"""Many runs, each with a seed of its own."""
+NAMES = tuple(EXPERIMENTS)

@@ -1,0 +1,36 @@
+"""Packed: a batch of events as one body.
+
+What a client publishes at once travels as one publication of the multicast service, each event
+behind its length: four bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+LENGTH_BYTES = 4
+
+
+def pack(events: Sequence[bytes]) -> bytes:
+    pieces: list[bytes] = []
+    for event in events:
+        pieces += (len(event).to_bytes(LENGTH_BYTES), event)
+    return b"".join(pieces)
+
+
+def unpack(body: bytes) -> list[bytes]:
+    events: list[bytes] = []
+    start, end = 0, len(body)
+    while start < end:
+        head = start + LENGTH_BYTES
+        start = head + int.from_bytes(body[start:head])
+        events.append(body[head:start])
+    if start != end:
+        raise ProtocolError("a body of a multicast topic ends within an event")
+    return events
