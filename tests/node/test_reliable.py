@@ -280,6 +280,17 @@ def test_a_broker_that_joined_is_remembered_over_a_restart() -> None:
     assert JoinedEdges(town.network, MemoryVolume()).edges == ()
 
 
+def test_a_condition_for_which_another_broker_has_no_room_is_refused_and_leaves_nothing() -> None:
+    country = started(tree_subscriptions_max=1)
+    assert isinstance(country.ask("l", subscribe(1, "colour = 'red'", topic="feed")), Subscribed)
+    told = country.ask("l", subscribe(2, "colour = 'blue'", topic="feed"))
+    assert isinstance(told, Refused)
+    assert "as many subscriptions as it takes" in told.problem
+    country.wait()
+    assert figures(country, "l")["client_subscriptions"] == 1
+    assert isinstance(country.ask("l", subscribe(2, "colour = 'red'", topic="feed")), Subscribed)
+
+
 def test_a_broker_that_joins_serves_topics_of_others_and_nobody_before_it_is_a_part() -> None:
     town = Town("h", ALONE)
     town.node.topics.joins = True
@@ -309,14 +320,3 @@ def test_topics_without_a_host_are_told_to_who_joined_and_no_others() -> None:
     country.decide(CreateTopic(2, TopicName("sport"), "reliable"))
     later = [each for each in country.heard["new@a"] if isinstance(each, TopicNews)]
     assert [entry.name for each in later for entry in each.entries] == ["sport"]
-
-
-def test_a_condition_for_which_another_broker_has_no_room_is_refused_and_leaves_nothing() -> None:
-    country = started(tree_subscriptions_max=1)
-    assert isinstance(country.ask("l", subscribe(1, "colour = 'red'", topic="feed")), Subscribed)
-    told = country.ask("l", subscribe(2, "colour = 'blue'", topic="feed"))
-    assert isinstance(told, Refused)
-    assert "as many subscriptions as it takes" in told.problem
-    country.wait()
-    assert figures(country, "l")["client_subscriptions"] == 1
-    assert isinstance(country.ask("l", subscribe(2, "colour = 'red'", topic="feed")), Subscribed)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gapless.core.identity import BrokerName
 from gapless.sim.record import Violation
 from gapless.sim.tree.planted import PLANTED_PARTS
+from gapless.tree.messages import Clearing, PartitionId
 from tests.tree.scene import Scene
 
 if TYPE_CHECKING:
@@ -163,3 +165,35 @@ def test_section_8_a_broker_that_restarts_gets_its_subscriptions_back() -> None:
     assert scene.got(before) == [bypassing, after]
     assert scene.got(during) == [after]
     assert scene.world.restlessness() == []
+
+
+def test_section_5_an_answer_that_is_not_clean_does_not_wait_for_what_is_stuck() -> None:
+    """As in figure 3: C sends by way of B, and B cannot reach A."""
+    scene = Scene("A-B B-C", failures_tolerated=1, tags="scoped")
+    first = scene.subscribe("A")
+    scene.cut("A", "B")
+    stuck = scene.publish("C")
+    assert scene.machine("B").statistics()["queued_publications"] == 1
+    second = scene.subscribe("A")
+    assert second in scene.world.processes[BrokerName("A")].in_force
+    scene.mend()
+    assert scene.got(first) == [stuck]
+    assert scene.got(second) == []
+    after = scene.publish("C")
+    assert scene.got(second) == [after]
+
+
+def test_section_6_what_was_heard_of_once_is_not_closed_again() -> None:
+    scene = losing_three("scoped")
+    scene.cut("D1", *ISLAND)
+    subscription = scene.subscribe("B0")
+    first = scene.publish("D2")
+    subscriptions = scene.machine("B0")._subscriptions
+    routed = subscriptions.get(subscription)
+    assert routed is not None
+    [island] = [tag for tag in routed.tags if tag.nodes == ("B3",)]
+    behind = PartitionId(BrokerName("D1"), 1, 1, (BrokerName("D2"),))
+    subscriptions.clear(routed, Clearing(subscription, (island,), (island, behind)))
+    again, other = scene.publish("D2"), scene.publish("D3")
+    assert scene.got(subscription) == [first, again]
+    assert other not in scene.got(subscription)

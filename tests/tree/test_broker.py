@@ -256,11 +256,14 @@ def test_a_newcomer_takes_no_publication_before_it_has_joined() -> None:
     scene.world.join(BrokerName("N"), BrokerName("B"))
     scene.wait()
     assert not scene.machine("N").is_ready
+    own = scene.subscribe("N")
+    assert own not in scene.world.processes[BrokerName("N")].in_force
     with pytest.raises(UsageError, match="still learns"):
         scene.machine("N").publish({}, b"", scene.run.stage.now)
     scene.restart("B")
     published = scene.publish("N")
     assert scene.got(subscription) == [published]
+    assert scene.got(own) == [published, scene.publish("A")]
 
 
 def test_of_two_that_restart_together_the_outer_one_waits_for_what_the_inner_one_learns() -> None:

@@ -6,7 +6,7 @@ from gapless.core.identity import BrokerName
 from gapless.tree.frontier import Frontier
 from gapless.tree.messages import Hop, PartitionId, Publication, PublicationId
 from gapless.tree.neighbourhood import Neighbourhood
-from gapless.tree.partitions import Partitions, is_closed
+from gapless.tree.partitions import Partitions, is_closed, joined
 
 A, B, C, D = (BrokerName(name) for name in "ABCD")
 
@@ -57,3 +57,8 @@ def test_a_tag_closes_nothing_behind_those_that_it_leaves_open() -> None:
     assert is_closed(tag, came("A", "B", "C", "X", "E"))
     assert not is_closed(tag, came("A", "B", "E"))
     assert is_closed(tag, Publication(PublicationId(B, 1, 1), (Hop(B, None),)))
+
+
+def test_tags_of_one_partition_become_one_that_is_open_to_all() -> None:
+    tag, other = PartitionId(A, 1, 1, (B,), open=(D,)), PartitionId(A, 1, 2, (C,))
+    assert joined([tag, other], [tag._replace(open=(C,))]) == {tag._replace(open=(C, D)), other}

@@ -113,7 +113,8 @@ def stress(results: Results) -> Figure:
     nodes.set_xlabel("of a node, over all topics")
     nodes.set_ylabel("share of nodes with at least so many (%)")
     for axes in (links, nodes):
-        finish(axes, "lower left")
+        axes.set_ylim(None, 400)
+        finish(axes, "upper right")
     return figure
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Refused
@@ -62,7 +63,8 @@ class Publisher:
         return tuple(found)
 
     def encode(self) -> bytes:
-        return b"".join([RUN.pack(self.next, 0, 0), *(RUN.pack(*run) for run in self.runs)])
+        words = [self.next, 0, 0, *chain.from_iterable(self.runs)]
+        return struct.pack(f"<{len(words)}q", *words)  # RUN after RUN, in one go
 
     @classmethod
     def decode(cls, fact: bytes) -> Publisher:

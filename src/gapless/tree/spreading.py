@@ -202,6 +202,8 @@ class Spreading:
                 if broker not in routed.asked and self._sessions.is_live(broker):
                     routed.asked.add(broker)
                     self._offer(routed, broker)
+            if self._sessions.is_joining:
+                continue  # there is nobody to ask yet, but there will be
             if self._subscriptions.is_confirmed(routed, frontier):
                 clearing = self._complete(routed)
                 over += [] if clearing is None else [clearing]

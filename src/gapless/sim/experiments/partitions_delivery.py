@@ -6,7 +6,8 @@ Theory of operation
     the time that follows, without anybody returning. Live brokers that are cut off from each other
     count as not delivered, as in the paper: its 97 % are of what would be delivered had there been
     no disconnections.
-    `repeats` is the machine's setting: with `trail` much is held that could go (decision 0017).
+    `repeats` and `tags` are the machine's settings: with `trail` much is held that could go; tags
+    count if subscriptions are `is_late`, made after the failures (decision 0017).
     With `subscribers`, so many of the live brokers subscribe, evenly spread over the tree, and what
     counts is what they get: each run costs a fraction, and the share is that of a sample of pairs.
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from gapless.core.identity import BrokerName
+    from gapless.sim.tree.world import TreeProcess
     from gapless.tree.messages import Edge
 
 SECOND = 1_000 * MILLISECOND
@@ -39,10 +41,12 @@ def delivered_share(
     seed: int,
     *,
     repeats: Literal["source", "trail"] = "source",
+    tags: Literal["literal", "scoped"] = "literal",
     subscribers: int | None = None,
+    is_late: bool = False,
 ) -> float:
     """Which share of the deliveries between live brokers is made while the failed are away?"""
-    settings = TreeSettings(failures_tolerated=failures_tolerated, repeats=repeats)
+    settings = TreeSettings(failures_tolerated=failures_tolerated, repeats=repeats, tags=tags)
     options = TreeOptions(
         brokers=tuple(brokers_of(edges)), edges=edges, settings=settings, is_checked=False
     )
@@ -51,16 +55,24 @@ def delivered_share(
     run.stage.run(2 * SECOND)
     live = [p for name, p in run.world.processes.items() if name not in failed]
     taking = live if subscribers is None else live[:: max(1, len(live) // subscribers)]
-    for process in run.world.processes.values() if subscribers is None else taking:
-        process.subscribe("")
-        run.stage.run(20 * MILLISECOND)
-    run.stage.run(2 * SECOND)
+    subscribing = list(run.world.processes.values()) if subscribers is None else taking
+    if not is_late:
+        _subscribe(run, subscribing)
     for name in failed:
         run.world.processes[name].crash()
     run.stage.run(4 * (failures_tolerated + 1) * SECOND)
+    if is_late:
+        _subscribe(run, subscribing)
     for process in live:
         process.publish({"k": 1})
         run.stage.run(20 * MILLISECOND)
     run.stage.run(5 * SECOND)
     own = len(taking)  # each gets its own publication, whatever happens
     return (run.ledger.deliveries - own) / (len(taking) * (len(live) - 1))
+
+
+def _subscribe(run: TreeRun, processes: list[TreeProcess]) -> None:
+    for process in processes:
+        process.subscribe("")
+        run.stage.run(20 * MILLISECOND)
+    run.stage.run(2 * SECOND)

@@ -3,7 +3,8 @@
 Theory of operation
     The paper's fanout is the number of neighbours of a broker. Live brokers are linked if all
     between them, at most δ, have failed: that is what active sessions come to once everybody has
-    noticed. Two live brokers that no chain of links joins are disconnected.
+    noticed. Two live brokers are disconnected if more than δ in a row have failed on the path
+    between them: messages keep to the path, and do not go round by a third that both could reach.
 
 Source: SRDS 2011, sec. IX-A, IX-C, IX-D; figures 9, 11 and 12.
 """
@@ -67,26 +68,42 @@ class Graph:
             ]
         return found
 
-    def groups(self, failed: Collection[BrokerName], bypassed_max: int) -> list[int]:
-        """The sizes of the groups of live brokers that reach each other."""
-        left = {broker: None for broker in self.brokers if broker not in failed}
-        sizes: list[int] = []
-        while left:
-            reached = [next(iter(left))]
-            del left[reached[0]]
-            for broker in reached:
-                for other in self.linked(broker, failed, bypassed_max):
-                    if other in left:
-                        del left[other]
-                        reached.append(other)
-            sizes.append(len(reached))
-        return sizes
-
     def disconnected_share(self, failed: Collection[BrokerName], bypassed_max: int) -> float:
-        """Which share of the pairs of live brokers cannot reach each other?"""
-        sizes = self.groups(failed, bypassed_max)
-        live = sum(sizes)
-        return 1 - sum(size * (size - 1) for size in sizes) / max(live * (live - 1), 1)
+        """Which share of the pairs of live brokers cannot reach each other along the tree?"""
+        live = len(self.brokers) - len(failed)
+        pairs = live * (live - 1) / 2
+        return 1 - self._connected_pairs(failed, bypassed_max) / pairs if pairs else 0.0
+
+    def _connected_pairs(self, failed: Collection[BrokerName], bypassed_max: int) -> int:
+        """Pairs with no more than so many failed in a row on the path: counted at its top.
+
+        For each broker, from the leaves up: how many live ones below can come as far as this one,
+        by how many have failed at the near end of their way, it included.
+        """
+        above: dict[BrokerName, BrokerName] = {}
+        order = [self.brokers[0]]
+        for broker in order:
+            below = [b for b in self.beside[broker] if b != above.get(broker)]
+            above.update(dict.fromkeys(below, broker))
+            order += below
+        coming = {b: [0] * (bypassed_max + 1) for b in self.brokers}
+        pairs = 0
+        for broker in reversed(order):
+            is_live = broker not in failed
+            met = [int(is_live)] + [0] * bypassed_max
+            for other in self.beside[broker]:
+                if other == above.get(broker):
+                    continue
+                new = coming[other]
+                pairs += sum(
+                    many * few
+                    for one, many in enumerate(met)
+                    for two, few in enumerate(new)
+                    if is_live or one + 1 + two <= bypassed_max
+                )
+                met = [many + few for many, few in zip(met, new, strict=True)]
+            coming[broker] = [sum(met)] + [0] * bypassed_max if is_live else [0, *met[:-1]]
+        return pairs
 
     def known_counts(self, steps: int) -> list[int]:
         """For each broker, how many are not further than so many steps."""

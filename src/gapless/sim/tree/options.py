@@ -121,9 +121,14 @@ DISORDER = LinkOptions(duplicate=0.05, overtake=0.02, overtake_delay=5 * MILLISE
 
 
 def varied(options: TreeOptions, dice: random.Random) -> TreeOptions:
-    """What the last draws decide: how it is done, who joins, and whether links keep order."""
+    """What the last draws decide: how it is done, who joins, and whether links keep order.
+
+    The trail is played on links that do: where sessions end all the time and brokers crash, copies
+    of a former life come after those of the new one, and count as late (decision 0017).
+    """
     options = in_mode(options, *dice.choice(MODES))
-    links = DISORDER if dice.random() < 0.25 else CLEAN
+    is_disordered = dice.random() < 0.25 and options.settings.repeats == "source"
+    links = DISORDER if is_disordered else CLEAN
     return replace(options, joins=dice.choice((0, 0, 1, 3)), links=links)
 
 
