@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gapless.broker.broker import Broker
 from gapless.broker.rights import parse_rights
+from gapless.broker.settings import Settings
+from gapless.cli.broker import joining_network
 from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
 from gapless.client.errors import RefusedError
 from gapless.core.client_messages import Subscribe, Subscribed
+from gapless.core.events import Event
 from gapless.core.identity import BrokerName, SubscriptionName, TopicName
 from gapless.core.messages import Hello
+from gapless.node.network import parse_network
 from tests.broker.castle import Castle
-from tests.broker.stage import run, wait_until
+from tests.broker.stage import ONE, run, wait_until
 from tests.broker.test_durable_process import Reader, publish_on
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from gapless.broker.broker import Broker
 
 THREE = """
 [[cell]]
@@ -136,5 +140,35 @@ def test_a_subscription_is_handed_over_for_its_owner_only(tmp_path: Path, who: s
             assert [each["owner"] for each in left.subscriptions()] == (
                 [] if who == "desk" else ["desk"]
             )
+
+    run(main())
+
+
+def test_a_broker_joins_with_a_certificate_in_its_name_and_not_without(tmp_path: Path) -> None:
+    feed = '[[topic]]\nname = "feed"\nservice = "reliable"\n'
+    castle = Castle(tmp_path, "b", "new", text=ONE + feed)
+    castle.write(castle.authority.broker("another"), "brokers/wrong")
+
+    def joining(name: str, at: str) -> Broker:
+        network = replace(
+            joining_network(name, None, None), security=parse_network(castle.text).security
+        )
+        options = {"data": tmp_path, "security_folder": tmp_path, "admin": None, "join": at}
+        return Broker(BrokerName(name), network, Settings(**options))  # type: ignore[arg-type]
+
+    async def main() -> None:
+        async with castle.broker() as home, joining("new", home.address) as new:
+            await wait_until(lambda: "feed" in new._pump.node.network.topic)
+            async with (
+                castle.client(home, "admin") as near,
+                castle.client(new, "admin") as far,
+                far.subscribe("feed") as subscription,
+            ):
+                await near.publish("feed", {"i": 1})
+                assert isinstance(await anext(subscription), Event)
+            async with joining("wrong", home.address):
+                refused = home._links.statistics
+                await wait_until(lambda: refused()["refused_logins"] != 0)
+                assert "wrong" not in home._links.whereabouts
 
     run(main())
