@@ -24,7 +24,12 @@ app = typer.Typer()
 app.command()(experiment)
 
 TINY_PARTITIONS = partitions.Size(
-    brokers=70, failed_counts=(5, 12), delivery_brokers=8, delivery_failed=(1, 2, 3), runs=1
+    brokers=70,
+    failed_counts=(5, 12),
+    delivery_brokers=8,
+    delivery_failed=(1, 2, 3),
+    delivery_subscribers=None,
+    runs=1,
 )
 
 

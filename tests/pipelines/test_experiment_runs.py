@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow]
 
 TINY = partitions.Size(
-    brokers=70, failed_counts=(7,), delivery_brokers=6, delivery_failed=(1,), runs=2
+    brokers=70,
+    failed_counts=(7,),
+    delivery_brokers=6,
+    delivery_failed=(1,),
+    delivery_subscribers=None,
+    runs=2,
 )
 
 

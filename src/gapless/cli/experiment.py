@@ -56,7 +56,7 @@ def experiment(
     durable       subscribers that are away, or whose host was down (DSN 2003):
                   peak rates, catch-up, recovery, logging. About four minutes.
     partitions    brokers that fail for good (SRDS 2011): who is cut off, what is
-                  delivered, what brokers know. A day with all 100 runs.
+                  delivered, what brokers know. Hours with 100 runs.
     multicast     trees on rings of 1,000 to 100,000 nodes (Scribe): hops, delay
                   and stress against IP multicast, repair. Hours with 100 runs.
 

@@ -14,13 +14,21 @@ from gapless.sim.experiments.partitions import (
     TOLERATED,
     Results,
     Size,
+    play_delivery,
     play_graph,
 )
 from gapless.sim.experiments.partitions_claims import judge
 from gapless.sim.experiments.partitions_delivery import delivered_share
 from gapless.sim.experiments.partitions_graph import Graph, active_counts, draw_failed, tree
 
-TINY = Size(brokers=200, failed_counts=(34,), delivery_brokers=24, delivery_failed=(2, 4), runs=1)
+TINY = Size(
+    brokers=200,
+    failed_counts=(34,),
+    delivery_brokers=24,
+    delivery_failed=(2, 4),
+    delivery_subscribers=None,
+    runs=1,
+)
 
 
 def names(*numbers: int) -> list[BrokerName]:
@@ -101,7 +109,8 @@ def test_a_point_is_the_mean_of_its_runs_and_has_no_others() -> None:
 
 
 def test_names_of_runs_differ_where_outcomes_may() -> None:
-    sizes = (TINY, replace(TINY, brokers=100, delivery_brokers=30))
+    other = replace(TINY, brokers=100, delivery_brokers=30)
+    sizes = (TINY, other, replace(other, brokers=90, delivery_subscribers=5))
     names = [run.name for seed in (1, 2) for size in sizes for run in Results(seed, size).runs()]
     assert len(names) == len(set(names))
     more = Results(1, replace(TINY, runs=2)).runs()
@@ -124,3 +133,11 @@ def test_scoped_tags_let_a_late_subscriber_hear_what_is_behind_the_dead() -> Non
         for tags in ("literal", "scoped")
     }
     assert late["literal"] < late["scoped"] == 1
+
+
+def test_a_sample_of_subscribers_gives_a_share_of_what_they_should_get() -> None:
+    whole, sample = (play_delivery(1, 24, takers, 1, 4, 0) for takers in (None, 5))
+    assert whole[1] == sample[1]
+    assert 0 < sample[0] <= 1
+    pairs = sample[0] * 5 * 19  # five of the twenty that live
+    assert pairs == pytest.approx(round(pairs))
