@@ -11,7 +11,7 @@ from gapless.tree.messages import Hop, Position, PublicationId
 from gapless.tree.settings import TreeSettings
 from gapless.tree.trail import Hops, Seen, Sources, extend, is_legitimate
 
-SETTINGS = TreeSettings(failures_tolerated=1, repeats="trail")
+SETTINGS = TreeSettings(failures_tolerated=1, repeats="trail", tags="literal")
 A, B, C, D = (BrokerName(name) for name in "ABCD")
 
 
@@ -52,7 +52,7 @@ def test_the_numbers_of_a_new_life_are_higher() -> None:
 @pytest.mark.parametrize("failures", [1, 2, 3])
 def test_any_two_legitimate_ways_share_a_broker_in_the_window(failures: int) -> None:
     """All ways through a long path, by which brokers of the last 2δ+1 they bypass."""
-    settings = TreeSettings(failures_tolerated=failures, repeats="trail")
+    settings = TreeSettings(failures_tolerated=failures, repeats="trail", tags="literal")
     path = [BrokerName(f"b{i}") for i in range(settings.window)]
 
     def way(bypassed: tuple[int, ...]) -> Hops:

@@ -22,10 +22,10 @@ class TreeSettings:
     """How a broker tells that a publication has come before: by the number of its source, of which
     it keeps the last; or, as in the paper, by the numbers of brokers nearby (`trail`), which costs
     less memory, and holds back what has bypassed too many of them, with all that comes after it."""
-    tags: Literal["literal", "scoped"] = "literal"
-    """What a subscription does not hear that is made while brokers are down: `literal`, nothing
-    from beyond them until they return; `scoped`, all from behind those that were reached over them.
-    Needs `repeats` by source."""
+    tags: Literal["literal", "scoped"] = "scoped"
+    """What a subscription hears that is made while brokers are down: `literal`, nothing from beyond
+    them until they return; `scoped`, all from behind those that were reached over them. The latter
+    needs `repeats` by source."""
     beat_every: int = 1_000_000
     """How often a broker says that it lives, to whoever it wants to reach."""
     patience: int = 3_000_000

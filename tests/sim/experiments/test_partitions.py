@@ -18,7 +18,6 @@ from gapless.sim.experiments.partitions import (
     play_graph,
 )
 from gapless.sim.experiments.partitions_claims import judge
-from gapless.sim.experiments.partitions_delivery import delivered_share
 from gapless.sim.experiments.partitions_graph import Graph, active_counts, draw_failed, tree
 
 TINY = Size(
@@ -48,27 +47,6 @@ def test_a_chain_is_cut_by_one_failure_more_than_it_tolerates() -> None:
     failed = names(0, 1)  # b0 is in the middle of the chain, b1 beside it
     assert graph.disconnected_share(failed, 1) == pytest.approx(1 - (2 + 6) / 20)
     assert graph.disconnected_share(failed, 2) == 0
-
-
-@pytest.mark.parametrize("tolerated", TOLERATED)
-def test_pairs_are_connected_if_no_path_has_too_many_failed_in_a_row(tolerated: int) -> None:
-    graph = Graph(tree(40, 3))
-    failed = draw_failed(random.Random(tolerated), graph, 16)
-    live = [broker for broker in graph.brokers if broker not in failed]
-
-    def reached(here: BrokerName, back: BrokerName | None, in_a_row: int) -> int:
-        """How many live ones one gets to from here, in any direction but back."""
-        found = 0
-        for there in graph.beside[here]:
-            if there != back and there not in failed:
-                found += 1 + reached(there, here, 0)
-            elif there != back and in_a_row < tolerated:
-                found += reached(there, here, in_a_row + 1)
-        return found
-
-    pairs = sum(reached(broker, None, 0) for broker in live)
-    share = 1 - pairs / (len(live) * (len(live) - 1))
-    assert graph.disconnected_share(failed, tolerated) == pytest.approx(share)
 
 
 def test_sessions_of_the_machine_are_the_links_of_the_graph() -> None:
@@ -115,24 +93,6 @@ def test_names_of_runs_differ_where_outcomes_may() -> None:
     assert len(names) == len(set(names))
     more = Results(1, replace(TINY, runs=2)).runs()
     assert {run.name for run in Results(1, TINY).runs()} < {run.name for run in more}
-
-
-def test_the_trail_holds_back_what_the_source_s_numbers_let_pass() -> None:
-    """Every other broker of a chain is dead: two of any three, where one may be."""
-    edges, failed = tree(9, 2), names(1, 2, 5, 6)
-    graph = Graph(edges)
-    assert graph.disconnected_share(failed, 1) == 0
-    assert delivered_share(edges, failed, 1, seed=1) == 1
-    assert delivered_share(edges, failed, 1, seed=1, repeats="trail") < 1
-
-
-def test_scoped_tags_let_a_late_subscriber_hear_what_is_behind_the_dead() -> None:
-    edges, failed = tree(9, 2), names(1, 2)
-    late = {
-        tags: delivered_share(edges, failed, 1, seed=1, tags=tags, subscribers=3, is_late=True)
-        for tags in ("literal", "scoped")
-    }
-    assert late["literal"] < late["scoped"] == 1
 
 
 def test_a_sample_of_subscribers_gives_a_share_of_what_they_should_get() -> None:

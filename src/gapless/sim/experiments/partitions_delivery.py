@@ -41,7 +41,7 @@ def delivered_share(
     seed: int,
     *,
     repeats: Literal["source", "trail"] = "source",
-    tags: Literal["literal", "scoped"] = "literal",
+    tags: Literal["literal", "scoped"] = "scoped",
     subscribers: int | None = None,
     is_late: bool = False,
 ) -> float:
