@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -14,9 +14,6 @@ from gapless.durable import filtered_log
 from gapless.durable.filtered_log import HEADS, FilteredLog, Reading, Trail
 from gapless.storage.memory import MemoryVolume
 from tests.durable.stand import PUBEND, Disk, Limits
-
-if TYPE_CHECKING:
-    import pytest
 
 LIMITS = Limits()
 
@@ -164,10 +161,11 @@ def test_what_all_takers_took_before_is_written_once() -> None:
     assert again.read(24, 30, 41).wanted == [32, 36, 40]
 
 
+@pytest.mark.parametrize("backs_max", [3, 100])
 def test_who_follows_another_through_shared_records_parts_from_him_where_they_differ(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, backs_max: int
 ) -> None:
-    monkeypatch.setattr(filtered_log, "BACKS_MAX", 3)
+    monkeypatch.setattr(filtered_log, "BACKS_MAX", backs_max)
     volume = MemoryVolume()
     log = FilteredLog(PUBEND, volume, LIMITS)
     takers = {0: [1], 2: [3], 4: [1, 2], 8: [1, 2], 12: [1, 2, 3], 16: [1, 2, 3], 20: [1, 2, 3]}

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.knowledge.scattered import apart, gather
+from gapless.core.effects import Append
+from gapless.knowledge.scattered import apart, fetch, gather
+from gapless.storage.memory import MemoryVolume
 from tests.knowledge.host import Host
 from tests.knowledge.notation import knowledge, make_relay
 from tests.knowledge.relay_steps import ask, tell
@@ -17,6 +19,17 @@ from tests.knowledge.relay_steps import ask, tell
 LIMITS = (100, 10_000)
 SINGLES = "[1,2) [5,6) [9,10) catching-up"
 ANSWER = "[1,10) D1 D5 D9 asked scattered catching-up"
+
+
+# --- out of a log ---------------------------------------------------------------------------------
+
+
+def test_what_is_fetched_is_there_or_not_and_no_more_than_fits_with_one_beyond() -> None:
+    volume = MemoryVolume()
+    volume.commit([Append("log", (1, 5, 9), (b"one", b"five", b"nine"))])
+    assert fetch(volume, "log", [1, 2, 5, 9]) == [b"one", None, b"five", b"nine"]
+    assert fetch(volume, "log", [1, 2, 5, 9], bytes_max=5) == [b"one", None, b"five"]
+    assert fetch(volume, "log", [1, 5], bytes_max=0) == [b"one"]
 
 
 # --- one message for many -------------------------------------------------------------------------

@@ -72,6 +72,12 @@ def test_many_that_return_are_sent_no_more_in_one_step_than_all_together_may_be(
     assert all(ticks == sorted(ticks) for ticks in crowd.got.values())
 
 
+def test_one_that_returns_alone_gets_all_that_may_be_sent_in_one_step() -> None:
+    crowd = Return(catch_up_total_max=COUNT)
+    crowd.town.connect("ann")
+    assert crowd.attach("ann") == COUNT, "three windows"
+
+
 def test_those_that_return_together_take_turns() -> None:
     crowd = Return(catch_up_total_max=4)
     for name in NAMES:

@@ -10,6 +10,7 @@ Theory of operation
 
 Invariants (checked by `check`): those of the machines, and
     I1  a merge exists exactly while someone wants the topic in total order
+    I2  who catches up knows the logs that are here, and no others
 """
 
 from __future__ import annotations
@@ -386,3 +387,4 @@ class Streams:
             machines.check()
         wanted = {topic for topic, order in self.subscribers.audiences if order == "total"}
         assert set(self.merges) == wanted, "I1"
+        assert self.attachments.behind.logs.keys() == self.pubends.keys(), "I2"
