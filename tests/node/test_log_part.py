@@ -13,7 +13,7 @@ from gapless.node.log_part import PIECE_EVENTS_MIN, LogPart
 
 def make_runs(*counts: int) -> tuple[list[Run], list[bytes]]:
     """Runs of so many events, which begin anywhere in what they are cut from."""
-    runs, events = [], list[bytes]()
+    runs, events = list[Run](), list[bytes]()
     for count in counts:
         first = len(events)
         some = [bytes([number % 251]) * (number % 7 + 1) for number in range(first, first + count)]
