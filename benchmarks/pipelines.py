@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 ROWS = 10_000
 """Rows of one Arrow batch."""
 
+GROUP_ROWS = 1 << 16
+"""Rows of one row group: about what a lake's have."""
+
 SIZES = {1_000: 2_000_000, 100_000: 500_000, 1_000_000: 50_000}
 """By number of subscriptions: how many events are in the files."""
 
@@ -73,7 +76,8 @@ def write_events(folder: Path, load: workloads.Workload, count: int) -> None:
             ticks = pa.array(range(core * rows, (core + 1) * rows), pa.int64())
             table = table.add_column(0, "tick", ticks)
             table = table.add_column(0, "pubend", pa.repeat(pa.scalar("t/0"), rows))
-            pq.write_table(table.combine_chunks(), folder / form / f"{core}.parquet")
+            path = folder / form / f"{core}.parquet"
+            pq.write_table(table.combine_chunks(), path, row_group_size=GROUP_ROWS)
 
 
 def match_alone(folder: str, core: int, repeats: int) -> Speed:

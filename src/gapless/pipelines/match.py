@@ -31,7 +31,7 @@ from gapless.pipelines.attributes import match_maps
 from gapless.pipelines.audience import Audience, open_audience
 from gapless.pipelines.match_files import read_events
 from gapless.pipelines.replay import check_lost, read_piece
-from gapless.pipelines.spread import spread
+from gapless.pipelines.spread import TASK_BYTES, spread, tasks_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +64,8 @@ def match_replay(
     """As `match` or `match_numbers`, of what a lake and a log have: workers read it themselves."""
     check_lost(replay, pieces)
     finder, schema = (_by_event, NUMBERS) if by_number else (_by_name, MATCHES)
-    return spread(spark, partial(_find_in, replay, audience, finder), pieces.pieces, schema)
+    work, tasks = partial(_find_in, replay, audience, finder), tasks_for(_sizes(replay, pieces))
+    return spread(spark, work, pieces.pieces, schema, tasks)
 
 
 def match_files(
@@ -72,7 +73,16 @@ def match_files(
 ) -> DataFrame:
     """The same of Parquet files that all workers see, with columns as `match` wants them."""
     finder, schema = (_by_event, NUMBERS) if by_number else (_by_name, MATCHES)
-    return spread(spark, partial(_find_in_file, audience, finder), list(paths), schema)
+    tasks = tasks_for(Path(path).stat().st_size for path in paths)
+    return spread(spark, partial(_find_in_file, audience, finder), list(paths), schema, tasks)
+
+
+def _sizes(replay: Replay, pieces: Pieces) -> Iterator[int]:
+    for piece in pieces.pieces:
+        if piece.path and replay.lake is not None:
+            yield (replay.lake.folder / piece.path).stat().st_size
+        else:
+            yield TASK_BYTES  # of a log: one knows when it is read
 
 
 def _find_in(replay: Replay, audience: str, finder: Finder, piece: Piece) -> Iterator[Any]:

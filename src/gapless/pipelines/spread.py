@@ -23,16 +23,30 @@ Result = TypeVar("Result")
 TASKS_MAX = 10_000
 """Tasks of one job; where there are more items, a task takes several."""
 
+TASKS_MIN = 16
+"""Of a job whose items are files: so many at least, if there are as many files, for all cores to be
+busy to the end."""
+
+TASK_BYTES = 32 << 20
+"""Of files that one task takes: about a second's work, as what Spark and Python do for any task
+takes a tenth of one."""
+
 
 def spread(
     spark: SparkSession,
     work: Callable[[Item], Iterable[Any]],
     items: Sequence[Item],
     schema: str,
+    tasks: int = TASKS_MAX,
 ) -> DataFrame:
-    """All record batches that `work` makes of each item."""
-    numbers = spark.range(0, len(items), 1, max(1, min(len(items), TASKS_MAX)))
+    """All record batches that `work` makes of each item, in so many tasks at most."""
+    numbers = spark.range(0, len(items), 1, max(1, min(len(items), tasks, TASKS_MAX)))
     return numbers.mapInArrow(partial(_work_on, work, items), schema)
+
+
+def tasks_for(sizes: Iterable[int]) -> int:
+    """In how many tasks files of these sizes should be read."""
+    return max(TASKS_MIN, sum(sizes) // TASK_BYTES)
 
 
 def _work_on(
