@@ -12,6 +12,7 @@ import gapless
 from gapless.cli.real.processes import Processes, cell
 from gapless.core.events import Event
 from tests.broker.stage import PATIENCE_S, run
+from tests.cli.test_serve import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -148,3 +149,30 @@ async def await_topic(client: Client, topic: str) -> AsyncIterator[Subscription]
         await asyncio.sleep(0.01)
     async with client.subscribe(topic) as subscription:
         yield subscription
+
+
+def test_the_command_line_subscribes_again_after_an_interruption_and_says_so() -> None:
+    async def main() -> None:
+        async with Processes(CHAIN + FEED, config=QUICK) as town:
+            await town.start("a", "b", "c", "d")
+            async with gapless.connect(town.url("a"), patience_s=PATIENCE_S) as near:
+                process = await asyncio.create_subprocess_exec(
+                    *(*PROGRAM, "subscribe", "feed", "--count", "2", "--url", town.url("b")),
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                )
+                assert process.stderr is not None
+                assert b"subscribed to feed" in await process.stderr.readline()
+                await near.publish("feed", {"i": 1})
+                assert process.stdout is not None
+                assert b"i=1" in await process.stdout.readline()
+                town.kill("b")
+                assert b"is missed" in await process.stderr.readline()
+                await town.start("b")
+                assert b"subscribed to feed" in await process.stderr.readline()
+                await near.publish("feed", {"i": 2})
+                rest, _ = await process.communicate()
+                assert b"i=2" in rest
+                assert process.returncode == 0
+
+    run(main())

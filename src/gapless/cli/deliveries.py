@@ -11,6 +11,7 @@ import typer
 
 from gapless.cli.connection import connected
 from gapless.client.delivery import Gap, Silence
+from gapless.client.errors import SubscriptionInterruptedError
 from gapless.core.errors import GaplessError
 from gapless.core.events import Event
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from gapless.cli.token_file import Journal, TokenFile
+    from gapless.client.client import Client
     from gapless.client.delivery import Delivery
     from gapless.client.subscription import Subscription
     from gapless.client.wish import Start
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 SAVE_S = 0.25
 """How often the token file is brought up to date."""
+
+INTERRUPTED = "gapless: the connection broke; what was published until it is there again is missed"
 
 END_S = 2.0
 """How long the end waits until the broker knows it, too. The file has it in any case."""
@@ -70,20 +74,32 @@ async def print_all(
 ) -> None:
     order: Order = "total" if total else "publisher"
     async with connected(url) as client:
-        subscription = client.subscribe(
-            topic,
-            condition,
-            name=name or None,
-            order=order,
-            start=start,
-            tokens="broker" if name and not output.keeps_token else "client",
-            interruption="gap",
-        )
-        async with subscription, saved(subscription, output):
-            typer.echo(f"subscribed to {topic} at {client.address}", err=True)
-            async for item in subscription:
-                if output.put(item):
-                    return
+        tells_gaps = name or not await is_reliable(client, topic)
+        while True:
+            subscription = client.subscribe(
+                topic,
+                condition,
+                name=name or None,
+                order=order,
+                start=start,
+                tokens="broker" if name and not output.keeps_token else "client",
+                interruption="gap" if tells_gaps else "raise",
+            )
+            try:
+                async with subscription, saved(subscription, output):
+                    typer.echo(f"subscribed to {topic} at {client.address}", err=True)
+                    async for item in subscription:
+                        if output.put(item):
+                            return
+            except SubscriptionInterruptedError:
+                if tells_gaps:
+                    raise
+                typer.echo(INTERRUPTED, err=True)
+
+
+async def is_reliable(client: Client, topic: str) -> bool:
+    """Does nobody know what was missed by one who was away?"""
+    return any(each.name == topic and each.service == "reliable" for each in await client.topics())
 
 
 @asynccontextmanager
