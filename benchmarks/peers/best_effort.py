@@ -37,6 +37,9 @@ class Forgetful(BestEffort):
     def link_up(self, peer: PeerName, now: Instant, owner: str = "") -> list[Effect]:
         return super().link_up(peer, now)
 
+    def leave(self, now: Instant) -> list[Effect]:
+        return []
+
     def receive(self, sender: PeerName, message: Message, now: Instant) -> list[Effect]:
         if isinstance(message, Unsubscribe):  # the connection ends next
             return []

@@ -102,8 +102,9 @@ class Broker:
             config=self._config,
             parts=Parts(subscribers=TimedSubscribers),
         )
-        node.topics.joins = self.settings.join is not None
-        node.services.wait_to_join(joins=node.topics.joins)
+        if self.settings.join is not None:
+            node.topics.joins = True
+            node.services.wait_to_join()
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         if self.access is not None:
             self.access.owned = owned(node)

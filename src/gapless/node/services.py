@@ -188,9 +188,9 @@ class Services:
     def start(self, now: Instant) -> list[Effect]:
         return [effect for each in self.by_name.values() for effect in each.start(now)]
 
-    def wait_to_join(self, *, joins: bool) -> None:
+    def wait_to_join(self) -> None:
         for each in self.by_name.values():
-            each.joins = joins
+            each.joins = True
 
     def join(self, at: BrokerName, now: Instant) -> list[Effect]:
         return [effect for each in self.by_name.values() for effect in each.join(at, now)]
