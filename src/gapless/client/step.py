@@ -8,6 +8,7 @@ lane has for it. Who hands out silences never falls in: they are about each one 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gapless.core.token import Token
 
 
-class Stepping:
+class Stepping(ABC):
     """The part of a subscription that others are read together with."""
 
     topic: TopicName
@@ -38,14 +39,14 @@ class Stepping:
     _lane: Lane | None = None  # in step with it
     on_ready: Callable[[Any], None] | None = None  # told instead of who iterates: `together`
 
-    def _advance(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _advance(self) -> bool: ...
 
-    def _take_silence(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _take_silence(self) -> bool: ...
 
-    def _wake(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _wake(self) -> None: ...
 
     @property
     def _carrier(self) -> Carrier:
