@@ -24,7 +24,11 @@ class Experiment(NamedTuple):
     judge: Callable[[Any], list[Any]]
     """Verdicts: named tuples, of which the last says whether the claim holds."""
     figures: Callable[[], Figures]
-    notes: Callable[[Any], list[str]]
+    notes: Callable[[Any], list[str]] = lambda results: results.notes()
+
+
+def sized(results: Callable[..., Any], quick: Any, full: Any) -> Callable[[int, bool], Any]:
+    return lambda seed, is_quick: results(seed=seed, size=quick if is_quick else full)
 
 
 def exactly_once() -> Experiment:
@@ -37,7 +41,7 @@ def exactly_once() -> Experiment:
         return {"link-stall": stalls, "crashes": crashes, "overhead": overhead}
 
     return Experiment(
-        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
+        sized(Results, QUICK, FULL),
         jobs,
         judge,
         figures,
@@ -55,11 +59,10 @@ def propagation() -> Experiment:
         return {"load": load, "latency": latency, "vectors": vectors, "failure": failure}
 
     return Experiment(
-        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
+        sized(Results, QUICK, FULL),
         jobs,
         judge,
         figures,
-        lambda results: results.notes(),
     )
 
 
@@ -78,11 +81,10 @@ def durable() -> Experiment:
         }
 
     return Experiment(
-        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
+        sized(Results, QUICK, FULL),
         jobs,
         judge,
         figures,
-        lambda results: results.notes(),
     )
 
 
@@ -101,11 +103,10 @@ def partitions() -> Experiment:
         }
 
     return Experiment(
-        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
+        sized(Results, QUICK, FULL),
         None,
         judge,
         figures,
-        lambda results: results.notes(),
     )
 
 
@@ -119,11 +120,10 @@ def multicast() -> Experiment:
         return {"hops": hops, "delay": delay, "stress": stress, "repair": repair}
 
     return Experiment(
-        lambda seed, quick: Results(seed=seed, size=QUICK if quick else FULL),
+        sized(Results, QUICK, FULL),
         None,
         judge,
         figures,
-        lambda results: results.notes(),
     )
 
 
@@ -136,7 +136,6 @@ def real_propagation() -> Experiment:
         lambda results, _read_cpu_s: jobs(results),
         judge,
         dict,
-        lambda results: results.notes(),
     )
 
 
@@ -149,7 +148,6 @@ def real_durable() -> Experiment:
         lambda results, _read_cpu_s: jobs(results),
         judge,
         dict,
-        lambda results: results.notes(),
     )
 
 
