@@ -14,8 +14,8 @@ def test_a_surveyor_knows_nothing_until_a_thread_has_loaded_it_once() -> None:
     surveyor, event = Surveyor(), encode_event({"a": 1})
     pieces = [Piece(event, np.array([0, len(event)]))]
     assert surveyor(pieces, ["a"]) is None
-    loading = surveyor.loading
+    loading = surveyor.compiled.loading
     assert loading is not None
     loading.join()
     assert str(surveyor(pieces, ["a"])) == str(survey(pieces, ["a"])) != "None"
-    assert surveyor.loading is loading
+    assert surveyor.compiled.loading is loading

@@ -32,6 +32,7 @@ from gapless.broker.link import Link
 from gapless.broker.links import Links
 from gapless.broker.logs import logger
 from gapless.broker.pump import Pump
+from gapless.broker.reader import Reader
 from gapless.broker.security import read_security
 from gapless.broker.stopwatch import TimedSubscribers
 from gapless.broker.subscriptions import durable_subscriptions, owned
@@ -41,7 +42,6 @@ from gapless.core.messages import Goodbye
 from gapless.node.node import Node
 from gapless.node.parts import Parts
 from gapless.storage.disk import DiskVolume
-from gapless.wire.events import check_events, decode_attributes
 
 if TYPE_CHECKING:
     from gapless.broker.access import Access
@@ -91,13 +91,14 @@ class Broker:
         volume = self._volume = DiskVolume(self.folder / "volume")
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
         self._links = Links(self.name, self._network, self.settings, self.access)
+        reader = Reader()
         node = Node(
             self.name,
             self._network,
             volume,
             clock.read(),
-            attributes_of=decode_attributes,
-            check_events=check_events,
+            attributes_of=reader.attributes_of,
+            check_events=reader.check,
             survey=Surveyor(),
             config=self._config,
             parts=Parts(subscribers=TimedSubscribers),

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from gapless.core.identity import PublisherName
-from gapless.wire.parse_kinds import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,6 +22,7 @@ Not safe for use by several threads at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
@@ -112,14 +113,18 @@ class Matcher(Generic[KeyT]):
     def match_batch(self, events: Any) -> list[tuple[int, KeyT]] | Matches[KeyT]:
         """All pairs of an event and a filter that match, by event, then by handle.
 
-        From a list of attribute maps, a list of (index of the event, key). From a record batch
-        (one column an attribute, null is missing), the same as two arrays in a `Matches`.
+        From a sequence of attribute maps, a list of (index of the event, key); if it can `locate`
+        attributes (`core.located`), maps are made only where they must be. From a record batch (one
+        column an attribute, null is missing), the same as two arrays in a `Matches`.
         """
         if not isinstance(events, Sequence):
             return self._match_record_batch(events)
         index = self._index
         if isinstance(index, PythonIndex):
             keys = self._keys
+            if index.asks_for_nothing:  # then no event need be looked at
+                wanted = [keys[handle] for handle in index.match({})]
+                return list(product(range(len(events)), wanted))  # type: ignore[arg-type]
             return [
                 (number, keys[handle])  # type: ignore[misc]
                 for number, attributes in enumerate(events)

@@ -34,7 +34,7 @@ from gapless.node.registry import registrar_of
 from gapless.node.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from gapless.core.client_messages import Acknowledge, Forget, Subscribe
     from gapless.core.events import Attributes, EventBatch
@@ -81,7 +81,7 @@ class Attachments:
         subscribers: Subscribers,
         durables: Durables,
         parts: Parts,
-        attributes_of: Callable[[EventBatch], list[Attributes]],
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
     ) -> None:
         self.name = name
         self.network = network

@@ -66,7 +66,7 @@ class Behind:
         config: Config,
         durables: Durables,
         parts: Parts,
-        attributes_of: Callable[[EventBatch], list[Attributes]],
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
     ) -> None:
         self.sessions = sessions
         self.config = config

@@ -48,14 +48,14 @@ class Interests(Edge):
         routing: Routing,
         parts: Parts,
         now: Instant,
-        attributes_of: Callable[[EventBatch], list[Attributes]],
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
     ) -> None:
         self.by_topic: Machines[TopicName, Interest] = Machines()
         self.by_label: dict[TopicName, Interest] = {}
         self._by_pubend: dict[PubendName, Interest] = {}
         self._touched: dict[TopicName, None] = {}  # where something was asked for in this step
         self._attributes_of = attributes_of
-        self._decoded: tuple[Sequence[bytes], list[Attributes]] = ((), [])
+        self._decoded: tuple[Sequence[bytes], Sequence[Attributes]] = ((), [])
         self._propagates = config.propagates
         self._made_of = name, network, store, config, routing, parts
         for topic in network.topic.values():
@@ -99,7 +99,7 @@ class Interests(Edge):
         interest.filtered += len(events) - len(chosen)
         return chosen
 
-    def _attributes(self, events: Sequence[bytes]) -> list[Attributes]:
+    def _attributes(self, events: Sequence[bytes]) -> Sequence[Attributes]:
         """Decoded once for all cells below, which are offered the same events in a row."""
         if self._decoded[0] != events:
             self._decoded = events, self._attributes_of(EventBatch.join(events))

@@ -94,7 +94,7 @@ class LogSearch:
     def __init__(
         self,
         config: Config,
-        attributes_of: Callable[[EventBatch], list[Attributes]],
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
         survey: Survey | None = None,
     ) -> None:
         self.config = config
@@ -143,7 +143,7 @@ class LogSearch:
         size = room if through < span.end else sum(map(len, events))
         if wanted.is_all:
             return Found(ticks, events, through, size)
-        rows = self._attributes_of(EventBatch.join(events))
+        rows = list(self._attributes_of(EventBatch.join(events)))
         if len(ticks) >= DIGESTED_MIN and wanted.sieve is not None:
             import numpy as np
 
@@ -180,7 +180,7 @@ class LogSearch:
         ticks, events = part.pick(chosen, room)
         fitting = len(ticks)
         through = int(part.ticks[chosen[fitting]]) if fitting < len(chosen) else int(seen.end)
-        rows = self._attributes_of(EventBatch.join(events))
+        rows = list(self._attributes_of(EventBatch.join(events)))
         size = part.nbytes // SURVEYED + sum(map(len, events))
         return Found(*_passing(ticks, events, rows, condition), through, size)
 
@@ -199,7 +199,7 @@ class LogSearch:
         ticks = candidates[:looks_max]
         through = candidates[looks_max] if len(candidates) > looks_max else span.end
         events = [pubend.store.read(pubend.stream, tick) for tick in ticks]
-        rows = self._attributes_of(EventBatch.join(events))
+        rows = list(self._attributes_of(EventBatch.join(events)))
         size = LOOK_BYTES * len(ticks)
         return Found(*_passing(ticks, events, rows, wanted.filter), through, size)
 
@@ -212,7 +212,7 @@ class LogSearch:
         known = frozenset(candidates)
         chosen = [i for i, tick in enumerate(ticks) if tick in known]
         ticks, events = [ticks[i] for i in chosen], [events[i] for i in chosen]
-        rows = self._attributes_of(EventBatch.join(events))
+        rows = list(self._attributes_of(EventBatch.join(events)))
         return Found(*_passing(ticks, events, rows, wanted.filter), through, size)
 
 

@@ -41,7 +41,7 @@ from gapless.scribe.effects import Answer, Begun, Deliver, Missed, ToNode
 from gapless.scribe.messages import Ringed, Seat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from gapless.core.client_messages import Publish, Subscribe
     from gapless.core.effects import Effect
@@ -74,7 +74,7 @@ class Multicast:
         store: Store,
         epoch: Epoch,
         subscribers: Subscribers,
-        attributes_of: Callable[[EventBatch], list[Attributes]],
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
     ) -> None:
         self.here = here
         self.network = network

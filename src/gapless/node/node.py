@@ -77,7 +77,7 @@ from gapless.propagation.leaf import ClockPersisted
 from gapless.propagation.stamp import StampPersisted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gapless.core.effects import Effect
     from gapless.core.events import Attributes, EventBatch
@@ -98,7 +98,7 @@ class Node:
         store: Store,
         now: Instant,
         *,
-        attributes_of: Callable[[EventBatch], list[Attributes]],
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
         check_events: Callable[[EventBatch], object] | None = None,
         survey: Survey | None = None,
         config: Config | None = None,

@@ -21,7 +21,7 @@ from gapless.node.log_search import LogSearch, Wanted
 from gapless.node.redirect import refuse_elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gapless.core.events import Attributes
     from gapless.core.identity import ClientName
@@ -44,7 +44,7 @@ class Ranges:
         network: Network,
         streams: Streams,
         config: Config,
-        attributes_of: Callable[[EventBatch], list[Attributes]],
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
         survey: Survey | None = None,
     ) -> None:
         self.network = network

@@ -42,7 +42,7 @@ from gapless.tree.messages import Refused as NoRoom
 from gapless.tree.settings import TreeSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from gapless.core.client_messages import Publish, Subscribe
     from gapless.core.events import Attributes, EventBatch
@@ -73,7 +73,7 @@ class Reliable:
         store: Store,
         epoch: Epoch,
         subscribers: Subscribers,
-        attributes_of: Callable[[EventBatch], list[Attributes]],
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
     ) -> None:
         self.here = here
         self.network = network

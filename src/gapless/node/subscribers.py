@@ -57,7 +57,7 @@ class Subscribers:
     """All subscriptions at one broker."""
 
     def __init__(
-        self, config: Config, attributes_of: Callable[[EventBatch], list[Attributes]]
+        self, config: Config, attributes_of: Callable[[EventBatch], Sequence[Attributes]]
     ) -> None:
         self.config = config
         self.attributes_of = attributes_of

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BooleanType, DoubleType, FloatType, StringType
 
+from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.spark.schema import ATTRIBUTE_TYPES, WHOLE_TYPES
-from gapless.wire.parse_kinds import BOOL, FLOAT, INT, MISSING, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ Invariants
     I1  no byte outside of an event is read for it, whatever the bytes are
     I2  what is accepted means what `wire.events.decode_contents` says of it
 
-Cost: some 20 ns for each attribute. Compiling takes some 5 s of CPU, once a machine (numba keeps
+Cost: some 20 ns for each attribute. Compiling takes some 10 s of CPU, once a machine (numba keeps
 the result); loading 0.5 s, once a process.
 """
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from gapless.wire.parse_kinds import BOOL, FLOAT, INT, TEXT
+from gapless.core.located import BOOL, FLOAT, INT, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,22 +104,30 @@ def number(data, at, end):  # type: ignore[no-untyped-def]
     return INT, value, at + 1 + size
 
 
+@_inner
+def map_size(data, at, end):  # type: ignore[no-untyped-def]
+    """How many attributes the event has that stands there, and where they begin; below 0: it is
+    refused."""
+    if end - at < 2 or data[at] & 0xF0 != 0x90 or data[at] == 0x90:
+        return np.int64(-1), at
+    byte = data[at + 1]
+    if byte & 0xF0 == 0x80:
+        return np.int64(byte & 0x0F), at + 2
+    if byte == 0xDE and end - at >= 4:
+        return whole(data, at + 2, 2), at + 4
+    return np.int64(-1), at
+
+
 @_keep
 def count(data, bounds, firsts):  # type: ignore[no-untyped-def]
     """How many attributes there are before each event, and in all; False if one is refused."""
     total = np.int64(0)
     for event in range(len(bounds) - 1):
-        at, end = bounds[event], bounds[event + 1]
         firsts[event] = total
-        if end - at < 2 or data[at] & 0xF0 != 0x90 or data[at] == 0x90:
+        size, _ = map_size(data, bounds[event], bounds[event + 1])
+        if size < 0:
             return False
-        byte = data[at + 1]
-        if byte & 0xF0 == 0x80:
-            total += byte & 0x0F
-        elif byte == 0xDE and end - at >= 4:
-            total += whole(data, at + 2, 2)
-        else:
-            return False
+        total += size
     firsts[len(bounds) - 1] = total
     return True
 
@@ -221,15 +229,9 @@ def survey(data, bounds, names, ends, table, kinds, values, first):  # type: ign
     False if one is refused. Of a name that occurs twice the last counts. `names`: end to end;
     `first`: the place of the first event."""
     for event in range(first, first + len(bounds) - 1):
-        at, end = bounds[event - first], bounds[event - first + 1]
-        if end - at < 2 or data[at] & 0xF0 != 0x90 or data[at] == 0x90:
-            return False
-        left, at = np.int64(data[at + 1]), at + 2
-        if left & 0xF0 == 0x80:
-            left &= 0x0F
-        elif left == 0xDE and at + 2 <= end:
-            left, at = whole(data, at, 2), at + 2
-        else:
+        end = bounds[event - first + 1]
+        left, at = map_size(data, bounds[event - first], end)
+        if left < 0:
             return False
         for _ in range(left):
             start, length = span(data, at, end, 0xA0, 0x1F, 0xD9)
@@ -277,3 +279,120 @@ def gather(data, starts, ends, out):  # type: ignore[no-untyped-def]
             continue
         for offset in range(high - low):  # as most names and texts are: quicker than to set it up
             out[low + offset] = data[start + offset]
+
+
+@_inner
+def is_text(data, start, length):  # type: ignore[no-untyped-def]
+    """Is it UTF-8, as Python decodes it: nothing longer than need be, no surrogates?"""
+    at, end = start, start + length
+    while at < end and data[at] < 0x80:
+        at += 1
+    while at < end:
+        byte = data[at]
+        if byte < 0x80:
+            at += 1
+            continue
+        low, high, more = 0x80, 0xBF, 1
+        if 0xE0 <= byte <= 0xEF:
+            more = 2
+            low, high = (0xA0 if byte == 0xE0 else 0x80), (0x9F if byte == 0xED else 0xBF)
+        elif 0xF0 <= byte <= 0xF4:
+            more = 3
+            low, high = (0x90 if byte == 0xF0 else 0x80), (0x8F if byte == 0xF4 else 0xBF)
+        elif not 0xC2 <= byte <= 0xDF:
+            return False
+        if at + more >= end or not low <= data[at + 1] <= high:
+            return False
+        for index in range(2, more + 1):
+            if data[at + index] & 0xC0 != 0x80:
+                return False
+        at += more + 1
+    return True
+
+
+@_inner
+def skip_name(data, at, end, name_max):  # type: ignore[no-untyped-def]
+    """Where a good name ends that begins there; below 0: it is none."""
+    start, length = span(data, at, end, 0xA0, 0x1F, 0xD9)
+    if start < 0 or not 0 < length <= name_max or not is_text(data, start, length):
+        return np.int64(-1)
+    return start + length
+
+
+@_keep
+def is_plain(data, bounds, count_max, name_max):  # type: ignore[no-untyped-def]
+    """Is every event whole and of the forms that our encoder makes, with so many attributes and
+    bytes of a name at most? False says nothing: one may be good in another form."""
+    for event in range(len(bounds) - 1):
+        end = bounds[event + 1]
+        left, at = map_size(data, bounds[event], end)
+        parts = data[bounds[event]] & 0x0F if left >= 0 else 0
+        if left < 0 or left > count_max or parts > SEQUENCE + 1 or parts == PUBLISHER + 1:
+            return False
+        for _ in range(left):
+            at = skip_name(data, at, end, name_max)
+            if at < 0 or at >= end:
+                return False
+            if data[at] == 0xCB:  # as many are: a float
+                at += 9
+                continue
+            start, length = span(data, at, end, 0xA0, 0x1F, 0xD9)
+            if start < 0:
+                _, _, at = number(data, at, end)
+            else:
+                at = start + length if is_text(data, start, length) else -1
+            if at < 0:
+                return False
+        if parts > 1:
+            start, length = span(data, at, end, 0x00, 0x00, 0xC4)
+            at = start + length
+            if start < 0:
+                return False
+        if parts > PUBLISHER:
+            at = skip_name(data, at, end, name_max)
+            if at < 0 or at >= end:
+                return False
+            kind, sequence, at = number(data, at, end)
+            if at < 0 or kind != INT or sequence < 0:
+                return False
+        if at != end:
+            return False
+    return True
+
+
+@_keep
+def locate(data, bounds, names, ends, kinds, values, starts, lengths):  # type: ignore[no-untyped-def]
+    """By name and event, the kind of an attribute, over zeros, and its number or where its text
+    stands; False if an event is refused. Of a name that occurs twice the last counts. `names`: end
+    to end."""
+    for event in range(len(bounds) - 1):
+        end = bounds[event + 1]
+        left, at = map_size(data, bounds[event], end)
+        if left < 0:
+            return False
+        for _ in range(left):
+            start, length = span(data, at, end, 0xA0, 0x1F, 0xD9)
+            at = start + length
+            if start < 0 or at >= end:
+                return False
+            row = -1
+            for other in range(len(ends) - 1):
+                if ends[other + 1] - ends[other] == length and is_name(
+                    data, start, names, ends[other], length
+                ):
+                    row = other
+            text, size = span(data, at, end, 0xA0, 0x1F, 0xD9)
+            if text >= 0:
+                at = text + size
+                if row >= 0:
+                    kinds[row, event] = TEXT
+                    starts[row, event], lengths[row, event] = text, size
+                continue
+            kind, bits, at = number(data, at, end)
+            if at < 0:
+                return False
+            if row >= 0:
+                kinds[row, event] = kind
+                bits = np.int64(bits)  # numba must be told
+                values[row, event] = bits.view(np.float64) if kind == FLOAT else np.float64(bits)
+    return True

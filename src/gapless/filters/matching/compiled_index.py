@@ -24,6 +24,7 @@ from gapless.filters.matching import arena, kernels
 from gapless.filters.matching.checks import clause_check
 from gapless.filters.matching.columns import Columns, Slot
 from gapless.filters.matching.encoder import make_encoder
+from gapless.filters.matching.located_encoder import make_located_encoder, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -224,6 +225,7 @@ class CompiledIndex:
         self._extra_at = 8 * int(words[arena.EXTRA])
         self._has_extra = lengths > 0
         self._encode = make_encoder(columns)
+        self._located_encoder = make_located_encoder(columns)
         self._encoder_version = columns.version
 
     def _reserve(self, table: int, capacity: int, need: int) -> None:
@@ -269,12 +271,15 @@ class CompiledIndex:
         """Pairs (index of the event, handle) as two arrays, by event, then by handle."""
         if self._encoder_version != self._columns.version:
             self._prepare()
+        ends, made = np.zeros(len(events), np.int64), rows_of(events, self._located_encoder)
+        if made is not None:
+            return self.match_rows(made, _NOTHING, ends, events.__getitem__)
         width = self._columns.width
         rows = np.empty(len(events) * width)
         buffer = memoryview(rows).cast("B") if len(rows) else bytearray()  # type: ignore[arg-type]
         offsets = range(0, 8 * len(rows), 8 * width) if width else repeat(0)
         found = list(map(self._encode, events, repeat(buffer), offsets))
-        extra, ends = _NOTHING, np.zeros(len(events), np.int64)
+        extra = _NOTHING
         if self._has_extra:
             extra = np.array([edge for edges in found for edge in edges], np.int64)
             ends = np.cumsum(list(map(len, found)), dtype=np.int64)

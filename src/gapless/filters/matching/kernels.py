@@ -84,25 +84,40 @@ def _entries(stamp: int) -> tuple[Any, ...]:
     def look_up_texts(table, heap, data, offsets, codes):  # type: ignore[no-untyped-def]
         return texts_look_up(table, heap, data, offsets, codes) if stamp else 0
 
+    def place_texts(table, heap, data, kinds, starts, lengths, rows, width, column):  # type: ignore[no-untyped-def]
+        if stamp:
+            return texts_place(table, heap, data, kinds, starts, lengths, rows, width, column)
+        return 0
+
+    def fill_rows(kinds, values, columns, rows, width):  # type: ignore[no-untyped-def]
+        return texts_fill(kinds, values, columns, rows, width) if stamp else 0
+
     entries = (insert, remove, transfer, match_one, match_rows, learn_texts, look_up_texts)
-    return tuple(_keep(one) for one in entries)
+    return tuple(_keep(one) for one in (*entries, place_texts, fill_rows))
 
 
 rows_insert, rows_remove, rows_transfer = rows.insert, rows.remove, rows.transfer
 search_one, search_rows = search.match_one, search.match_rows
 texts_learn, texts_look_up = text_table.learn, text_table.look_up
-(insert, remove, transfer, match_one, match_rows, learn_texts, look_up_texts) = _entries(STAMP)
+texts_place, texts_fill = text_table.place, text_table.fill
+(insert, remove, transfer, match_one, match_rows, *_rest) = _entries(STAMP)
+learn_texts, look_up_texts, place_texts, fill_rows = _rest
 
-WORDS, BYTES = int64[::1], uint8[::1]
+WORDS, BYTES, FLOATS = int64[::1], uint8[::1], float64[::1]
 FIXED_BYTES = types.Array(uint8, 1, "C", readonly=True)
 ENTRIES = (
     Entry(insert, (WORDS,)),
     Entry(remove, (WORDS, int64)),
     Entry(transfer, (WORDS, WORDS, BYTES, BYTES, BYTES)),
     Entry(match_one, (WORDS,)),
-    Entry(match_rows, (WORDS, float64[::1], int64, WORDS, WORDS, uint32[::1], WORDS, int64)),
+    Entry(match_rows, (WORDS, FLOATS, int64, WORDS, WORDS, uint32[::1], WORDS, int64)),
     Entry(learn_texts, (WORDS, FIXED_BYTES, WORDS, WORDS)),
-    Entry(look_up_texts, (WORDS, FIXED_BYTES, FIXED_BYTES, WORDS, float64[::1])),
+    Entry(look_up_texts, (WORDS, FIXED_BYTES, FIXED_BYTES, WORDS, FLOATS)),
+    Entry(
+        place_texts,
+        (WORDS, FIXED_BYTES, FIXED_BYTES, BYTES, WORDS, WORDS, FLOATS, int64, int64),
+    ),
+    Entry(fill_rows, (uint8[:, ::1], float64[:, ::1], WORDS, FLOATS, int64)),
 )
 
 

@@ -84,6 +84,14 @@ class PythonIndex:
                     found.add(handle)
         return sorted(found)
 
+    @property
+    def asks_for_nothing(self) -> bool:
+        """Does every clause match every event, whatever its attributes?"""
+        if self._tables.keys() - {EVERY}:
+            return False
+        bucket = self._tables.get(EVERY, {}).get((), {})
+        return all(check is None for _, check in bucket.values())
+
     def clauses(self) -> Iterable[tuple[int, tuple[Clause, ...]]]:
         """All that is in here, for another engine to take over."""
         return self._clauses.items()

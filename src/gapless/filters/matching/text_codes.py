@@ -1,4 +1,4 @@
-"""Text codes: the codes of one attribute's strings for record batches. See `text_table`.
+"""Text codes: the codes of one attribute's strings for batches. See `text_table`.
 
 A copy of `AttributeColumns.codes`, made when a batch first needs it and extended by what was
 added since. It is thrown away when codes are freed, and not saved.
@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow.types as kinds
 
 from gapless.filters.matching import kernels
 from gapless.filters.matching.text_table import ENTRY_WORDS
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from gapless.core.located import Located
     from gapless.filters.matching.plan import Point
 
 ENTRIES_FIRST = 64
@@ -31,7 +31,7 @@ class TextCodes:
 
     def __init__(self) -> None:
         self._seen = 0  # codes looked at, those of numbers included
-        self._count = 0
+        self.count = 0
         self._table = np.zeros(ENTRIES_FIRST * ENTRY_WORDS, np.int64)
         self._heap = _read_only(np.zeros(0, np.uint8))
 
@@ -40,16 +40,18 @@ class TextCodes:
 
     def learn(self, codes: dict[Point, float]) -> None:
         """Take over the codes that were added since the last time; none was removed."""
+        if self._seen == len(codes):
+            return
         fresh = _texts(islice(reversed(codes.items()), len(codes) - self._seen))
         self._seen = len(codes)
-        if 2 * (self._count + len(fresh)) * ENTRY_WORDS > len(self._table):
+        if 2 * (self.count + len(fresh)) * ENTRY_WORDS > len(self._table):
             fresh = _texts(codes.items())
             entries = 1 << (4 * len(fresh)).bit_length()
             self._table = np.zeros(entries * ENTRY_WORDS, np.int64)
-            self._heap, self._count = self._heap[:0], 0
+            self._heap, self.count = self._heap[:0], 0
         if not fresh:
             return
-        self._count += len(fresh)
+        self.count += len(fresh)
         # No string of Arrow's holds a lone surrogate, so one of ours that does equals none.
         pieces = [text.encode("utf-8", "surrogatepass") for text in fresh]
         offsets = np.cumsum([len(self._heap), *map(len, pieces)])
@@ -59,6 +61,8 @@ class TextCodes:
 
     def look_up(self, column: pa.Array) -> NDArray[np.float64]:
         """The codes of a column of strings; of what is null, any."""
+        import pyarrow.types as kinds
+
         _, offsets, data = column.buffers()
         kind = np.int64 if kinds.is_large_string(column.type) else np.int32
         first, last = column.offset, column.offset + len(column) + 1
@@ -68,6 +72,15 @@ class TextCodes:
             texts = np.frombuffer(data or b"", np.uint8)
             kernels.look_up_texts(self._table, self._heap, _read_only(texts), places, codes)
         return codes
+
+    def place(
+        self, located: Located, attribute: int, rows: NDArray[np.float64], width: int, column: int
+    ) -> None:
+        """Write the codes of one attribute's located texts into the rows; what has none stays."""
+        kinds, starts, lengths = (part[attribute] for part in (located.kinds, *located[3:]))
+        kernels.place_texts(
+            self._table, self._heap, located.data, kinds, starts, lengths, rows, width, column
+        )
 
 
 def _texts(codes: Iterable[tuple[Point, float]]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.filters.matching.arena import compiled, mix, prefetch
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 ENTRY_WORDS = 4
 HASH, CODE, BEGIN, LENGTH = 0, 1, 2, 3  # of an entry
-UNKNOWN_TEXT = 2.0
+UNKNOWN_TEXT, UNKNOWN_NUMBER = 2.0, -1.0
 
 
 @compiled
@@ -111,3 +112,53 @@ def look_up(table: Words, heap: Heap, data: Heap, offsets: Words, codes: Floats)
         code = table[entry + CODE]
         codes[index] = code or UNKNOWN_TEXT
     return len(codes)
+
+
+@compiled
+def place(
+    table: Words,
+    heap: Heap,
+    data: Heap,
+    kinds: Heap,
+    starts: Words,
+    lengths: Words,
+    rows: Floats,
+    width: int,
+    column: int,
+) -> int:
+    """Write the codes of those located values that are texts and have one into their rows."""
+    for index in range(len(kinds)):
+        if kinds[index] == TEXT:
+            begin = starts[index]
+            end = begin + lengths[index]
+            found = hash_text(data, begin, end)
+            code = table[find_text(table, heap, found, data, begin, end) + CODE]
+            if code != 0:
+                rows[index * width + column] = code
+    return len(kinds)
+
+
+@compiled
+def fill(kinds: Heap, values: Floats, columns: Words, rows: Floats, width: int) -> int:
+    """Write located values into rows, all but the codes of what filters name. `columns`: for each
+    attribute those of its number, its code and its presence; -1: there is none."""
+    rows[:] = np.nan
+    count: int = kinds.shape[1]
+    for attribute in range(kinds.shape[0]):
+        number = columns[3 * attribute]
+        code = columns[3 * attribute + 1]
+        presence = columns[3 * attribute + 2]
+        for index in range(count):
+            kind, first = kinds[attribute, index], index * width
+            if presence >= 0:
+                rows[first + presence] = 0.0 if kind == MISSING else 1.0
+            if kind in (INT, FLOAT):
+                if number >= 0:
+                    rows[first + number] = values[attribute, index]
+                if code >= 0:
+                    rows[first + code] = UNKNOWN_NUMBER
+            elif kind == TEXT and code >= 0:
+                rows[first + code] = UNKNOWN_TEXT
+            elif kind == BOOL and code >= 0:
+                rows[first + code] = values[attribute, index]
+    return count

@@ -22,7 +22,7 @@ from gapless.node.routing import Routing
 from gapless.node.subscribers import Subscribers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import Instant, PeerName
@@ -40,7 +40,7 @@ class BestEffort:
         network: Network,
         now: Instant,
         *,
-        attributes_of: Callable[[EventBatch], list[Attributes]],
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
         config: Config,
     ) -> None:
         self.network = network

@@ -1,0 +1,41 @@
+"""Compiled code that a broker can do without, loaded beside its loop.
+
+Loading it takes half a second, compiling it some seconds once a machine, and a loop that waits for
+that serves nobody. So the first who needs it makes a thread load it, and does without until it is
+there. Where it cannot be loaded, all do without, and the log says why.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from gapless.broker.logs import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CodeT = TypeVar("CodeT")
+
+
+class Compiled(Generic[CodeT]):
+    """What `load` returns, some time after it was first asked for; `without`: what the log says
+    where that fails."""
+
+    def __init__(self, load: Callable[[], CodeT], without: str) -> None:
+        self.loading: threading.Thread | None = None
+        self._load = load
+        self._without = without
+        self._code: CodeT | None = None
+
+    def get(self) -> CodeT | None:
+        if self.loading is None:
+            self.loading = threading.Thread(target=self._run, name="compiled", daemon=True)
+            self.loading.start()
+        return self._code
+
+    def _run(self) -> None:
+        try:
+            self._code = self._load()
+        except Exception:  # whatever numba makes of this machine: the broker can do without
+            logger.warning(self._without, exc_info=True)

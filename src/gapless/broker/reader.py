@@ -1,0 +1,61 @@
+"""Reader: what a node learns of encoded events, by compiled code once that pays.
+
+A broker that has taken in some thousand events is worth the time and the memory that compiled code
+takes (`broker.compiled`). From then on events are let in and matched without decoding them
+(`wire.attribute_rows`); until then, and where it cannot be loaded, they are decoded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gapless.broker.compiled import Compiled
+from gapless.wire.events import check_events, decode_attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gapless.core.events import Attributes, EventBatch
+
+DECODED_MAX = 10_000
+"""Events that are decoded before compiled code is asked for."""
+
+
+class Reading(NamedTuple):
+    """Two ways to look at a batch."""
+
+    check: Callable[[EventBatch], object]
+    attributes_of: Callable[[EventBatch], Sequence[Attributes]]
+
+
+class Reader:
+    """Lets events in, and reads their attributes."""
+
+    def __init__(self, decoded_max: int = DECODED_MAX) -> None:
+        self.compiled = Compiled(_load, "events are read without compiled code")
+        self._decoded = 0
+        self._decoded_max = decoded_max
+        self._reading = Reading(check_events, decode_attributes)
+        self._is_compiled = False
+
+    def check(self, batch: EventBatch) -> None:
+        """`WireError` if an event is not whole, or beyond a limit."""
+        if not self._is_compiled:
+            self._count(len(batch))
+        self._reading.check(batch)
+
+    def attributes_of(self, batch: EventBatch) -> Sequence[Attributes]:
+        """Of every event of a batch that was let in."""
+        return self._reading.attributes_of(batch)
+
+    def _count(self, events: int) -> None:
+        self._decoded += events
+        if self._decoded > self._decoded_max and (reading := self.compiled.get()) is not None:
+            self._reading, self._is_compiled = reading, True
+
+
+def _load() -> Reading:
+    from gapless.wire.attribute_rows import AttributeRows, check_plain, prepare
+
+    prepare()
+    return Reading(check_plain, AttributeRows)

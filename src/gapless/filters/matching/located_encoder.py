@@ -1,0 +1,108 @@
+"""Located encoder: located attributes become rows of floats, and no attribute map is made.
+
+Theory of operation
+    `core.located` says where the values that filters ask for stand in encoded events. A kernel
+    writes numbers, truths and presence into the rows; codes of texts are looked up by another, from
+    the bytes; those of numbers by numpy, in a sorted table. What needs a value as Python has it
+    (truths of patterns, prefixes, expressions, and numbers beyond 2^53 that filters name) is left
+    to `encoder`: `make_located_encoder` gives nothing then.
+
+Invariants
+    I1  a row that comes out is what `encoder` makes of the same attributes
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gapless.core.located import FLOAT, INT
+from gapless.filters.matching import kernels
+from gapless.filters.matching.columns import EXACT_MAX
+from gapless.filters.matching.text_codes import TextCodes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gapless.core.located import Located
+    from gapless.filters.matching.columns import AttributeColumns, Columns
+
+NUMBERS_NAMED_MAX = 1_000
+"""Numbers that filters name of one attribute; beyond it, attributes are decoded."""
+
+
+class LocatedEncoder:
+    """For the columns there are now."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._attributes = list(columns.attributes.values())
+        self.names = tuple(attribute.name for attribute in self._attributes)
+        self._width = columns.width
+        places = [(a.number, a.code, a.presence) for a in self._attributes]
+        flat = [-1 if place is None else place for three in places for place in three]
+        self._columns = np.array(flat, np.int64)
+        self._named: dict[int, NamedNumbers] = {}
+
+    def rows(self, located: Located) -> NDArray[np.float64] | None:
+        """All rows; None if they cannot be made from what is located."""
+        count = located.kinds.shape[1]
+        rows = np.empty(count * self._width)
+        kernels.fill_rows(located.kinds, located.values, self._columns, rows, self._width)
+        for index, attribute in enumerate(self._attributes):
+            if attribute.code is None or not attribute.codes:
+                continue
+            if attribute.texts is None:
+                attribute.texts = TextCodes()
+            attribute.texts.learn(attribute.codes)
+            attribute.texts.place(located, index, rows, self._width, attribute.code)
+            if attribute.texts.count < len(attribute.codes):
+                named = self._named_numbers(index, attribute)
+                if named is None:
+                    return None
+                named.place(located, index, rows[attribute.code :: self._width])
+        return rows
+
+    def _named_numbers(self, index: int, attribute: AttributeColumns) -> NamedNumbers | None:
+        named = self._named.get(index)
+        if named is None or named.seen != len(attribute.codes):
+            points = {p: code for p, code in attribute.codes.items() if not isinstance(p, str)}
+            if len(points) > NUMBERS_NAMED_MAX or max(map(abs, points)) >= EXACT_MAX:
+                return None
+            named = self._named[index] = NamedNumbers(points, len(attribute.codes))
+        return named
+
+
+class NamedNumbers:
+    """The numbers that filters name of one attribute, and their codes."""
+
+    def __init__(self, points: dict[int | float, float], seen: int) -> None:
+        ordered = sorted(points.items())
+        self.seen = seen
+        self._points = np.array([point for point, _ in ordered], np.float64)
+        self._codes = np.array([code for _, code in ordered])
+
+    def place(self, located: Located, attribute: int, column: NDArray[np.float64]) -> None:
+        """Write the codes of those located numbers that have one."""
+        kinds, values = located.kinds[attribute], located.values[attribute]
+        asked = np.flatnonzero((kinds == INT) | (kinds == FLOAT))
+        places = np.searchsorted(self._points, values[asked])
+        places[places == len(self._points)] = 0
+        known = self._points[places] == values[asked]
+        column[asked[known]] = self._codes[places[known]]
+
+
+def make_located_encoder(columns: Columns) -> LocatedEncoder | None:
+    """None where a column needs the values themselves."""
+    if columns.computed or any(a.truths or a.lengths for a in columns.attributes.values()):
+        return None
+    return LocatedEncoder(columns)
+
+
+def rows_of(events: object, encoder: LocatedEncoder | None) -> NDArray[np.float64] | None:
+    """The rows of events that can locate attributes; None where they are to be decoded."""
+    locate = getattr(events, "locate", None)
+    if encoder is None or locate is None:
+        return None
+    located: Located | None = locate(encoder.names)
+    return None if located is None else encoder.rows(located)
