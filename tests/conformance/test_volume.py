@@ -63,6 +63,18 @@ def test_what_was_committed_is_read_back_by_index_and_by_range(volume: Volume) -
     assert everything(volume, "b").records == [b"b 1"]
 
 
+def test_indices_at_equal_steps_may_be_a_range(lab: Lab) -> None:
+    volume = lab.open()
+    volume.commit([Append("a", range(3, 12, 4), (b"x", b"yy", b"z"))])
+    for indices in (range(11, 13), range(20, 10, -4), range(20, 26, 3)):
+        with pytest.raises(StorageRefusedError):
+            volume.commit([Append("a", indices, (b"x", b"yy", b"z"))])
+    volume.commit([Append("a", range(12, 13), (b"last",))])
+    found = Records([3, 7, 11, 12], [b"x", b"yy", b"z", b"last"])
+    assert everything(volume, "a") == found
+    assert everything(lab.crash(), "a") == found
+
+
 @pytest.mark.parametrize("how", ["crash", "restart"])
 def test_a_commit_is_there_after_the_process_ends(lab: Lab, how: str) -> None:
     lab.open().commit([append("a", 5, 6), Put("facts", "key", b"value"), Chop("a", 6)])

@@ -100,6 +100,10 @@ def test_indices_at_equal_steps_take_no_room_each() -> None:
     equal, _ = blocks_of(Append("a", ticks, (b"",) * 100))
     other, _ = blocks_of(Append("a", (*ticks[:50], ticks[50] + 1, *ticks[51:]), (b"",) * 100))
     assert len(other) - len(equal) == 8 * 100 - 16
+    for count in (1, 2, 3, 100):
+        some = range(7, 7 + count * 1024, 1024)
+        named = Append("a", tuple(some), (b"x",) * count)
+        assert blocks_of(Append("a", some, (b"x",) * count))[0] == blocks_of(named)[0]
 
 
 def test_records_share_a_page_as_long_as_they_fit_it() -> None:

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gapless.core.errors import StorageFullError
@@ -26,7 +28,6 @@ from gapless.storage.group import GroupCommit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
 
     from gapless.core.effects import Effect, Persist
     from gapless.storage.volume import Volume
@@ -49,9 +50,9 @@ class Disk:
         self._fresh: list[Persist] = []
         self._carry_out = carry_out
         self._fail = fail
-        self._group = GroupCommit(volume, waiting_max=UNBOUNDED, waiting_bytes_max=UNBOUNDED)
+        self._group = GroupCommit(volume, waiting_max=UNBOUNDED, waiting_bytes_max=None)
         self._loop = asyncio.get_running_loop()
-        self._done: deque[tuple[Persist, Future[None]]] = deque()
+        self._done: deque[tuple[Persist, BaseException | None]] = deque()
         self._is_waking = False
         self._idle: list[asyncio.Future[None]] = []
         self._has_failed = False
@@ -63,26 +64,23 @@ class Disk:
 
     def flush(self) -> None:
         """All writes of this turn are begun together, so that they share a sync."""
-        fresh, self._fresh = self._fresh, []
-        if not fresh:
-            return
-        futures = self._group.submit_each([effect.writes for effect in fresh])
-        for effect, future in zip(fresh, futures, strict=True):
-            future.add_done_callback(lambda done, effect=effect: self._note(effect, done))  # type: ignore[misc]
+        if self._fresh:
+            fresh, self._fresh = self._fresh, []
+            self._group.submit_each([(each.writes, partial(self._note, each)) for each in fresh])
 
-    def _note(self, effect: Persist, future: Future[None]) -> None:
+    def _note(self, effect: Persist, error: BaseException | None) -> None:
         """On the committing thread, in order: leave a note, wake the loop if it is not awake."""
-        self._done.append((effect, future))
+        self._done.append((effect, error))
         if not self._is_waking:
             self._is_waking = True
-            self._loop.call_soon_threadsafe(self._take)
+            with suppress(RuntimeError):  # the loop is gone, and with it who would care
+                self._loop.call_soon_threadsafe(self._take)
 
     def _take(self) -> None:
         self._is_waking = False  # before looking: a note left from now on wakes us again
         while self._done:
-            effect, future = self._done.popleft()
+            effect, error = self._done.popleft()
             self.pending -= 1
-            error = future.exception()
             if self._has_failed:
                 continue
             if error is None:

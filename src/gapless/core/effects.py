@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Add records to a log stream. Indices strictly increase, within and across appends."""
+    """Add records to a log stream. Indices strictly increase, within and across appends; those at
+    equal steps may be a range."""
 
     stream: str
-    indices: tuple[int, ...]
+    indices: tuple[int, ...] | range
     records: tuple[bytes, ...]
 
 

@@ -24,7 +24,6 @@ Source: DSN 2002, sec. 2.2 (pubends); PROTOCOLS A4.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import Knowledge, Nack, Purpose
@@ -37,12 +36,15 @@ from gapless.core.ticks import INSTANT_MAX, PUBEND_BITS, Span, tick_at
 from gapless.knowledge.answers import answer
 from gapless.knowledge.batch import size_of
 from gapless.knowledge.overdue import Overdue
+from gapless.knowledge.publications import Batch, Request, gather
 from gapless.knowledge.receipts import STEP, Publisher, refuse
 from gapless.knowledge.retention import Policy, Release
 from gapless.knowledge.scattered import look_up
 from gapless.knowledge.transactions import Transactions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gapless.core.identity import ClientName
     from gapless.core.store import Store
     from gapless.core.transaction_messages import Commit
@@ -63,16 +65,6 @@ class Persisted(Message, frozen=True):
     ok: bool = True
 
 
-@dataclass(slots=True)
-class Request:
-    """A publication that waits for the disk; `events` are those not published before."""
-
-    client: ClientName
-    message: Publish
-    events: tuple[bytes, ...]
-    first_tick: int = 0  # of `events`, once they have ticks
-
-
 class Pubend:
     """One pubend at its host. Sans-IO: see the module docstring."""
 
@@ -90,6 +82,7 @@ class Pubend:
         self.name = name
         self.number = number
         self.stream = f"log/{name}"
+        self._table = f"{PUBLISHERS}/{name}"
         self.store = store
         self.timing = timing
         self.release = Release(self.stream, store, policy, timing, self._tell(CHOP))
@@ -99,10 +92,11 @@ class Pubend:
         self.newest = logged if logged > released else 0  # below it all events lie
         self.publishers = {
             PublisherName(key): Publisher.decode(fact)
-            for key, fact in store.items(f"{PUBLISHERS}/{name}").items()
+            for key, fact in store.items(self._table).items()
         }
         self.waiting: deque[Request] = deque()
         self.writing: list[Request] = []
+        self._batch = Batch()  # of those
         self.pending_count = 0  # events in both
         self.pending_size = 0  # and their bytes
         self._accepted: dict[PublisherName, int] = {}  # next number, counting what waits
@@ -119,9 +113,12 @@ class Pubend:
 
     @property
     def deadline(self) -> Instant | None:
-        machines = (self.release, self.overdue, self.transactions)
-        due = [each.deadline for each in machines if each.deadline is not None]
-        return min(self._silence_due, *due) if due else self._silence_due
+        due = self._silence_due
+        for machine in (self.release, self.overdue, self.transactions):
+            other = machine.deadline
+            if other is not None and other < due:
+                due = other
+        return due
 
     @property
     def released(self) -> int:
@@ -139,23 +136,24 @@ class Pubend:
             if self._is_one_too_many(name):
                 return [refuse(client, message, "too many named publishers", retry=False)]
             fresh = fresh[following - message.sequence :]
-        if self._is_full(fresh):
+        size = size_of(fresh)
+        if self._is_full(len(fresh), size):
             return [refuse(client, message, "the pubend has more to write than it can take")]
         if name is not None:
             self._accepted[name] = following + len(fresh)
         self.pending_count += len(fresh)
-        self.pending_size += size_of(fresh)
-        self.waiting.append(Request(client, message, fresh))
+        self.pending_size += size
+        self.waiting.append(Request(client, message, fresh, size))
         return self._go_on(now)
 
-    def _is_full(self, fresh: tuple[bytes, ...]) -> bool:
+    def _is_full(self, count: int, size: int) -> bool:
         """Would these be more than may wait? Whatever comes alone may."""
         timing = self.timing
         if len(self.waiting) >= timing.publish_pending_max:
             return True
         return self.pending_count > 0 and (
-            self.pending_count + len(fresh) > timing.publish_pending_max
-            or self.pending_size + size_of(fresh) > timing.publish_pending_bytes_max
+            self.pending_count + count > timing.publish_pending_max
+            or self.pending_size + size > timing.publish_pending_bytes_max
         )
 
     def _is_one_too_many(self, name: PublisherName) -> bool:
@@ -198,36 +196,16 @@ class Pubend:
         """Write what waits, as one batch, unless a write is under way."""
         if self.writing or self.transactions.copy is not None or not self.waiting:
             return []
-        tick = self._next_tick(now)
-        first, records, size = tick, list[bytes](), 0
-        touched: dict[PublisherName, Publisher] = {}
-        while self.waiting:
-            request = self.waiting[0]
-            size += size_of(request.events)
-            if records and (
-                len(records) + len(request.events) > self.timing.batch_events_max
-                or size > self.timing.batch_bytes_max
-            ):
-                break
-            self.writing.append(self.waiting.popleft())
-            request.first_tick = tick
-            self._remember(request, touched)
-            records += request.events
-            tick += len(request.events) * STEP
-        ticks = tuple(range(first, tick, STEP))
-        writes: list[Write] = [Append(self.stream, ticks, tuple(records))] if records else []
-        table = f"{PUBLISHERS}/{self.name}"
-        writes += [Put(table, name, each.encode()) for name, each in sorted(touched.items())]
+        limits = self.timing.batch_events_max, self.timing.batch_bytes_max
+        publishers, runs_max = self.publishers, self.timing.receipts_max
+        batch = gather(self.waiting, self._next_tick(now), limits, publishers, runs_max)
+        self._batch, self.writing = batch, batch.requests
+        writes: list[Write] = []
+        if batch.events:
+            writes.append(Append(self.stream, batch.ticks, batch.events))
+        for name, each in sorted(batch.publishers.items()):
+            writes.append(Put(self._table, name, each.encode()))
         return [self._persist(tuple(writes))]
-
-    def _remember(self, request: Request, touched: dict[PublisherName, Publisher]) -> None:
-        """Note in a copy what the publisher will have published once this write is durable."""
-        name = request.message.publisher
-        if name is None or not request.events:
-            return
-        known = self.publishers.get(name) or Publisher()
-        copy = touched.setdefault(name, Publisher(known.next, known.runs.copy()))
-        copy.publish(copy.next, len(request.events), request.first_tick, self.timing.receipts_max)
 
     def _next_tick(self, now: Instant) -> int:
         """The first free tick of this pubend that is not before the clock."""
@@ -244,36 +222,30 @@ class Pubend:
             return [], []
         if self.transactions.is_writing:
             effects, ticks, events = self.transactions.written(now, ok=message.ok)
-            knowledge = self._settle(ticks, events, now)
+            knowledge = self._settle(ticks, events, size_of(events), now)
             return effects + self._go_on(now), knowledge
-        requests, self.writing = self.writing, []
-        self.pending_count -= sum(len(request.events) for request in requests)
-        self.pending_size -= sum(size_of(request.events) for request in requests)
+        batch, self._batch, self.writing = self._batch, Batch(), []
+        self.pending_count -= len(batch.events)
+        self.pending_size -= batch.size
         if not message.ok:
-            return self._refuse_all(requests) + self._go_on(now), []
-        ticks, events = list[int](), list[bytes]()
-        for request in requests:
-            first, count = request.first_tick, len(request.events)
-            ticks += range(first, first + count * STEP, STEP)
-            events += request.events
-        touched: dict[PublisherName, Publisher] = {}
-        for request in requests:
-            self._remember(request, touched)
-        self.publishers.update(touched)
-        receipts = [self._receipt(request) for request in requests]
-        knowledge = self._settle(ticks, events, now)
+            return self._refuse_all(batch.requests) + self._go_on(now), []
+        self.publishers.update(batch.publishers)
+        receipts = [self._receipt(request) for request in batch.requests]
+        knowledge = self._settle(batch.ticks, batch.events, batch.size, now)
         effects = [*receipts, *self._go_on(now)]
         if not self.writing and not self.waiting:
             self._accepted.clear()
         return effects, knowledge
 
-    def _settle(self, ticks: list[int], events: list[bytes], now: Instant) -> list[Knowledge]:
+    def _settle(
+        self, ticks: Sequence[int], events: Sequence[bytes], size: int, now: Instant
+    ) -> list[Knowledge]:
         """These are in the log: everything up to the last of them is known from now on."""
         if not ticks:
             return []
         span = Span(self.end, ticks[-1] + 1)
         self.end = self.newest = span.end
-        self.release.append(ticks[0], size_of(events), now)
+        self.release.append(ticks[0], size, now)
         self._silence_due = Instant(now + self.timing.idle_silence)
         self._expect(now)
         return [Knowledge(self.name, span, tuple(ticks), EventBatch.join(events))]
@@ -281,7 +253,8 @@ class Pubend:
     def _receipt(self, request: Request) -> Send:
         message, count = request.message, len(request.message.events)
         if message.publisher is None:
-            ticks = tuple(request.first_tick + i * STEP for i in range(count))
+            first = request.first_tick
+            ticks = tuple(range(first, first + count * STEP, STEP))
         else:
             ticks = self.publishers[message.publisher].ticks(message.sequence, count)
         return Send(request.client, Receipt(message.request, self.name, ticks))

@@ -15,8 +15,7 @@ Invariants
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Refused
@@ -34,42 +33,52 @@ STEP = 1 << PUBEND_BITS
 
 @dataclass(slots=True)
 class Publisher:
-    """What is durable of one named publisher: the next number, and its newest runs."""
+    """What is durable of one named publisher: the next number, and its newest runs, packed as they
+    are written: each commit adds to one of many, and none of the others is looked at."""
 
     next: int = 0
-    runs: list[tuple[int, int, int]] = field(default_factory=list)  # first number, end, first tick
+    packed: bytes = b""
+
+    @property
+    def runs(self) -> list[tuple[int, int, int]]:
+        """First number, end, and tick of the first, of each."""
+        return list(RUN.iter_unpack(self.packed))
+
+    def copy(self) -> Publisher:
+        return Publisher(self.next, self.packed)
 
     def publish(self, sequence: int, count: int, tick: int, runs_max: int) -> None:
         """Remember that `count` events from `sequence` on stand at `tick` and after."""
         assert sequence == self.next
-        last = self.runs[-1] if self.runs else None
-        if last and last[2] + (sequence - last[0]) * STEP == tick:
-            self.runs[-1] = (last[0], sequence + count, last[2])
-        else:
-            self.runs.append((sequence, sequence + count, tick))
-        del self.runs[:-runs_max]
-        self.next = sequence + count
+        packed, self.next = self.packed, sequence + count
+        run, kept = (sequence, self.next, tick), (runs_max - 1) * RUN.size
+        if packed:
+            first, _, begin = RUN.unpack_from(packed, len(packed) - RUN.size)
+            if begin + (sequence - first) * STEP == tick:
+                run, packed = (first, self.next, begin), packed[: -RUN.size]
+        self.packed = packed[max(0, len(packed) - kept) :] + RUN.pack(*run)
 
     def ticks(self, sequence: int, count: int) -> tuple[int, ...]:
         """The ticks that these numbers got; -1 where that is forgotten."""
         found = [-1] * count
-        for first, end, tick in reversed(self.runs):
+        for offset in range(len(self.packed) - RUN.size, -1, -RUN.size):
+            first, end, tick = RUN.unpack_from(self.packed, offset)
             low, high = max(first, sequence), min(end, sequence + count)
             if low < high:
                 ticks = range(tick + (low - first) * STEP, tick + (high - first) * STEP, STEP)
+                if len(ticks) == count:
+                    return tuple(ticks)
                 found[low - sequence : high - sequence] = ticks
             if first <= sequence:
                 break
         return tuple(found)
 
     def encode(self) -> bytes:
-        words = [self.next, 0, 0, *chain.from_iterable(self.runs)]
-        return struct.pack(f"<{len(words)}q", *words)  # RUN after RUN, in one go
+        return RUN.pack(self.next, 0, 0) + self.packed
 
     @classmethod
     def decode(cls, fact: bytes) -> Publisher:
-        (following, _, _), *runs = RUN.iter_unpack(fact)
-        return cls(following, list(runs))
+        return cls(RUN.unpack_from(fact)[0], fact[RUN.size :])
 
 
 def refuse(client: ClientName, message: Publish, problem: str, *, retry: bool = True) -> Send:

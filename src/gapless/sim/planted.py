@@ -14,7 +14,7 @@ from gapless.core.errors import UsageError
 from gapless.core.identity import Instant
 from gapless.core.ticks import PUBEND_BITS, Span
 from gapless.knowledge.merge import Merge
-from gapless.knowledge.pubend import Persisted, Pubend, Request
+from gapless.knowledge.pubend import Persisted, Pubend
 from gapless.knowledge.relay import Relay
 from gapless.knowledge.subend import Settled, Subend
 from gapless.node.parts import Parts
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gapless.core.spans import SpanSet
     from gapless.core.store import Store
     from gapless.knowledge.outgoing import Outgoing
+    from gapless.knowledge.publications import Request
     from gapless.propagation.outgoing import Action
 
 

@@ -111,7 +111,8 @@ class Draft:
         for write in writes:
             match write:
                 case Append(stream, indices, _):
-                    self._check_name(stream, "stream")
+                    if stream not in self._facts.bounds:  # or else it was looked at before
+                        self._check_name(stream, "stream")
                     old = bounds.get(stream) or self._bounds_of(stream)
                     size += self._check_records(write, old)
                     if indices:
@@ -123,8 +124,9 @@ class Draft:
                         raise StorageRefusedError(f"cannot chop {stream!r} at {index}: not 63 bits")
                     bounds[stream] = chopped(bounds.get(stream) or self._bounds_of(stream), index)
                 case Put(table, key, value):
-                    self._check_name(table, "table")
-                    self._check_name(key, "key")
+                    if key not in self._facts.tables.get(table, ()):
+                        self._check_name(table, "table")
+                        self._check_name(key, "key")
                     fact_bytes += len(key) + len(value)
                     grows = True
                 case Delete(table, key):
@@ -165,17 +167,21 @@ class Draft:
                 f"index {indices[0]} of {stream!r} is taken or chopped: it ends at {bounds.end}",
                 f"Append at {bounds.end} or above.",
             )
-        if indices[-1] > TICK_MAX or not all(map(lt, indices, indices[1:])):
+        ascend = isinstance(indices, range) or all(map(lt, indices, indices[1:]))
+        if indices[-1] > TICK_MAX or indices[-1] < indices[0] or not ascend:
             raise StorageRefusedError(
                 f"the indices of {stream!r} must strictly increase, up to 2^63 - 1"
             )
-        sizes = list(map(len, records))
-        if max(sizes) > self._limits.record_bytes_max:
-            raise StorageRefusedError(
-                f"a record of {max(sizes)} bytes for {stream!r} is over the limit",
-                f"Keep records within {self._limits.record_bytes_max} bytes (record_bytes_max).",
-            )
-        return sum(sizes)
+        size = sum(map(len, records))
+        if size > self._limits.record_bytes_max:  # or else none of them can be
+            longest = max(map(len, records))
+            if longest > self._limits.record_bytes_max:
+                raise StorageRefusedError(
+                    f"a record of {longest} bytes for {stream!r} is over the limit",
+                    f"Keep records within {self._limits.record_bytes_max} bytes"
+                    " (record_bytes_max).",
+                )
+        return size
 
     def _check_room(self, size: int, fact_bytes: int) -> None:
         if size > self._limits.commit_bytes_max:

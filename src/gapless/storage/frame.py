@@ -162,7 +162,8 @@ def _checksum(description: bytes | memoryview, sequence: int, frame_bytes: int, 
 
 
 def encode(sections: Iterable[Section], sequence: int, salt: int) -> list[bytes]:
-    """A whole frame with its terminator, in pieces: a large batch is copied once and not again."""
+    """A whole frame with its terminator, in pieces: a large batch is copied once and not again.
+    Between the first piece and the last, one for the records of each append that has any."""
     description: list[bytes] = []
     records: list[bytes] = []
     record_bytes = 0
@@ -208,6 +209,8 @@ def _regular(indices: Sequence[int]) -> bytes:
     """First and step of many indices at equal steps; nothing if they are not."""
     count = len(indices)
     if count > 2:
+        if isinstance(indices, range):
+            return NUMBERS.pack(indices.start, indices.step)
         first, step = indices[0], indices[1] - indices[0]
         equal = range(first, first + count * step, step)
         if equal[-1] == indices[-1] and tuple(equal) == indices:

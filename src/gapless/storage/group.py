@@ -2,12 +2,13 @@
 
 Theory of operation
     `submit` puts a commit at the end of a queue and returns a future. One thread takes everything
-    that waits, up to `commit_bytes_max`, commits it at once and resolves the futures in order.
+    that waits, up to `commit_bytes_max`, commits it at once and tells the outcomes in order.
     While it waits for the disk the next group gathers, so groups grow with the load by
     themselves; a lone write goes at once, and nothing ever waits on a timer.
     Each commit keeps its own fate: one that is refused gets its error and the others go on. If
     the disk fails, all of the group get that error and none of it is visible. If the volume is
     full, nothing was written, so each is tried alone: a chop in the group still goes through.
+    Who needs no future is called back on the committing thread (`submit_each`).
 
 Bounds
     At most `waiting_max` commits and `waiting_bytes_max` bytes wait (a single larger commit is
@@ -17,7 +18,11 @@ Bounds
 
 Invariants
     I1  commits become durable in the order of `submit`
-    I2  after `close` every future is resolved
+    I2  after `close` every outcome was told
+    I3  the bell is rung after each commit that is put in, so that the thread overlooks none
+
+Cost: a lock for each call and one more for each group, and no step for each record unless
+several commits wait or their bytes are bounded.
 """
 
 from __future__ import annotations
@@ -25,16 +30,20 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gapless.core.effects import Append, Put
 from gapless.core.errors import StorageError, StorageFullError, StorageRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gapless.core.effects import Write
     from gapless.storage.volume import Volume
+
+    Commit = tuple[Sequence[Write], Callable[[BaseException | None], None]]
+    """What to write, and whom to tell what came of it."""
 
 WRITE_OVERHEAD_BYTES = 64
 """Counted per write besides its records, so that empty ones have a bound too."""
@@ -57,92 +66,116 @@ class GroupCommit:
     """The one that commits to a volume on behalf of many. See the module docstring."""
 
     def __init__(
-        self, volume: Volume, *, waiting_max: int = 10_000, waiting_bytes_max: int = 64 << 20
+        self, volume: Volume, *, waiting_max: int = 10_000, waiting_bytes_max: int | None = 64 << 20
     ) -> None:
+        """`waiting_bytes_max` None: whoever submits bounds what waits."""
         self._volume = volume
         self._waiting_max = waiting_max
         self._waiting_bytes_max = waiting_bytes_max
-        self._waiting: deque[tuple[Sequence[Write], int, Future[None]]] = deque()
-        self._waiting_bytes = 0
+        self._waiting: deque[Commit] = deque()
+        self._waiting_bytes = 0  # counted where there is a bound
         self._is_closing = False
-        lock = threading.Lock()
-        self._work = threading.Condition(lock)
-        self._room = threading.Condition(lock)
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._bell = threading.Lock()  # held while there is nothing to do
+        self._bell.acquire()
         self._thread = threading.Thread(target=self._run, name="gapless-commit", daemon=True)
         self._thread.start()
 
     def submit(self, writes: Sequence[Write], *, wait: bool = True) -> Future[None]:
         """A future that is done when `writes` are durable, or failed with their error."""
-        with self._work:
-            future = self._put(writes, wait=wait)
-            self._work.notify()
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # what is queued cannot be called back
+        with self._lock:
+            self._put(writes, partial(_resolve, future), wait=wait)
+            self._ring()
         return future
 
-    def submit_each(self, commits: Sequence[Sequence[Write]]) -> list[Future[None]]:
-        """The same for several at once, so that they can share a sync."""
-        with self._work:
-            futures = [self._put(writes) for writes in commits]
-            self._work.notify()
-        return futures
+    def submit_each(self, commits: Sequence[Commit]) -> None:
+        """Several at once, so that they can share a sync. Each outcome, None or the error, is told
+        on the committing thread; who is told must not raise."""
+        with self._lock:
+            for writes, tell in commits:
+                self._put(writes, tell)
+            self._ring()
 
-    def _put(self, writes: Sequence[Write], *, wait: bool = True) -> Future[None]:
+    def _ring(self) -> None:
+        """There is something to do; the lock is held."""
+        if self._bell.locked():
+            self._bell.release()
+
+    def _put(
+        self,
+        writes: Sequence[Write],
+        tell: Callable[[BaseException | None], None],
+        *,
+        wait: bool = True,
+    ) -> None:
         """Into the queue, once there is room; the lock is held."""
-        size = size_of(writes)
+        size = 0 if self._waiting_bytes_max is None else size_of(writes)
         while not self._is_closing and not self._has_room(size):
             if not wait:
                 raise StorageRefusedError(
                     f"{len(self._waiting)} commits of {self._waiting_bytes} bytes wait already",
                     "Hold the work back until an earlier commit is done, then submit again.",
                 )
-            self._work.notify()  # what was put in just now may make room
+            self._ring()  # what was put in just now may make room
             self._room.wait()
         if self._is_closing:
             raise StorageError("the volume is being closed", "Open it again to write.")
-        future: Future[None] = Future()
-        future.set_running_or_notify_cancel()  # what is queued cannot be called back
-        self._waiting.append((writes, size, future))
+        self._waiting.append((writes, tell))
         self._waiting_bytes += size
-        return future
 
     def close(self) -> None:
         """Commit all that waits, then stop. Does not close the volume. Fine to repeat."""
-        with self._work:
+        with self._lock:
             self._is_closing = True
-            self._work.notify_all()
+            self._ring()
             self._room.notify_all()
         self._thread.join()
 
     def _has_room(self, size: int) -> bool:
         if not self._waiting:
             return True
-        return (
-            len(self._waiting) < self._waiting_max
-            and self._waiting_bytes + size <= self._waiting_bytes_max
+        bytes_max = self._waiting_bytes_max
+        return len(self._waiting) < self._waiting_max and (
+            bytes_max is None or self._waiting_bytes + size <= bytes_max
         )
 
     def _run(self) -> None:
         while group := self._take():
             verdicts = self._commit([writes for writes, _ in group])
-            for (_, future), error in zip(group, verdicts, strict=True):
-                if error is None:
-                    future.set_result(None)
-                else:
-                    future.set_exception(error)
+            for (_, tell), error in zip(group, verdicts, strict=True):
+                tell(error)
 
-    def _take(self) -> list[tuple[Sequence[Write], Future[None]]]:
+    def _take(self) -> list[Commit]:
         """All that waits, as far as it fits one commit; empty when closed and drained."""
-        with self._work:
-            while not self._waiting and not self._is_closing:
-                self._work.wait()
-            group: list[tuple[Sequence[Write], Future[None]]] = []
-            left = self._volume.limits.commit_bytes_max
-            while self._waiting and (not group or self._waiting[0][1] <= left):
-                writes, size, future = self._waiting.popleft()
-                group.append((writes, future))
-                left -= size
-                self._waiting_bytes -= size
-            self._room.notify_all()
+        while True:
+            self._bell.acquire()
+            with self._lock:
+                group = self._fitting()
+                if self._waiting_bytes_max is not None:
+                    self._waiting_bytes -= sum(size_of(writes) for writes, _ in group)
+                    self._room.notify_all()
+                if self._waiting or self._is_closing:
+                    self._ring()
+                if group or self._is_closing:
+                    return group
+
+    def _fitting(self) -> list[Commit]:
+        """The first that waits, and as many more as fit the same commit."""
+        waiting = self._waiting
+        if len(waiting) < 2:
+            group = list(waiting)
+            waiting.clear()
             return group
+        group, left = [], self._volume.limits.commit_bytes_max
+        while waiting:
+            left -= size_of(waiting[0][0])
+            if group and left < 0:
+                break
+            group.append(waiting.popleft())
+        return group
 
     def _commit(self, commits: list[Sequence[Write]]) -> Sequence[BaseException | None]:
         try:
@@ -153,3 +186,10 @@ class GroupCommit:
             return [verdict for commit in commits for verdict in self._commit([commit])]
         except BaseException as error:  # whatever it is, those who wait must learn of it
             return [error] * len(commits)
+
+
+def _resolve(future: Future[None], error: BaseException | None) -> None:
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

@@ -86,10 +86,10 @@ class Journal:
 
     def commit(self, writes: Sequence[Write], *, grows: bool) -> None:
         """All of `writes`, durable and then visible."""
-        place = self._store(writes, grows=grows)
+        start, end, sizes = self._store(writes, grows=grows)
         with self.reading:
-            self._apply(writes, *place)
-        if any(isinstance(write, Chop) for write in writes):
+            has_chopped = self._apply(writes, start, end, sizes)
+        if has_chopped:
             self._reclaim()
 
     def check(self) -> None:
@@ -97,12 +97,14 @@ class Journal:
         live = {n for n, size in self.state.catalogue.live_bytes.items() if size}
         assert live <= set(self._segments.sizes), "I2"
 
-    def _store(self, sections: Sequence[Section], *, grows: bool) -> tuple[int, int]:
-        """Write one frame durably; where it stands. Visible only after `_apply`."""
+    def _store(self, sections: Sequence[Section], *, grows: bool) -> tuple[int, int, list[int]]:
+        """Write one frame durably; where it stands, and the bytes of each append that has records.
+        Visible only after `_apply`."""
         state = self.state
         try:
             frame = encode(sections, state.sequence + 1, self._salt)
-            size = sum(map(len, frame))
+            sizes = list(map(len, frame))
+            size = sum(sizes)
             if not self._fits(size, grows=grows):
                 self._roll(size, grows=grows)
                 frame = encode(sections, state.sequence + 1, self._salt)
@@ -113,26 +115,29 @@ class Journal:
         start = state.offset
         state.sequence += 1
         state.offset += size - len(TERMINATOR)
-        return start, state.offset
+        return start, state.offset, sizes[1:-1]
 
     def _fits(self, frame_bytes: int, *, grows: bool) -> bool:
         room = self._segments.sizes[self.state.active] - self.state.offset
         return frame_bytes <= room - (self._reserve_bytes if grows else 0)
 
-    def _apply(self, writes: Sequence[Write], start: int, end: int) -> None:
-        state = self.state
+    def _apply(self, writes: Sequence[Write], start: int, end: int, sizes: list[int]) -> bool:
+        """Make a frame visible; whether it has chopped something."""
+        state, rest, has_chopped = self.state, iter(sizes), False
         for write in writes:
             state.facts.apply(write)
             match write:
                 case Append(stream, indices, records) if indices:
-                    kept = sum(map(len, records)) + ENTRY_BYTES * len(records)
+                    kept = next(rest) + ENTRY_BYTES * len(records)
                     moved = isinstance(write, Move)
                     extent = (stream, indices[0], indices[-1], kept, moved, state.active)
                     state.catalogue.add(Extent(*extent, start, end))
                 case Chop(stream, index):
                     state.catalogue.chop(stream, index)
+                    has_chopped = True
                 case _:
                     pass
+        return has_chopped
 
     def _roll(self, frame_bytes: int, *, grows: bool) -> None:
         """Start a new segment with room for a frame of this size."""

@@ -1,0 +1,78 @@
+"""Publications on their way to a pubend's log, gathered into one write.
+
+Theory of operation
+    A publication that comes while a write is under way waits; the next write takes all that wait,
+    as far as they fit a batch. What a batch holds is put together once, when it is written, and
+    kept until the disk has answered: ticks as a range, and sizes as they were summed on the way in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from gapless.core.identity import PublisherName
+from gapless.knowledge.receipts import STEP, Publisher
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from gapless.core.client_messages import Publish
+    from gapless.core.identity import ClientName
+
+
+@dataclass(slots=True)
+class Request:
+    """A publication that waits for the disk; `events` are those not published before."""
+
+    client: ClientName
+    message: Publish
+    events: tuple[bytes, ...]
+    size: int  # of `events`, in bytes
+    first_tick: int = 0  # of `events`, once they have ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one write takes: the events of all its publications, one after the other."""
+
+    requests: list[Request] = field(default_factory=list)
+    ticks: range = range(0)
+    events: tuple[bytes, ...] = ()
+    size: int = 0
+    publishers: dict[PublisherName, Publisher] = field(default_factory=dict)
+    """What is to be remembered of those that are named, once it is durable."""
+
+
+def gather(
+    waiting: deque[Request],
+    first_tick: int,
+    limits: tuple[int, int],
+    known: dict[PublisherName, Publisher],
+    runs_max: int,
+) -> Batch:
+    """Take the first that waits, and as many more as fit `limits`, events and bytes."""
+    requests, touched = list[Request](), dict[PublisherName, Publisher]()
+    count = size = 0
+    count_max, size_max = limits
+    while waiting:
+        request = waiting[0]
+        more = len(request.events)
+        if count and (count + more > count_max or size + request.size > size_max):
+            break
+        requests.append(waiting.popleft())
+        request.first_tick = first_tick + count * STEP
+        count += more
+        size += request.size
+        name = request.message.publisher
+        if name is not None and more:
+            memory = touched.get(name)
+            if memory is None:
+                memory = touched[name] = known[name].copy() if name in known else Publisher()
+            memory.publish(memory.next, more, request.first_tick, runs_max)
+    events = requests[0].events
+    if len(requests) > 1:
+        events = tuple(chain.from_iterable([request.events for request in requests]))
+    ticks = range(first_tick, first_tick + count * STEP, STEP)
+    return Batch(requests, ticks, events, size, touched)
