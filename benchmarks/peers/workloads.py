@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 Figures = dict[str, float]
 
 W1_WINDOW, W2_WINDOW, W3_WINDOW = 20_000, 2_000, 10_000
-W1_WINDOW_EACH = 5_000
+W1_WINDOW_EACH = 4_000
+"""A batch is consumed when the next is asked for: while one of so many is worked on, as many more
+may come, and gapless ends a subscription that is 10,000 behind."""
+
 W2_SUBSCRIPTIONS, W2_CONNECTIONS = 2_000, 4
 DURABLE_SUBSCRIBERS, AWAY = 100, 25
 AWAY_S, LEVEL_S, LEVEL_MAX_S = 5.0, 0.25, 30.0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from gapless.client.errors import LinkError, RefusedError
+from gapless.client.publisher import BATCH_EVENTS_MAX, BATCHES_EARLY_MAX
 from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.errors import EventError
 from gapless.wire.events import check_events
@@ -35,6 +37,78 @@ def test_events_of_one_turn_go_in_one_batch_with_their_name_and_numbers() -> Non
             contents = check_events(publish.events)
             assert [(c.publisher, c.sequence) for c in contents] == [("feed", i) for i in range(3)]
             desk.answer(receipt(publish))
+
+    run(main())
+
+
+def test_while_many_batches_are_on_their_way_events_wait_for_a_receipt() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.publisher() as publisher:
+            for _ in range(BATCHES_EARLY_MAX + 5):
+                await publisher.send({})
+                await asyncio.sleep(0)
+            assert numbers(desk.published) == [(each, 1) for each in range(BATCHES_EARLY_MAX)]
+            for publish in desk.published[:2]:
+                desk.answer(receipt(publish))
+            await asyncio.sleep(0)
+            assert numbers(desk.published[BATCHES_EARLY_MAX:]) == [(BATCHES_EARLY_MAX, 5)]
+            for publish in desk.published[2:]:
+                desk.answer(receipt(publish))
+
+    run(main())
+
+
+def test_events_that_wait_for_a_receipt_leave_when_they_fill_a_batch_or_are_flushed() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.publisher(window_events_max=1_000) as publisher:
+            for _ in range(BATCHES_EARLY_MAX):
+                await publisher.send({})
+                await asyncio.sleep(0)
+            await publisher.send_many([({}, b"")] * (BATCH_EVENTS_MAX + 7))
+            await asyncio.sleep(0)
+            full = (BATCHES_EARLY_MAX, BATCH_EVENTS_MAX)
+            assert numbers(desk.published[BATCHES_EARLY_MAX:]) == [full]
+            flushing = asyncio.create_task(publisher.flush())
+            await asyncio.sleep(0)
+            assert numbers(desk.published[-1:]) == [(sum(full), 7)]
+            desk.answer(receipt(desk.published[-1]))
+            await flushing
+
+    run(main())
+
+
+def test_events_that_wait_for_a_receipt_outlast_the_connection() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.publisher() as publisher:
+            for _ in range(BATCHES_EARLY_MAX + 3):
+                await publisher.send({})
+                await asyncio.sleep(0)
+            desk.lose(LinkError("gone"))
+            desk.sent.clear()
+            desk.come_back()
+            assert numbers(desk.published) == [(each, 1) for each in range(BATCHES_EARLY_MAX)]
+            desk.answer(receipt(desk.published[0]))
+            await asyncio.sleep(0)
+            assert numbers(desk.published[-1:]) == [(BATCHES_EARLY_MAX, 3)]
+            desk.answer(receipt(desk.published[-1]))
+
+    run(main())
+
+
+def test_what_stands_before_an_event_that_cannot_be_encoded_is_published() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.publisher() as publisher:
+            events: Any = iter([({"i": 0}, b""), ({"i": 1}, b""), ({"i": None}, b""), ({}, b"z")])
+            with pytest.raises(EventError, match="'i' is of type NoneType"):
+                await publisher.send_many(events)
+            assert (publisher.sequence, list(events)) == (2, [({}, b"z")])
+            await asyncio.sleep(0)
+            assert numbers(desk.published) == [(0, 2)]
+            desk.answer(receipt(desk.published[0]))
 
     run(main())
 

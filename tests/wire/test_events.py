@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from itertools import repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from gapless.wire.events import (
     decode_event,
     decode_events,
     encode_event,
+    encode_events,
 )
 from tests.wire.samples import EVENTS, PLAIN, attributes, names
 
@@ -42,6 +44,7 @@ READERS: list[Callable[[bytes], object]] = [
     lambda encoded: decode_attributes(EventBatch((PLAIN, encoded))),
     decode_body,
     lambda encoded: decode_event(encoded, *PLACE),
+    lambda encoded: decode_events(EventBatch((encoded,)), PLACE[0], PLACE[1:2], PLACE[2:]),
     lambda encoded: check_events(EventBatch((PLAIN, encoded))),
 ]
 
@@ -74,6 +77,34 @@ def test_any_mapping_and_any_bytes_will_do() -> None:
     plain = encode_event({"a": 1}, b"xyz")
     assert encode_event(MappingProxyType({"a": 1}), bytearray(b"xyz")) == plain
     assert encode_event({"a": 1}, memoryview(b"_x_y_z")[1::2]) == plain
+
+
+def test_events_are_numbered_on_and_encoded_as_each_is_alone() -> None:
+    rows: list[tuple[Attributes, bytes]] = [({"a": n}, b"x" * n) for n in range(3)]
+    named = [encode_event(*row, PublisherName("p"), 7 + n) for n, row in enumerate(rows)]
+    assert list(encode_events(rows, PublisherName("p"), 7)) == named
+    assert list(encode_events(rows)) == [encode_event(*row) for row in rows]
+
+
+def test_what_stands_before_an_event_that_does_not_fit_is_encoded() -> None:
+    rows: Any = iter([({"a": 1}, b""), ({"a": None}, b""), ({"a": 3}, b"")])
+    encoded = encode_events(rows)
+    assert next(encoded) == encode_event({"a": 1})
+    with pytest.raises(EventError, match="'a' is of type NoneType"):
+        next(encoded)
+    assert list(rows) == [({"a": 3}, b"")]
+
+
+def test_events_of_a_batch_come_out_alike_with_a_publisher_without_and_mixed() -> None:
+    named = encode_event({"a": 1, "b": "x"}, b"y", PublisherName("p"), 7)
+    later = pack([{"a": 1}, b"y", "p", 7, "a field of a later version"])
+    for pieces in ((named, named), (PLAIN, PLAIN), (named, PLAIN), (named, later), (PLAIN,), ()):
+        topic, pubend, _ = PLACE
+        ticks = [Tick(5 + index) for index in range(len(pieces))]
+        events = decode_events(EventBatch(pieces), topic, [pubend] * len(pieces), iter(ticks))
+        alone = [decode_event(*each) for each in zip(pieces, repeat(topic), repeat(pubend), ticks)]
+        assert events == alone
+        assert all(type(event) is Event for event in events)
 
 
 WRONG_ATTRIBUTES: list[tuple[dict[Any, Any], str]] = [

@@ -2,14 +2,18 @@
 
 Theory of operation
     Events are numbered 0, 1, 2, … under the publisher's name and sent in batches, many of them
-    before the first receipt is back. What has no receipt is kept. After a new connection, or after
-    a refusal that says "later", all of it is sent again in order, and the broker recognises by the
-    numbers what it has already. When a name is used again, its next number is asked for first.
+    before the first receipt is back. A batch is what came in one turn of the loop; but while enough
+    of them are on their way, what is fresh waits for the next receipt, or until it fills a batch:
+    the busier the broker, the larger the batches, and the less each event costs at both ends.
+    What has no receipt is kept. After a new connection, or after a refusal that says "later", all
+    of it is sent again in order, and the broker recognises by the numbers what it has already.
+    When a name is used again, its next number is asked for first.
     Only one broker takes what is published under a name: where another answers, it says which.
 
 Invariants
     I1  batches without receipt are kept in order, without holes: the last ends at `sequence`
     I2  at most `window_events_max` events have no receipt (or one call's worth)
+    I3  what is fresh leaves at the end of the turn, or there are batches whose receipt lets it go
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.errors import GaplessError, WireError
 from gapless.core.events import EventBatch
-from gapless.wire.events import encode_event
+from gapless.wire.events import encode_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -47,6 +51,9 @@ WINDOW_EVENTS_MAX = 4_096
 
 BATCH_EVENTS_MAX = 256
 BATCH_BYTES_MAX = 512 << 10
+BATCHES_EARLY_MAX = 8
+"""Batches on their way; beyond it only a full one is sent before a receipt has come."""
+
 RETRY_S, RETRY_LONGEST_S = 0.01, 0.5
 
 
@@ -98,8 +105,8 @@ class Publisher:
             await self._let_go()
         return self.sequence - 1
 
-    def _encode(self, attributes: Mapping[str, Value], body: Bytes) -> bytes:
-        return encode_event(attributes, body, self.name, self.sequence)
+    def _encode(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
+        return encode_events(events, self.name, self.sequence)
 
     async def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
         """The same for each of these, in less time than one by one."""
@@ -176,22 +183,22 @@ class Publisher:
         """Number and keep events, one at least, as long as there is room for them; whether a batch
         is full."""
         room = min(self._window_events_max - self._unconfirmed, BATCH_EVENTS_MAX - len(self._fresh))
-        begin, encode, add = self.sequence, self._encode, self._fresh.append
+        fresh, size, begin = self._fresh, self._fresh_bytes, len(self._fresh)
         try:
-            for attributes, body in islice(events, max(room, 1)):
-                event = encode(attributes, body)
-                add(event)
-                self._fresh_bytes += len(event)
-                self.sequence += 1
-                if self._fresh_bytes >= BATCH_BYTES_MAX:
-                    return True
+            for event in self._encode(islice(events, max(room, 1))):
+                fresh.append(event)
+                size += len(event)
+                if size >= BATCH_BYTES_MAX:
+                    break
         finally:
-            self._unconfirmed += self.sequence - begin
+            self._fresh_bytes = size
+            self.sequence += len(fresh) - begin
+            self._unconfirmed += len(fresh) - begin
             self._pack_soon()
-        return len(self._fresh) >= BATCH_EVENTS_MAX
+        return len(fresh) >= BATCH_EVENTS_MAX or size >= BATCH_BYTES_MAX
 
     def _pack_soon(self) -> None:
-        if not self._is_packing:
+        if not self._is_packing and len(self._batches) < BATCHES_EARLY_MAX:
             self._is_packing = True
             self._loop.call_soon(self._pack)
 
@@ -263,6 +270,8 @@ class Publisher:
         self._retry_s, self._stuck_since_s, self._moves = RETRY_S, None, 0
         while self._batches and self._batches[0].sequence <= batch.sequence:
             self._unconfirmed -= len(self._batches.popleft().events)
+        if self._fresh:
+            self._pack_soon()
         self._wake()
 
     def _try_later(self, refused: Refused) -> None:

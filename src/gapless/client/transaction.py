@@ -30,7 +30,7 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
-from gapless.wire.events import encode_event
+from gapless.wire.events import encode_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -89,8 +89,8 @@ class Stager(Publisher):
             self._unconfirmed += len(piece)
             await self._let_go()
 
-    def _encode(self, attributes: Mapping[str, Value], body: Bytes) -> bytes:
-        return encode_event(attributes, body)
+    def _encode(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
+        return encode_events(events)
 
     async def _ask_sequence(self) -> int:
         return 0
