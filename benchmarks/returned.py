@@ -144,6 +144,7 @@ def play(count: int, batch: int) -> tuple[float, Crowd]:
         crowd.log_bytes = crowd.page_bytes = 0
         before = crowd.published
         crowd.publish(count)
+        crowd.run(lambda: len(crowd.got[f"sub{SUBSCRIBERS - 1}"]) == crowd.published // RARE)
         stored = crowd.log_bytes / (crowd.published - before)
         touched = crowd.page_bytes / (crowd.published - before)
         crowd.told.clear()

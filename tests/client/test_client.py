@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gapless
-from gapless.client.client import Client, connect
+from gapless.client.client import CONSUMED_MAX, Client, connect
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
 from gapless.core.client_messages import Consumed
 from gapless.core.errors import UsageError, WireError
@@ -276,9 +276,9 @@ def test_what_many_subscriptions_consumed_is_told_in_one_message() -> None:
         assert client.sent == []
         await wait_until(lambda: bool(client.sent))
         client.tell_consumed()
-        client.consume(999)
+        client.consume(CONSUMED_MAX - 1)
         assert client.sent == [Consumed(6)]
         client.consume(1)
-        assert client.sent == [Consumed(6), Consumed(1_000)], "so many are told at once"
+        assert client.sent == [Consumed(6), Consumed(CONSUMED_MAX)], "so many are told at once"
 
     run(main())

@@ -65,10 +65,10 @@ HELLO_S = 5.0
 """How long a broker may take to say Hello before the next one is tried."""
 
 RECONNECT_S, RECONNECT_LONGEST_S = 0.05, 2.0
-CONSUMED_MAX = 1_000
+CONSUMED_MAX = 250
 """Events consumed before the broker is told so."""
 
-CONSUMED_S = 0.01
+CONSUMED_S = 0.05
 """When a subscription has to wait, the broker is told within this time: once for all of them, not
 for each message that came. It lets 10,000 events wait before it minds."""
 

@@ -147,6 +147,16 @@ class Config:
     client_queue_bytes_max: int = 64 * MEBIBYTE
     """The same in bytes."""
 
+    delivery_pace: int = 100
+    """Of each message to a subscriber, the time it takes up in microseconds: so many are sent that
+    it is used up, then what becomes settled gathers and leaves as fewer and longer messages."""
+
+    delivery_saved: int = 50 * MILLISECOND
+    """Time that nobody used up before: so many messages may be sent at once."""
+
+    delivery_pause_max: int = 20 * MILLISECOND
+    """How long an event may wait for that, at most."""
+
     subscriptions_max: int = 100_000
     """Subscriptions at one broker; beyond it a new one is refused."""
 

@@ -42,6 +42,7 @@ from gapless.knowledge.outgoing import (
 from gapless.node.beginnings import Beginnings
 from gapless.node.deadlines import Machines
 from gapless.node.machines import make_pubend, make_relay
+from gapless.node.pace import Pace
 
 if TYPE_CHECKING:
     from gapless.core.broker_messages import Routed
@@ -103,6 +104,7 @@ class Streams:
         self.pubends: Machines[PubendName, Pubend] = Machines()
         self.subends: Machines[PubendName, Subend] = Machines()
         self.merges: Machines[TopicName, Merge] = Machines()
+        self.pace = Pace(config)
         self.published = 0  # events that became durable here
         self.beginnings = Beginnings(network, self.cell, config, routing, now)
         self.tell_due = Instant(now + config.silence_flush)
@@ -223,7 +225,7 @@ class Streams:
             case _:
                 raise AssertionError(f"{message} is nothing for subscribers")
         out = self.ask(item.cell, nacks, now)
-        return self._deliver(topic, message.pubend, merging=merging, now=now), out
+        return self.deliver(topic, message.pubend, merging=merging, now=now), out
 
     def _subend(self, item: ToCell[Routed]) -> Subend:
         pubend = item.message.pubend
@@ -238,8 +240,14 @@ class Streams:
             out += self.relays[nack.pubend].receive_nack(cell, cell, nack, now)
         return out
 
-    def _deliver(
-        self, topic: TopicName, pubend: PubendName, *, merging: bool = False, now: Instant
+    def deliver(
+        self,
+        topic: TopicName,
+        pubend: PubendName,
+        *,
+        merging: bool = False,
+        waited: bool = False,
+        now: Instant,
     ) -> list[Effect]:
         """Take what has become settled, deliver it, and acknowledge it to the relay."""
         if merging:
@@ -251,10 +259,12 @@ class Streams:
                 self._acknowledge(name, TOTAL_ORDER, merge.position, now)
             return self.subscribers.deliver(topic, None, settled, merge.position).effects
         subend = self.subends[pubend]
-        if subend.horizon <= subend.taken or self.durables.is_full(pubend):
+        has_none = subend.horizon <= subend.taken or self.durables.is_full(pubend)
+        if has_none or (not waited and self.pace.holds(subend, now)):
             return []
         before, settled = subend.taken, subend.take(subend.horizon, now)
         done = self.subscribers.deliver(topic, pubend, settled, subend.taken)
+        self.pace.spend(len(done.effects), now)
         effects = done.effects + self.durables.advance(
             pubend, settled, done.takers, subend.taken, now
         )
@@ -320,7 +330,7 @@ class Streams:
             behind.stir(pubend)
             self._acknowledge(pubend, PUBLISHER_ORDER, self.subends[pubend].taken, now)
             effects += self.durables.chop(pubend, self.durables.position(pubend, 0)[1])
-            effects += self._deliver(self.network.pubends[pubend].topic, pubend, now=now)
+            effects += self.deliver(self.network.pubends[pubend].topic, pubend, now=now)
         for _ in range(CARRIED_MAX):
             effects += behind.settle(now) + self.hand_overs.settle(now)
             holds: list[ReleaseHold] = []
@@ -374,8 +384,8 @@ class Streams:
 
     @property
     def deadline(self) -> Instant | None:
-        machines = (self.relays, self.pubends, self.subends, self.merges, self.beginnings)
-        due = [each.deadline for each in machines]
+        machines = (self.relays, self.pubends, self.subends, self.merges)
+        due = [each.deadline for each in (*machines, self.beginnings, self.pace)]
         if self.subscribers.audiences:
             due.append(self.tell_due)
         return min((instant for instant in due if instant is not None), default=None)

@@ -33,6 +33,10 @@ def wake(streams: Streams, now: Instant) -> list[Effect]:
             effects += streams.carry(out, now)
     for subend in streams.subends.ripe(now):
         effects += streams.carry(streams.ask(PUBLISHER_ORDER, subend.fire(now), now), now)
+    for name in streams.pace.ripe(now):
+        if name in streams.subends:
+            topic = streams.network.pubends[name].topic
+            effects += streams.deliver(topic, name, waited=True, now=now)
     for merge in streams.merges.ripe(now):
         effects += streams.carry(streams.ask(TOTAL_ORDER, merge.fire(now), now), now)
     for relay in streams.relays.ripe(now):
