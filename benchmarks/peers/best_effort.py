@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.broker import broker, process
+from gapless.broker.reader import Reader
 from gapless.broker.settings import Settings
 from gapless.broker.single import NAME, single_network
 from gapless.core.client_messages import Unsubscribe
 from gapless.node.config import Config
 from gapless.sim.experiments.best_effort import BestEffort
-from gapless.wire.events import decode_attributes
 
 if TYPE_CHECKING:
     from gapless.core.effects import Effect
@@ -31,7 +31,15 @@ class Forgetful(BestEffort):
     def __init__(
         self, name: BrokerName, network: Network, volume: object, now: Instant, **_: Any
     ) -> None:
-        super().__init__(name, network, now, attributes_of=decode_attributes, config=Config())
+        reader = Reader()
+        super().__init__(
+            name,
+            network,
+            now,
+            attributes_of=reader.attributes_of,
+            check_events=reader.check,
+            config=Config(),
+        )
         self.name = name
 
     def link_up(self, peer: PeerName, now: Instant, owner: str = "") -> list[Effect]:

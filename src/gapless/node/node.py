@@ -14,7 +14,7 @@ read the attributes of a batch, and how to check a batch that a client wants to 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from gapless.core.broker_messages import (
     DigestNack,
@@ -231,6 +231,9 @@ class Node:
             self.attachments.behind.consumed(sessions)
             return self.clients.settle(self._time(now))
         instant = self._time(now)
+        if self._is_published_here(message, sender):
+            # It moves no stream before it is durable, so that nobody else need be looked at.
+            return self.clients.publish(ClientName(sender), message, instant)
         if sender == self.name:
             return self._persisted(message, instant) + self.clients.settle(instant)
         if type(message) in self.services.of_kind and sender not in self.subscribers.clients:
@@ -242,6 +245,13 @@ class Node:
         else:
             effects = self._from_client(ClientName(sender), message, instant)
         return effects + self.clients.settle(instant)
+
+    def _is_published_here(self, message: Message, sender: PeerName) -> TypeGuard[Publish]:
+        return (
+            isinstance(message, Publish)
+            and sender in self.subscribers.clients
+            and self.services.is_durable(message.topic)
+        )
 
     # --- each message has one place -------------------------------------------------------------
 

@@ -41,10 +41,11 @@ class BestEffort:
         now: Instant,
         *,
         attributes_of: Callable[[EventBatch], Sequence[Attributes]],
+        check_events: Callable[[EventBatch], object] | None = None,
         config: Config,
     ) -> None:
         self.network = network
-        self.attributes_of = attributes_of
+        self.check_events = check_events or attributes_of
         self.cell = network.cell_of[name]
         self.routing = Routing(name, network, config, now)
         self.subscribers = Subscribers(config, attributes_of)
@@ -90,7 +91,7 @@ class BestEffort:
                 raise AssertionError(f"{message} has no place in best effort")
 
     def _publish(self, message: Publish, now: Instant) -> list[Effect]:
-        self.attributes_of(message.events)  # a broker takes in only what can be read
+        self.check_events(message.events)  # a broker takes in only what can be read
         pubend = self.network.topic[message.topic].pubends[0]
         first = max(tick_at(now, pubend.number), self._ends.get(pubend.name, 0))
         end = first + len(message.events)
