@@ -49,8 +49,8 @@ def main() -> None:
         make_java_home(python)
     else:
         step(f"Java for Spark: {java}")
-    step("compiling the matcher's kernels (half a minute the first time)")
-    run([str(python), "-m", "gapless.filters.matching.warm"])
+    step("compiling what brokers and clients load (a minute the first time)")
+    run([str(python), "-m", "gapless.broker.warm"])
     run([str(python), "-c", "from gapless.client.flat import prepare; prepare()"])
     run([str(python), "-c", "from gapless.wire.survey import prepare; prepare()"])
     STAMP.write_text(digest(), encoding="utf-8")

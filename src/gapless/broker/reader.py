@@ -2,11 +2,14 @@
 
 A broker that has taken in some thousand events is worth the time and the memory that compiled code
 takes (`broker.compiled`). From then on events are let in and matched without decoding them
-(`wire.attribute_rows`); until then, and where it cannot be loaded, they are decoded.
+(`wire.attribute_rows`), and matchers find their kernels loaded; until then, and where it cannot be
+loaded, events are decoded. What was never compiled on this machine is compiled first.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.broker.compiled import Compiled
@@ -55,7 +58,13 @@ class Reader:
 
 
 def _load() -> Reading:
+    from gapless.broker import warm
+    from gapless.filters.matching import kernels
     from gapless.wire.attribute_rows import AttributeRows, check_plain, prepare
 
+    if any(warm.missing()):  # in a process of its own, for compiling would hold up the loop
+        command = [sys.executable, "-m", warm.__name__]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    kernels.prepare()
     prepare()
     return Reading(check_plain, AttributeRows)

@@ -119,6 +119,8 @@ class Matcher(Generic[KeyT]):
         """
         if not isinstance(events, Sequence):
             return self._match_record_batch(events)
+        if hasattr(events, "locate") and len(self._keys) > SMALL_MAX:
+            self.accelerate()  # who can locate has loaded kernels
         index = self._index
         if isinstance(index, PythonIndex):
             keys = self._keys

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapless.core.events import EventBatch
-from gapless.filters.matcher import Matcher
-from gapless.filters.matching import located_encoder
+from gapless.filters.matcher import SMALL_MAX, Matcher
+from gapless.filters.matching import kernels, located_encoder
 from gapless.filters.matching.columns import Columns
 from gapless.filters.matching.located_encoder import make_located_encoder
 from gapless.filters.show import show
@@ -156,3 +156,16 @@ def test_any_conditions_match_located_events_as_maps(
     rows = [{n: value for n, value in row.items() if is_fit(value)} for row in rows]
     matcher = Matcher(enumerate(map(show, some)), engine="compiled")
     assert matcher.match_batch(located(rows)) == matcher.match_batch(rows)
+
+
+def test_kernels_that_became_ready_are_taken_over_with_the_next_located_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(kernels, "are_ready", lambda: False)
+        matcher = Matcher({number: f"a = {number}" for number in range(SMALL_MAX + 2)})
+    rows: list[Attributes] = [{"a": 1}]
+    assert matcher.match_batch(rows) == [(0, 1)]
+    assert matcher.statistics()["engine"] == "python"
+    assert matcher.match_batch(located(rows)) == [(0, 1)]
+    assert matcher.statistics()["engine"] == "compiled"
