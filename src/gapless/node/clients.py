@@ -211,6 +211,14 @@ class Clients:
                 self._await_start(client, message, Filter.parse(message.condition), now)
         return effects
 
+    @property
+    def is_quiet(self) -> bool:
+        """Has this step left nothing to `settle`?"""
+        if self.waiting or self.subscribers.dropped or self.names.ready or self.interests.has_news:
+            return False
+        waits = self.attachments.untold or self.attachments.unconfirmed
+        return not waits and self.streams.is_quiet
+
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of each step: pass on what was asked for, start what can start, and drop
         what no one wants any more."""

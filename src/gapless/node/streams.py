@@ -40,7 +40,7 @@ from gapless.knowledge.outgoing import (
     Outgoing,
 )
 from gapless.node.beginnings import Beginnings
-from gapless.node.deadlines import Machines
+from gapless.node.deadlines import Machines, earliest
 from gapless.node.machines import make_pubend, make_relay
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ class Streams:
 
     def carry(self, outgoing: list[Outgoing], now: Instant) -> list[Effect]:
         """Hand over what is for this broker's own machines, and route the rest."""
+        if not outgoing:
+            return []
         effects: list[Effect] = []  # to neighbours too; `dressed` at the end
         rest = deque(outgoing)
         carried = 0
@@ -172,7 +174,7 @@ class Streams:
             else:
                 key = item.message.pubend
                 effects += self.routing.send(item.cell, key, item.message, now)
-        return self.interests.dressed(effects)
+        return self.interests.dressed(effects) if self.routing.peers else effects
 
     def _to_source(self, message: object, now: Instant) -> tuple[list[Effect], list[Outgoing]]:
         match message:
@@ -222,7 +224,7 @@ class Streams:
                 self._acknowledge(name, item.cell, self._subend(item).taken, now)
             case _:
                 raise AssertionError(f"{message} is nothing for subscribers")
-        out = self.ask(item.cell, nacks, now)
+        out = self.ask(item.cell, nacks, now) if nacks else []
         return self._deliver(topic, message.pubend, merging=merging, now=now), out
 
     def _subend(self, item: ToCell[Routed]) -> Subend:
@@ -309,10 +311,18 @@ class Streams:
 
     # --- durable subscriptions --------------------------------------------------------------------
 
+    @property
+    def is_quiet(self) -> bool:
+        """Has this step left nothing to `settle`?"""
+        some = self.hand_overs.is_quiet and self.attachments.behind.is_idle
+        return some and not self.durables.reports
+
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of each step: put the questions of those that are behind, and report."""
         effects, behind = list[Effect](), self.attachments.behind
         behind.begin_step()
+        if self.is_quiet:
+            return effects
         reports, self.durables.reports = self.durables.reports, {}
         for pubend in reports:
             if pubend not in self.subends:
@@ -348,9 +358,11 @@ class Streams:
     # --- the pubends hosted here ------------------------------------------------------------------
 
     def persisted(self, message: Persisted, now: Instant) -> list[Effect]:
-        if message.pubend not in self.pubends:
+        pubend = self.pubends.get(message.pubend)
+        if pubend is None:
             return []  # it was deleted while this was being written
-        effects, knowledge = self.pubends[message.pubend].persisted(message, now)
+        pubend.digest = self.interests.digest(message.pubend)
+        effects, knowledge = pubend.persisted(message, now)
         self.published += sum(len(each.ticks) for each in knowledge)
         return effects + self.carry(self.spread(knowledge, now), now)
 
@@ -375,10 +387,8 @@ class Streams:
     @property
     def deadline(self) -> Instant | None:
         machines = (self.relays, self.pubends, self.subends, self.merges, self.beginnings)
-        due = [each.deadline for each in machines]
-        if self.subscribers.audiences:
-            due.append(self.tell_due)
-        return min((instant for instant in due if instant is not None), default=None)
+        tell_due = self.tell_due if self.subscribers.audiences else None
+        return earliest([*[each.deadline for each in machines], tell_due])
 
     def check(self) -> None:
         for machines in (self.relays, self.pubends, self.subends, self.merges):
