@@ -17,7 +17,8 @@ LIMIT = 30
 pieces = st.tuples(st.integers(0, LIMIT - 1), st.integers(1, LIMIT)).map(
     lambda pair: Span(min(pair[0], pair[1] - 1), max(pair[0] + 1, pair[1]))
 )
-verbs = st.sampled_from(["learn", "learn", "learn", "forget_below", "keep_newest", "keep_oldest"])
+ends = ["forget_below", "take_below", "keep_newest", "keep_oldest"]
+verbs = st.sampled_from(["learn", "learn", "learn", *ends])
 scripts = st.lists(st.tuples(verbs, pieces, st.integers(1, 4)), max_size=25)
 
 
@@ -94,6 +95,10 @@ def test_any_operations_leave_what_a_dict_of_ticks_holds(
                 assert said == dumb.learn(span, data)
             case "forget_below":
                 stream.forget_below(span.start)
+                dumb.forget_below(span.start)
+            case "take_below":
+                taken = [tick for tick in dumb.events() if tick < span.start]
+                assert stream.take_below(span.start) == (taken, [event(tick) for tick in taken])
                 dumb.forget_below(span.start)
             case "keep_newest":
                 before = len(dumb.events())

@@ -35,7 +35,7 @@ from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import Span
 from gapless.knowledge.outgoing import PUBLISHER_ORDER, TOTAL_ORDER
 from gapless.knowledge.pubend import Persisted
-from tests.node.town import ALONE, ANN, CHAIN, CONFIG, Town, event, publish, subscribe
+from tests.node.town import ALONE, ANN, CHAIN, CONFIG, TOWN, Town, event, publish, subscribe
 
 if TYPE_CHECKING:
     from gapless.core.messages import Message
@@ -246,3 +246,35 @@ def test_unsubscribing_and_consuming_are_taken_from_clients() -> None:
     assert town.node.subscribers.subscription_count == 0
     town.leave(ANN)
     assert ClientName(ANN) not in town.node.subscribers.clients
+
+
+@pytest.mark.parametrize("name", ["s", "h"])
+def test_what_is_remembered_of_deadlines_while_events_are_published_is_what_they_are(
+    name: str,
+) -> None:
+    """Publications look at streams alone: pings, epochs and other services keep their time."""
+    town = Town(name, ALONE if name == "h" else TOWN, propagates=True)
+    town.connect()
+    for number in range(40):
+        assert town.node.deadline is not None  # known from here on
+        if name == "h" and number % 9 == 3:
+            town.receive(ANN, subscribe(number))
+        town.receive(ANN, publish("red", "blue"))
+        due = town.node.deadline
+        town.node.touch()
+        assert town.node.deadline == due
+        if number % 5 == 4:
+            town.wait(40_000)
+        town.now = Instant(town.now + 700)
+
+
+def test_a_publication_leaves_nothing_undone_that_an_earlier_step_left() -> None:
+    """A subscription that waits for its start begins with the first step that makes it possible,
+    be it a publication."""
+    town = Town("h", ALONE)
+    town.connect()
+    assert town.node.deadline is not None
+    sent = town.receive(ANN, publish("red")) + town.receive(ANN, subscribe(1))
+    sent += town.receive(ANN, publish("blue"))
+    kinds = [type(message).__name__ for _, message in sent]
+    assert kinds == ["Receipt", "Subscribed", "Receipt", "Deliveries"]

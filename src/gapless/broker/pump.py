@@ -85,10 +85,12 @@ class Pump:
 
     def welcome(self, newcomer: BrokerName) -> None:
         """A broker that is in no network file is linked to us."""
+        self.node.touch()
         self._step(self.node.topics.welcome, newcomer)
 
     def join(self, at: BrokerName) -> None:
         """We are such a broker, and this is one of the network."""
+        self.node.touch()
         self._step(self.node.services.join, at)
 
     def leave(self) -> None:

@@ -40,6 +40,12 @@ class SpanSet:
 
     def add(self, span: Span) -> None:
         bounds = self._bounds
+        if not bounds or span.start > bounds[-1]:  # the usual: it lies behind all others
+            bounds += (span.start, span.end)
+            return
+        if span.start == bounds[-1]:
+            bounds[-1] = span.end
+            return
         low = bisect_left(bounds, span.start)
         high = bisect_right(bounds, span.end)
         kept = [span.start] if low % 2 == 0 else []
@@ -58,6 +64,8 @@ class SpanSet:
 
     def remove_below(self, tick: int) -> None:
         """Forget everything before `tick`."""
+        if not self._bounds or tick <= self._bounds[0]:
+            return
         cut = bisect_right(self._bounds, tick)
         self._bounds[:cut] = [tick] if cut % 2 == 1 else []
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from gapless.core.broker_messages import Knowledge
 from gapless.core.errors import StorageMissingError
 from gapless.core.events import EventBatch
 from gapless.core.ticks import Span
@@ -13,7 +14,6 @@ from gapless.core.ticks import Span
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gapless.core.broker_messages import Knowledge
     from gapless.core.store import Store
 
 
@@ -61,6 +61,22 @@ def split(
         )
         start = span.end
     return messages
+
+
+def retell(
+    news: Knowledge,
+    span: Span,
+    ticks: Sequence[int],
+    events: Sequence[bytes],
+    limits: tuple[int, int],
+) -> list[Knowledge]:
+    """What is told of a span because of news that nobody asked for: these very news, if they say
+    just that and fit one message; they need no second look then."""
+    more = news.final_below or news.lost_below or news.more or news.vector or news.base
+    is_same = span == news.span and ticks is news.ticks and not (more or news.purpose)
+    if is_same and len(cut(events, *limits)) == 1:
+        return [news]
+    return split(Knowledge(news.pubend, span, digest=news.digest), ticks, events, limits)
 
 
 def read(

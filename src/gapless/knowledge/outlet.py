@@ -19,6 +19,7 @@ from gapless.core.spans import SpanSet
 
 if TYPE_CHECKING:
     from gapless.core.identity import BrokerName
+    from gapless.core.ticks import Span
 
 
 class Report(NamedTuple):
@@ -43,7 +44,7 @@ class Outlet:
     @property
     def released(self) -> int:
         """What no durable subscription there needs; -1 if that was not heard yet."""
-        return min((report.released for report in self.reports.values()), default=-1)
+        return min([report.released for report in self.reports.values()], default=-1)
 
     def report(self, reporter: BrokerName, report: Report) -> None:
         known = self.reports.get(reporter)
@@ -55,7 +56,17 @@ class Outlet:
         if len(self.reports) > 1:
             self.reports.pop(reporter, None)
 
+    def tell(self, span: Span) -> Span:
+        """It is told of this now, with the silence right beside it that has waited: of that."""
+        if self.quiet:
+            self.quiet.add(span)
+            span = self.quiet.run_at(span.start) or span
+            self.quiet.remove(span)
+        self.told.add(span)
+        return span
+
     def settle(self, delivered: int) -> None:
         """Move on past what was delivered and past silence that it need not be told."""
         if delivered >= 0:
-            self.settled = self.quiet.first_missing(max(self.settled, delivered))
+            delivered = max(self.settled, delivered)
+            self.settled = self.quiet.first_missing(delivered) if self.quiet else delivered

@@ -109,6 +109,7 @@ class Pubend:
         if self.transactions.copy is not None:
             self.end = self.transactions.resume(logged)
         self.overdue = Overdue(timing)
+        self.digest = 0  # under which it tells of events; set by whoever knows
         self._expect(now)
 
     @property
@@ -248,7 +249,8 @@ class Pubend:
         self.release.append(ticks[0], size, now)
         self._silence_due = Instant(now + self.timing.idle_silence)
         self._expect(now)
-        return [Knowledge(self.name, span, tuple(ticks), EventBatch.join(events))]
+        batch = EventBatch.join(events)
+        return [Knowledge(self.name, span, tuple(ticks), batch, digest=self.digest)]
 
     def _receipt(self, request: Request) -> Send:
         message, count = request.message, len(request.message.events)

@@ -57,6 +57,10 @@ class Questions:
         self.asking: dict[Asker, Open] = {}
         self.asked: deque[tuple[Instant, Purpose, SpanSet]] = deque()  # out, by when to forget
 
+    def __bool__(self) -> bool:
+        """Is anything open, or was anything asked of late?"""
+        return bool(self.asking or self.asked)
+
     @property
     def tick_count(self) -> int:
         """How much is open that is needed for delivery."""

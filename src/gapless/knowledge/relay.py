@@ -39,7 +39,7 @@ from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.core.outgoing import ToBroker, ToCell
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
-from gapless.knowledge.batch import cut, split
+from gapless.knowledge.batch import cut, retell, split
 from gapless.knowledge.outgoing import LOCAL, SOURCE, Edge, Outgoing
 from gapless.knowledge.outlet import Outlet, Report
 from gapless.knowledge.questions import Asker, Questions
@@ -89,7 +89,8 @@ class Relay:
 
     @property
     def deadline(self) -> Instant | None:
-        return min((due for due in (self.reporter.deadline, self._flush_due) if due), default=None)
+        report, flush = self.reporter.deadline, self._flush_due
+        return min(report, flush) if report and flush else report or flush
 
     # --- downstream: knowledge ------------------------------------------------------------------
 
@@ -103,13 +104,15 @@ class Relay:
             return self._pass_on_scattered(knowledge)
         if start >= knowledge.span.end:
             return self._pass_on_settled(knowledge)
-        span = Span(start, knowledge.span.end)
+        span = knowledge.span if start == knowledge.span.start else Span(start, knowledge.span.end)
         fresh = self.stream.learn(span, knowledge.ticks, knowledge.events.events)
-        out = self._pass_on_settled(knowledge) + self._answer_asking(span, knowledge)
+        out: list[Outgoing] = []
+        if self.questions:
+            out = self._pass_on_settled(knowledge) + self._answer_asking(span, knowledge)
         if not knowledge.requested:
             for cell in self.outlets:
                 for run in fresh:
-                    out += self._offer(cell, run, knowledge.digest, now)
+                    out += self._offer(cell, run, knowledge, now)
         self._acknowledge(now)
         self.stream.keep_newest(self.timing.cache_events_max, self.timing.cache_bytes_max)
         return out
@@ -195,25 +198,24 @@ class Relay:
             return ToCell(CellName(asker.name), message)
         return ToBroker(BrokerName(asker.name), message)
 
-    def _offer(self, cell: CellName, run: Span, digest: int, now: Instant) -> list[Outgoing]:
+    def _offer(
+        self, cell: CellName, run: Span, knowledge: Knowledge, now: Instant
+    ) -> list[Outgoing]:
         """Tell a cell below what has become known; silence alone may wait."""
-        outlet = self.outlets[cell]
+        outlet, digest = self.outlets[cell], knowledge.digest
         out: list[Outgoing] = []
         for span in list(outlet.told.missing(run)):
             if outlet.quiet_digest != digest:
                 out += self._flush(cell)
                 outlet.quiet_digest = digest
-            ticks, events = self._passing(cell, digest, *self.stream.events_in(span))
+            is_all = span == knowledge.span
+            known = (knowledge.ticks, knowledge.events.events) if is_all else None
+            ticks, events = self._passing(cell, digest, *(known or self.stream.events_in(span)))
             hole = bool(outlet.told) and span.start < outlet.told.end
             if ticks or hole or digest > outlet.digest or cell in LOCAL:
-                outlet.quiet.add(span)
-                whole = outlet.quiet.run_at(span.start)
-                assert whole is not None
-                outlet.quiet.remove(whole)
-                outlet.told.add(whole)
                 outlet.digest = max(outlet.digest, digest)
-                kind = Knowledge(self.pubend, whole, digest=digest)
-                messages = split(kind, ticks, events, self._limits)
+                whole = outlet.tell(span)
+                messages = retell(knowledge, whole, ticks, events, self._limits)
                 out += [ToCell(cell, message) for message in messages]
             else:
                 outlet.quiet.add(span)
@@ -330,13 +332,13 @@ class Relay:
     @property
     def released(self) -> int:
         """No durable subscription behind us needs anything before it."""
-        released = min((each.released for each in self.outlets.values()), default=self.acked)
+        released = min([each.released for each in self.outlets.values()], default=self.acked)
         return max(0, min(released, self.acked))
 
     def _acknowledge(self, now: Instant) -> None:
         for outlet in self.outlets.values():
             outlet.settle(outlet.settled)
-        done = min((outlet.settled for outlet in self.outlets.values()), default=self.stream.end)
+        done = min([outlet.settled for outlet in self.outlets.values()], default=self.stream.end)
         if done > self.acked:
             self.acked = done
             self.questions.remove_below(done)

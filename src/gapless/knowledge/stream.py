@@ -50,6 +50,14 @@ class KnowledgeStream:
         An event that differs from the one known at its tick is a `ProtocolError`; then nothing
         has changed.
         """
+        if span.start >= self.end:  # the usual: it goes on where what is known ends, or later
+            if self._shadow:
+                self._shadow.learn(span, ticks, events)
+            self._ticks += ticks
+            self._events += events
+            self.size += sum(map(len, events))
+            self.known.add(span)
+            return [span]
         self._refuse_contradiction(ticks, events)
         if self._shadow:
             self._shadow.learn(span, ticks, events)
@@ -101,6 +109,18 @@ class KnowledgeStream:
         low, high = bisect_left(self._ticks, span.start), bisect_left(self._ticks, span.end)
         return self._ticks[low:high], self._events[low:high]
 
+    def take_below(self, tick: int) -> tuple[list[int], list[bytes]]:
+        """The events before `tick`, which are forgotten with everything else there."""
+        if self._ticks and self._ticks[-1] >= tick:
+            cut = bisect_left(self._ticks, tick)
+            ticks, events = self._ticks[:cut], self._events[:cut]
+            self.forget_below(tick)
+            return ticks, events
+        ticks, events = self._ticks, self._events
+        self._ticks, self._events, self.size = [], [], 0
+        self.forget_below(tick)
+        return ticks, events
+
     @property
     def event_count(self) -> int:
         return len(self._ticks)
@@ -115,11 +135,13 @@ class KnowledgeStream:
         if tick > self.base:
             self.base = tick
             self.known.remove_below(tick)
-            cut = bisect_left(self._ticks, tick)
-            self._drop(slice(None, cut))
+            if self._ticks and self._ticks[0] < tick:
+                self._drop(slice(None, bisect_left(self._ticks, tick)))
 
     def keep_newest(self, count: int, size: int) -> bool:
         """Forget the oldest events beyond `count` or `size` bytes, with all before them."""
+        if self.size <= size and len(self._ticks) <= count:
+            return False
         kept = self._fitting(reversed(self._events), count, size)
         if kept < len(self._ticks):
             self.forget_below(self._ticks[len(self._ticks) - kept - 1] + 1)
@@ -128,6 +150,8 @@ class KnowledgeStream:
 
     def keep_oldest(self, count: int, size: int) -> bool:
         """Forget the newest events beyond `count` or `size` bytes, with all after them."""
+        if self.size <= size and len(self._ticks) <= count:
+            return False
         kept = self._fitting(self._events, count, size)
         if kept < len(self._ticks):
             self.known.remove(Span(self._ticks[kept], TICK_MAX + 1))

@@ -64,10 +64,10 @@ class Subend:
 
     @property
     def deadline(self) -> Instant | None:
-        due = [self._young[0][0]] if self._young else []
-        if self._repeat_due is not None:
-            due.append(self._repeat_due)
-        return min(due, default=None)
+        if not self._young:
+            return self._repeat_due
+        first = self._young[0][0]
+        return first if self._repeat_due is None else min(first, self._repeat_due)
 
     @property
     def _room(self) -> tuple[int, int]:
@@ -79,7 +79,7 @@ class Subend:
         final = min(max(knowledge.final_below, span.start), span.end)
         lost = min(max(knowledge.lost_below, final), span.end)
         if lost < span.end:
-            rest = Span(lost, span.end)
+            rest = span if lost == span.start else Span(lost, span.end)
             self.stream.learn(rest, knowledge.ticks, knowledge.events.events)
         if lost > span.start:
             self.stream.settle(Span(span.start, lost))
@@ -102,13 +102,14 @@ class Subend:
         assert self.taken <= through <= self.horizon
         if through == self.taken:
             return Settled([], [], [])
-        span = Span(self.taken, through)
-        ticks, events = self.stream.events_in(span)
-        lost = [(self.pubend, each) for each in self._lost.within(span)]
+        ticks, events = self.stream.take_below(through)
+        lost: list[tuple[PubendName, Span]] = []
+        if self._lost:
+            span = Span(self.taken, through)
+            lost = [(self.pubend, each) for each in self._lost.within(span)]
+            self._lost.remove_below(through)
         self.taken = through
         self._is_overfull = False
-        self.stream.forget_below(through)
-        self._lost.remove_below(through)
         if self._asked:  # there is room again
             self._repeat_due = Instant(now + self.timing.gap_patience)
         return Settled(ticks, events, lost)

@@ -143,6 +143,11 @@ class Behind:
 
     # --- going on ---------------------------------------------------------------------------------
 
+    @property
+    def is_idle(self) -> bool:
+        """Is there nothing to go on with?"""
+        return not (self._stirred or self._later or self.asks or self.turns.has_line)
+
     def begin_step(self) -> None:
         if self._due is None:
             self._sent = 0
@@ -238,6 +243,8 @@ class Behind:
 
     @property
     def deadline(self) -> Instant | None:
+        if not self._some:
+            return self._due
         due = [each.deadline for _, session in self._all() for each in session.behind.values()]
         return min((each for each in (self._due, *due) if each is not None), default=None)
 

@@ -31,6 +31,7 @@ from gapless.node.audience import DURABLE
 from gapless.node.merging import merge_position, start_merge, stop_merge
 from gapless.node.redirect import bound_pubend, refuse_elsewhere
 from gapless.node.routing import score
+from gapless.node.settling import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,6 +212,14 @@ class Clients:
                 self._await_start(client, message, Filter.parse(message.condition), now)
         return effects
 
+    @property
+    def is_quiet(self) -> bool:
+        """Has this step left nothing to `settle`?"""
+        if self.waiting or self.subscribers.dropped or self.names.ready or self.interests.has_news:
+            return False
+        waits = self.attachments.untold or self.attachments.unconfirmed
+        return not waits and self.streams.is_quiet
+
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of each step: pass on what was asked for, start what can start, and drop
         what no one wants any more."""
@@ -219,7 +228,7 @@ class Clients:
             self.interests.unsubscribe(topic, key, now)
         effects = self._go_on(now) if self.names.ready else []
         effects += self.interests.update(now)
-        effects += self.streams.settle(now)
+        effects += settle(self.streams, now)
         effects += self.names.settle(now)
         if self.waiting:
             effects += self._begin_those_that_can(now)

@@ -19,9 +19,17 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gapless.core.identity import Instant
 
 STALE_MIN = 64
+
+
+def earliest(some: Iterable[Instant | None]) -> Instant | None:
+    """The first of these, if there is any."""
+    due = [instant for instant in some if instant is not None]
+    return min(due) if due else None
 
 
 class Machine(Protocol):
@@ -81,9 +89,9 @@ class Machines(dict[NameT, MachineT]):
     @property
     def deadline(self) -> Instant | None:
         """The earliest of all."""
-        heap, due = self._heap, self._due
         if self.moved:
             self._note()
+        heap, due = self._heap, self._due
         while heap and due.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else None

@@ -63,6 +63,12 @@ class HandOvers:
             if subscription.definition.previous is not None:
                 self.attachments.arrived[subscription.definition.name] = None
 
+    @property
+    def is_quiet(self) -> bool:
+        """Has this step left nothing to `settle`, nor to ask for?"""
+        come = self.attachments.returned or self.attachments.arrived
+        return not (come or self.attachments.ending or self.holds)
+
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of a step: begin with those that have arrived in it."""
         effects: list[Effect] = []
@@ -253,6 +259,8 @@ class HandOvers:
 
     @property
     def deadline(self) -> Instant | None:
+        if not self.arrivals:
+            return None
         due = (each.deadline for each in self.arrivals.values())
         return min((each for each in due if each is not None), default=None)
 

@@ -322,8 +322,14 @@ class Interest:
 
     def stamped(self, knowledge: Knowledge) -> Knowledge:
         """What a pubend hosted here says, with the digest of what it must be matched against."""
+        digest = self.digest
+        return knowledge if knowledge.digest == digest else replace(knowledge, digest=digest)
+
+    @property
+    def digest(self) -> int:
+        """Of the vector in use here, where the topic has a pubend; 0: there is none."""
         assert self.stamp is not None
-        return replace(knowledge, digest=self.stamp.digest) if self.stamp.is_in_use else knowledge
+        return self.stamp.digest if self.stamp.is_in_use else 0
 
     def persisted(self, message: StampPersisted | ClockPersisted, now: Instant) -> list[Effect]:
         """The stamp or the leaf's clock is durable, or had no room."""

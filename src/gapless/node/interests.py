@@ -117,12 +117,22 @@ class Interests(Edge):
             self.by_topic[topic].unsubscribe(key, now)
             self._touched[topic] = None
 
+    @property
+    def has_news(self) -> bool:
+        """Was anything asked for in this step?"""
+        return bool(self._touched)
+
     def update(self, now: Instant) -> list[Effect]:
         """At the end of a step: tell what was asked for in it."""
         touched, self._touched = self._touched, {}
         return [effect for topic in touched for effect in self.by_topic[topic].update(now)]
 
     # --- messages of knowledge --------------------------------------------------------------------
+
+    def digest(self, pubend: PubendName) -> int:
+        """What a pubend of this broker says is to be said under this."""
+        interest = self._by_pubend.get(pubend)
+        return 0 if interest is None else interest.digest
 
     def stamped(self, knowledge: Knowledge) -> Knowledge:
         """What a pubend of this broker says, under the digest that is in use."""

@@ -14,7 +14,7 @@ read the attributes of a batch, and how to check a batch that a client wants to 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import (
     DigestNack,
@@ -57,6 +57,7 @@ from gapless.node.behind import Assured
 from gapless.node.catalogue import EntryPersisted
 from gapless.node.clients import Clients
 from gapless.node.config import Config
+from gapless.node.deadlines import earliest
 from gapless.node.directions import receive_routed
 from gapless.node.durables import Durables
 from gapless.node.epoch import Epoch, EpochPersisted
@@ -88,6 +89,10 @@ if TYPE_CHECKING:
     from gapless.node.network import Network
 
 
+FOR_PUBENDS = (Publish, Persisted)
+"""The most frequent messages: streams may move, and nothing else that has a deadline."""
+
+
 class Node:
     """One broker. See the module docstring for what its driver must do."""
 
@@ -114,6 +119,8 @@ class Node:
         self._ahead = 0  # how far our time is ahead of it: the sum of its jumps back
         self._due: Instant | None = None  # the earliest deadline of all, on our time
         self._is_due_known = False
+        self._others_due: Instant | None = None  # that of those that `FOR_PUBENDS` does not move
+        self._are_others_known = False
         self.routing = Routing(name, network, self.config, now)
         self.catalogue = parts.catalogue(name, network, self.config, store, self.routing, now)
         self.interests = Interests(
@@ -153,6 +160,7 @@ class Node:
         made = name, network, self.config, store, self.epoch, self.subscribers, attributes_of
         self.services = Services(self.clients, [each(*made) for each in SERVICES])
         self.topics = Topics(self.catalogue, self.clients, self.hand_overs, store, self.services)
+        self._others = self.routing, self.epoch, self.hand_overs, self.names, self.services
         self.ranges = Ranges(network, self.streams, self.config, attributes_of, survey)
 
     # --- what the driver calls ------------------------------------------------------------------
@@ -160,29 +168,20 @@ class Node:
     def start(self, now: Instant) -> list[Effect]:
         """Call once, first."""
         instant = self._time(now)
-        begun = [
-            each.begin(instant, self.durables.survivors(topic))
-            for topic, each in self.interests.by_topic.items()
-        ]
-        effects = self.topics.start() + [effect for some in begun for effect in some]
+        effects = self.topics.start()
+        for topic, each in self.interests.by_topic.items():
+            effects += each.begin(instant, self.durables.survivors(topic))
         return effects + self.fire(now)
 
     @property
     def deadline(self) -> Instant | None:
         """When to call `fire`, on the driver's clock."""
         if not self._is_due_known:
-            some = [
-                self.routing.deadline,
-                self.epoch.deadline,
-                self.streams.deadline,
-                self.interests.deadline,
-                self.durables.deadline,
-                self.attachments.behind.deadline,
-                self.hand_overs.deadline,
-                self.names.deadline,
-                self.services.deadline,
-            ]
-            self._due = min((each for each in some if each is not None), default=None)
+            if not self._are_others_known:
+                self._others_due = earliest([each.deadline for each in self._others])
+                self._are_others_known = True
+            some = (self.streams, self.interests, self.durables, self.attachments.behind)
+            self._due = earliest([self._others_due, *[each.deadline for each in some]])
             self._is_due_known = True
         return None if self._due is None else Instant(self._due - self._ahead)
 
@@ -230,12 +229,11 @@ class Node:
                 return []
             self.attachments.behind.consumed(sessions)
             return self.clients.settle(self._time(now))
+        are_others_known = self._are_others_known and type(message) in FOR_PUBENDS
         instant = self._time(now)
-        if self._is_published_here(message, sender):
-            # It moves no stream before it is durable, so that nobody else need be looked at.
-            return self.clients.publish(ClientName(sender), message, instant)
+        self._are_others_known = are_others_known
         if sender == self.name:
-            return self._persisted(message, instant) + self.clients.settle(instant)
+            return self._persisted(message, instant) + self._settle(instant)
         if type(message) in self.services.of_kind and sender not in self.subscribers.clients:
             return self.services.receive(BrokerName(sender), message, instant)  # moves no stream
         if sender in self.network.cell_of:
@@ -244,14 +242,14 @@ class Node:
             effects = self.topics.receive_news(BrokerName(sender), message, instant)
         else:
             effects = self._from_client(ClientName(sender), message, instant)
-        return effects + self.clients.settle(instant)
+        return effects + self._settle(instant)
 
-    def _is_published_here(self, message: Message, sender: PeerName) -> TypeGuard[Publish]:
-        return (
-            isinstance(message, Publish)
-            and sender in self.subscribers.clients
-            and self.services.is_durable(message.topic)
-        )
+    def _settle(self, now: Instant) -> list[Effect]:
+        """End a step; one that concerned nothing but a pubend mostly leaves nothing to be done."""
+        if self._are_others_known and self.clients.is_quiet:
+            return []
+        self._are_others_known = False
+        return self.clients.settle(now)
 
     # --- each message has one place -------------------------------------------------------------
 
@@ -341,6 +339,7 @@ class Node:
         if sender not in self.subscribers.clients:
             raise ProtocolError(f"{sender!r} is not connected")
         if (served := self.services.request(sender, message, now)) is not None:
+            self._are_others_known = False
             return served
         match message:
             case Publish():
@@ -374,8 +373,12 @@ class Node:
         """Our own time, which never goes back, for the driver's clock, which may."""
         self._ahead += max(0, self._last - now)
         self._last = now
-        self._is_due_known = False
+        self.touch()
         return Instant(now + self._ahead)
+
+    def touch(self) -> None:
+        """Deadlines may be others: for who calls a part of ours, not us."""
+        self._is_due_known = self._are_others_known = False
 
     def check(self) -> None:
         self.streams.check()
@@ -389,8 +392,7 @@ class Node:
         self.services.check()
 
     def statistics(self) -> dict[str, object]:
-        figures = statistics(self.routing, self.clients, self.services)
-        return {**figures, "strays": self.strays}
+        return statistics(self.routing, self.clients, self.services) | {"strays": self.strays}
 
     def horizon(self, pubend: PubendName) -> int | None:
         """Up to where everything of the pubend is settled here, if subscribers are hosted."""

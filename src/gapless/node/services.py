@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gapless.core.effects import Effect
-    from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
+    from gapless.core.identity import BrokerName, ClientName, Instant
     from gapless.core.messages import Message
     from gapless.node.clients import Clients
     from gapless.node.network import Topic
@@ -126,11 +126,6 @@ class Services:
         self.of_kind = {kind: each for each in self.by_name.values() for kind in each.kinds}
 
     # --- clients ---------------------------------------------------------------------------------
-
-    def is_durable(self, name: TopicName) -> bool:
-        """Is it a topic that we know, and of the durable service?"""
-        topic = self.clients.network.topic.get(name)
-        return topic is not None and topic.service not in self.by_name
 
     def request(self, client: ClientName, message: Message, now: Instant) -> list[Effect] | None:
         """None: it is for the durable service."""

@@ -40,7 +40,7 @@ from gapless.knowledge.outgoing import (
     Outgoing,
 )
 from gapless.node.beginnings import Beginnings
-from gapless.node.deadlines import Machines
+from gapless.node.deadlines import Machines, earliest
 from gapless.node.machines import make_pubend, make_relay
 from gapless.node.pace import Pace
 
@@ -112,7 +112,7 @@ class Streams:
         self._reports = 0
         self._store = store
         self._strict = shadow
-        self._is_mute = not epoch.is_durable
+        self.is_mute = not epoch.is_durable
         for topic in network.topic.values():
             self.add(topic, now)
 
@@ -132,7 +132,7 @@ class Streams:
                 self.epoch,
                 self._strict,
             )
-            relay.reporter.is_mute = self._is_mute
+            relay.reporter.is_mute = self.is_mute
             if pubend.host == self.name:
                 made = make_pubend(pubend, topic, config, self._store, parts, now)
                 self.pubends[pubend.name] = made
@@ -154,6 +154,8 @@ class Streams:
 
     def carry(self, outgoing: list[Outgoing], now: Instant) -> list[Effect]:
         """Hand over what is for this broker's own machines, and route the rest."""
+        if not outgoing:
+            return []
         effects: list[Effect] = []  # to neighbours too; `dressed` at the end
         rest = deque(outgoing)
         carried = 0
@@ -174,7 +176,7 @@ class Streams:
             else:
                 key = item.message.pubend
                 effects += self.routing.send(item.cell, key, item.message, now)
-        return self.interests.dressed(effects)
+        return self.interests.dressed(effects) if self.routing.peers else effects
 
     def _to_source(self, message: object, now: Instant) -> tuple[list[Effect], list[Outgoing]]:
         match message:
@@ -221,10 +223,10 @@ class Streams:
                 nacks = machine.receive_knowledge(message, now)
             case AckExpected(pubend=name, tick=tick):
                 nacks = self._subend(item).expect(tick, now)
-                self._acknowledge(name, item.cell, self._subend(item).taken, now)
+                self.acknowledge(name, item.cell, self._subend(item).taken, now)
             case _:
                 raise AssertionError(f"{message} is nothing for subscribers")
-        out = self.ask(item.cell, nacks, now)
+        out = self.ask(item.cell, nacks, now) if nacks else []
         return self.deliver(topic, message.pubend, merging=merging, now=now), out
 
     def _subend(self, item: ToCell[Routed]) -> Subend:
@@ -256,7 +258,7 @@ class Streams:
                 return []
             settled = merge.take(now)
             for name in merge.inputs:
-                self._acknowledge(name, TOTAL_ORDER, merge.position, now)
+                self.acknowledge(name, TOTAL_ORDER, merge.position, now)
             return self.subscribers.deliver(topic, None, settled, merge.position).effects
         subend = self.subends[pubend]
         has_none = subend.horizon <= subend.taken or self.durables.is_full(pubend)
@@ -268,7 +270,7 @@ class Streams:
         effects = done.effects + self.durables.advance(
             pubend, settled, done.takers, subend.taken, now
         )
-        self._acknowledge(pubend, PUBLISHER_ORDER, subend.taken, now)
+        self.acknowledge(pubend, PUBLISHER_ORDER, subend.taken, now)
         if done.slow:
             effects += self.attachments.behind.fall_behind(done.slow, pubend, before)
         return effects
@@ -296,16 +298,20 @@ class Streams:
         """This broker's own subscribers have everything before `tick`."""
         self.beginnings.begun(pubend)
         self.subends[pubend] = self.parts.subend(pubend, tick, self.config, shadow=self.shadow)
-        self._acknowledge(pubend, PUBLISHER_ORDER, tick, now)
+        self.acknowledge(pubend, PUBLISHER_ORDER, tick, now)
 
-    def _acknowledge(self, pubend: PubendName, cell: CellName, tick: int, now: Instant) -> None:
+    def acknowledge(self, pubend: PubendName, cell: CellName, tick: int, now: Instant) -> None:
         """This broker's own subscribers need nothing before `tick`; but durable ones do."""
         delivered, released = tick, tick
         if cell == PUBLISHER_ORDER:
             delivered, released = self.durables.position(pubend, tick)
-        self._reports += 1
-        ack = Ack(pubend, cell, delivered, released, self.name, self.epoch, self._reports)
+        ack = Ack(pubend, cell, delivered, released, *self.next_report())
         self.relays[pubend].receive_ack(ack, now)
+
+    def next_report(self) -> tuple[BrokerName, int, int]:
+        """Whose it is, the epoch, and its number."""
+        self._reports += 1
+        return self.name, self.epoch, self._reports
 
     def receive_hold(self, cell: CellName, hold: ReleaseHold, now: Instant) -> list[Effect]:
         """Pass a hold on release up to the pubend, whatever was reported; there, echo it."""
@@ -319,38 +325,11 @@ class Streams:
 
     # --- durable subscriptions --------------------------------------------------------------------
 
-    def settle(self, now: Instant) -> list[Effect]:
-        """At the end of each step: put the questions of those that are behind, and report."""
-        effects, behind = list[Effect](), self.attachments.behind
-        behind.begin_step()
-        reports, self.durables.reports = self.durables.reports, {}
-        for pubend in reports:
-            if pubend not in self.subends:
-                continue
-            behind.stir(pubend)
-            self._acknowledge(pubend, PUBLISHER_ORDER, self.subends[pubend].taken, now)
-            effects += self.durables.chop(pubend, self.durables.position(pubend, 0)[1])
-            effects += self.deliver(self.network.pubends[pubend].topic, pubend, now=now)
-        for _ in range(CARRIED_MAX):
-            effects += behind.settle(now) + self.hand_overs.settle(now)
-            holds: list[ReleaseHold] = []
-            if not self._is_mute:  # they count among reports, which go up under a durable epoch
-                holds, self.hand_overs.holds = self.hand_overs.holds, []
-            for hold in holds:
-                self._reports += 1
-                tick = self.durables.position(hold.pubend, hold.tick)[1]  # it counts here already
-                named = self.name, self.epoch, self._reports
-                ours = ReleaseHold(
-                    hold.pubend, hold.cell, min(hold.tick, tick), hold.number, *named
-                )
-                effects += self.receive_hold(PUBLISHER_ORDER, ours, now)
-            asks, behind.asks = behind.asks, []
-            if not asks:
-                return effects
-            for nack in asks:
-                relay = self.relays[nack.pubend]
-                effects += self.carry(relay.receive_nack(CATCH_UP, None, nack, now), now)
-        raise AssertionError("those that are behind ask for ever")
+    @property
+    def is_quiet(self) -> bool:
+        """Has this step left nothing to `settle`?"""
+        some = self.hand_overs.is_quiet and self.attachments.behind.is_idle
+        return some and not self.durables.reports
 
     def is_started(self, topic: TopicName) -> bool:
         return all(each.name in self.subends for each in self.network.topic[topic].pubends)
@@ -358,9 +337,11 @@ class Streams:
     # --- the pubends hosted here ------------------------------------------------------------------
 
     def persisted(self, message: Persisted, now: Instant) -> list[Effect]:
-        if message.pubend not in self.pubends:
+        pubend = self.pubends.get(message.pubend)
+        if pubend is None:
             return []  # it was deleted while this was being written
-        effects, knowledge = self.pubends[message.pubend].persisted(message, now)
+        pubend.digest = self.interests.digest(message.pubend)
+        effects, knowledge = pubend.persisted(message, now)
         self.published += sum(len(each.ticks) for each in knowledge)
         return effects + self.carry(self.spread(knowledge, now), now)
 
@@ -375,20 +356,25 @@ class Streams:
 
     def report(self, epoch: Epoch) -> None:
         """Reports may go up under the epoch when it is durable, and not before."""
-        self._is_mute = not epoch.is_durable
+        self.is_mute = not epoch.is_durable
         for relay in self.relays.values():
-            relay.reporter.is_mute = self._is_mute
+            relay.reporter.is_mute = self.is_mute
         self.relays.touch()
 
     # --- time -------------------------------------------------------------------------------------
 
     @property
     def deadline(self) -> Instant | None:
-        machines = (self.relays, self.pubends, self.subends, self.merges)
-        due = [each.deadline for each in (*machines, self.beginnings, self.pace)]
-        if self.subscribers.audiences:
-            due.append(self.tell_due)
-        return min((instant for instant in due if instant is not None), default=None)
+        machines = (
+            self.relays,
+            self.pubends,
+            self.subends,
+            self.merges,
+            self.beginnings,
+            self.pace,
+        )
+        tell_due = self.tell_due if self.subscribers.audiences else None
+        return earliest([*[each.deadline for each in machines], tell_due])
 
     def check(self) -> None:
         for machines in (self.relays, self.pubends, self.subends, self.merges):

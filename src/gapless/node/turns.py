@@ -42,6 +42,10 @@ class Turns:
         name, pubend = key
         return self._room(pubend) if next(iter(self._line.get(pubend, ())), name) == name else 0
 
+    @property
+    def has_line(self) -> bool:
+        return bool(self._line)
+
     def next(self) -> Key | None:
         """Whose turn it is, if it is anyone's."""
         for pubend, line in self._line.items():
