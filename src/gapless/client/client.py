@@ -68,7 +68,7 @@ RECONNECT_S, RECONNECT_LONGEST_S = 0.05, 2.0
 CONSUMED_MAX = 1_000
 """Events consumed before the broker is told so."""
 
-CONSUMED_S = 0.01
+CONSUMED_S = 0.02
 """When a subscription has to wait, the broker is told within this time: once for all of them, not
 for each message that came. It lets 10,000 events wait before it minds."""
 

@@ -60,7 +60,7 @@ _Attributes = dict[str, bool | _Integer | float | str]
 _KINDS = frozenset((bool, int, float, str))
 
 
-class Content(msgspec.Struct, frozen=True, array_like=True):
+class Content(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A whole encoded event, read."""
 
     attributes: _Attributes
@@ -69,11 +69,11 @@ class Content(msgspec.Struct, frozen=True, array_like=True):
     sequence: _Sequence | None = None
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
+class _Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attributes: _Attributes
 
 
-class _Body(msgspec.Struct, frozen=True, array_like=True):
+class _Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attributes: msgspec.Raw
     body: bytes = b""
 
