@@ -82,7 +82,7 @@ class Library(Client):
             told = confirmed
 
     def publish(self, event: Event, payload: bytes, tag: int | None) -> None:
-        self._fresh.append((_attributes(event), payload))
+        self._fresh.append((event.cache or _attributes(event), payload))
         if tag is not None:
             self._tags.append(tag)
 
@@ -115,14 +115,14 @@ async def _read(sinks: dict[Subscription, Callable[[bytes], None]]) -> None:
 
 
 def _attributes(event: Event) -> dict[str, Any]:
-    if event.cache is None:
-        event.cache = {
-            "symbol": event.symbol,
-            "price": event.price,
-            "volume": event.volume,
-            "exchange": event.exchange,
-        }
-    attributes: dict[str, Any] = event.cache
+    """Made once for each event that is published again and again."""
+    attributes = {
+        "symbol": event.symbol,
+        "price": event.price,
+        "volume": event.volume,
+        "exchange": event.exchange,
+    }
+    event.cache = attributes
     return attributes
 
 

@@ -170,11 +170,10 @@ def decode_events(
     """All events of a batch, whole, with their places: a pubend and a tick for each."""
     if not len(batch):
         return []
-    columns: Iterable[Iterable[object]]
     try:
-        columns = zip(*map(_rows.decode, batch.events), strict=True)
+        columns = tuple(zip(*map(_rows.decode, batch.events), strict=True))
     except MALFORMED:  # not all have a publisher, or there is more behind it, or one is bad
-        columns = zip(*map(_fields, decode_contents(batch)), strict=True)
+        columns = tuple(zip(*map(_fields, decode_contents(batch)), strict=True))
     attributes, bodies, publishers, sequences = columns
     # A NamedTuple is made by a call of Python; what that does in the end is done here, in C.
     parts = zip(
