@@ -60,7 +60,7 @@ _Attributes = dict[str, bool | _Integer | float | str]
 _KINDS = frozenset((bool, int, float, str))
 
 
-class Content(msgspec.Struct, frozen=True, array_like=True):
+class Content(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A whole encoded event, read."""
 
     attributes: _Attributes
@@ -69,11 +69,11 @@ class Content(msgspec.Struct, frozen=True, array_like=True):
     sequence: _Sequence | None = None
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
+class _Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attributes: _Attributes
 
 
-class _Body(msgspec.Struct, frozen=True, array_like=True):
+class _Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attributes: msgspec.Raw
     body: bytes = b""
 
@@ -170,11 +170,10 @@ def decode_events(
     """All events of a batch, whole, with their places: a pubend and a tick for each."""
     if not len(batch):
         return []
-    columns: Iterable[Iterable[object]]
     try:
-        columns = zip(*map(_rows.decode, batch.events), strict=True)
+        columns = tuple(zip(*map(_rows.decode, batch.events), strict=True))
     except MALFORMED:  # not all have a publisher, or there is more behind it, or one is bad
-        columns = zip(*map(_fields, decode_contents(batch)), strict=True)
+        columns = tuple(zip(*map(_fields, decode_contents(batch)), strict=True))
     attributes, bodies, publishers, sequences = columns
     # A NamedTuple is made by a call of Python; what that does in the end is done here, in C.
     parts = zip(
