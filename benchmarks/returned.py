@@ -1,6 +1,7 @@
 """25 of 100 durable subscribers return at once: what it costs their broker, and what it stores.
 
-The node that ships, with its disk, in one process; every message for a client is encoded. Each
+The node that ships, with its disk, in one process; every message for a client is encoded, once a
+step if it is for many. Each
 subscriber matches a quarter of the events, as in W3 of the peers. CPU time from the first return to
 the last event; and the bytes of each commit in the log, with the pages that it touches: a disk
 writes whole ones, and the last one again with the next commit.
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.hops import RARE, START, TRADES, WRITER, chain
 from benchmarks.report import Report
+from gapless.broker.frames import Frames
 from gapless.core.client_messages import (
     CaughtUp,
     Consumed,
@@ -33,7 +35,6 @@ from gapless.node.node import Node
 from gapless.storage.disk import DiskVolume
 from gapless.storage.frame import encode
 from gapless.wire.events import check_events, decode_attributes, encode_event
-from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -71,11 +72,11 @@ class Crowd:
         self.do(self.node.link_up(WRITER, START))
 
     def do(self, effects: Iterable[Effect]) -> None:
-        rest = deque(effects)
+        rest, frames = deque(effects), Frames()
         while rest:
             match rest.popleft():
                 case Send(to, message):
-                    codec().frames([message])
+                    frames.of([message])
                     self.queue.append((to, message))
                 case Persist(writes, then):
                     self.count(writes)

@@ -24,10 +24,12 @@ FIRST = "news/0"
 class Return:
     """One broker with the pubend; each of `NAMES` has missed as many events, and returns."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, *, alike: bool = False, **limits: Any) -> None:
         text = ALONE.replace('["h", "h"]', '["h"]')
+        self.alike = alike  # do they all have the same condition?
         self.town = Town("h", text, catch_up_window=4, **limits)
         self.got: dict[str, list[int]] = {name: [] for name in NAMES}
+        self.messages: list[Deliveries] = []
         for name in NAMES:
             self.town.connect(name)
             self.attach(name)
@@ -37,7 +39,8 @@ class Return:
         self.town.wait(1_000)
 
     def attach(self, name: str) -> int:
-        wish = Subscribe(NEWS, 1, 1, name=SubscriptionName(name), tokens="broker")
+        condition = "" if self.alike else f"colour <> '{name}'"
+        wish = Subscribe(NEWS, 1, 1, condition, name=SubscriptionName(name), tokens="broker")
         return self.take(self.town.receive(name, wish))
 
     def take(self, sent: list[tuple[str, Message]]) -> int:
@@ -46,6 +49,7 @@ class Return:
         for name, message in sent:
             if isinstance(message, Deliveries):
                 self.got[name] += message.ticks
+                self.messages.append(message)
                 count += len(message.ticks)
         return count
 
@@ -70,6 +74,21 @@ def test_many_that_return_are_sent_no_more_in_one_step_than_all_together_may_be(
     assert max(counts) < 5 + 4
     assert all(len(ticks) == len(set(ticks)) == COUNT for ticks in crowd.got.values())
     assert all(ticks == sorted(ticks) for ticks in crowd.got.values())
+
+
+def test_those_that_want_the_same_are_sent_the_same_messages_as_one_takes_them() -> None:
+    crowd = Return(alike=True, catch_up_total_max=5)
+    for name in NAMES:
+        crowd.town.connect(name)
+        crowd.attach(name)
+    counts = []
+    while sum(map(len, crowd.got.values())) < COUNT * len(NAMES):
+        counts.append(crowd.step())
+        assert counts[-1], "there is no step in vain"
+    assert max(counts) > 5 + 4, "what is at hand costs less"
+    assert all(len(ticks) == len(set(ticks)) == COUNT for ticks in crowd.got.values())
+    full = [message for message in crowd.messages if message.ticks]
+    assert len({id(message) for message in full}) < len(full), "some were made once for all"
 
 
 def test_one_that_returns_alone_gets_all_that_may_be_sent_in_one_step() -> None:

@@ -45,6 +45,13 @@ def test_many_at_once_use_up_what_was_saved_and_then_what_comes_waits() -> None:
     assert pace.deadline is None, "it is handed out once"
 
 
+def test_while_others_catch_up_a_message_takes_twice_as_much() -> None:
+    pace = Pace(CONFIG)
+    pace.spend(6, Instant(1_000), busy=True)
+    assert pace.holds(subend(), Instant(1_000))
+    assert pace.deadline == 1_020
+
+
 def test_nobody_waits_longer_than_the_longest_pause() -> None:
     pace = Pace(CONFIG)
     pace.spend(1_000, Instant(1_000))

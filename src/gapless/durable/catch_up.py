@@ -8,7 +8,9 @@ Theory of operation
     when the log's answer is used up the log is read again.
     Where the pubend's log is at hand (`fetch`) the window is read from it and delivered at once;
     only what is not there is asked for. A window takes half of the credit then, for it is that of
-    other subscriptions of the same client too.
+    other subscriptions of the same client too. It ends at the roundest tick that its second half
+    holds, so that those who want the same come to the same windows, and one of them takes it from
+    the log for all (`convoy`).
     The usual answer is one event at one wanted tick. Those gather, and are put to the subend
     with `advance`: wanted ticks that follow each other in one piece, with the silence behind each.
     Any other answer first makes the subend know all the silence of the window, piece by piece.
@@ -41,16 +43,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.broker_messages import Knowledge, Nack, Vector
 from gapless.core.events import EventBatch
-from gapless.core.identity import Instant
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import Span
 from gapless.durable.consolidated import Batch
 from gapless.durable.filtered_log import Reading, Trail
-from gapless.knowledge.subend import Subend
+from gapless.durable.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gapless.core.identity import Instant
+    from gapless.durable.convoy import Convoy
     from gapless.durable.filtered_log import FilteredLog
     from gapless.durable.timing import Timing
 
@@ -67,26 +70,6 @@ class Gap(NamedTuple):
     span: Span
 
 
-class Window(Subend):
-    """A subend in which no more waits than a catch-up may have open."""
-
-    window = 1
-
-    @property
-    def _room(self) -> tuple[int, int]:
-        return self.window, self.timing.waiting_bytes_max
-
-    def ask_for(self, ticks: Sequence[int], now: Instant) -> list[Nack]:
-        """Ask for these, when nothing was in question: no more than one question can take."""
-        spans = [Span(tick, tick + 1) for tick in ticks]
-        if not spans or self.stream.size >= self.timing.waiting_bytes_max:
-            return self._ask(spans, now)
-        self._asked = SpanSet(spans)
-        self._out = self._asked.copy()
-        self._repeat_due = Instant(now + self._repeat_after)
-        return [Nack(self.pubend, tuple(self._asked))]
-
-
 class CatchUp:
     """One subscription, one pubend. Sans-IO: see the module docstring."""
 
@@ -101,6 +84,7 @@ class CatchUp:
         matches: Matches | None = None,
         minimum: Vector | None = None,
         fetch: Fetch | None = None,
+        convoy: Convoy | None = None,
     ) -> None:
         self.taker = taker
         self.log = log
@@ -109,12 +93,13 @@ class CatchUp:
         self.matches = matches
         self.minimum = minimum
         self.fetch = fetch
+        self.convoy = convoy if fetch is not None else None
         self.position = start  # everything before was delivered
         self.subend = Window(log.pubend, start, timing)
         self.subend.window = timing.catch_up_window
         self.told = start  # what is before it was put to the subend
         self._reading = Reading(start, start, [], start, start)
-        self._trail = Trail()
+        self._trail = self.convoy.trail if self.convoy is not None else Trail()
         self._window: list[int] = []  # the wanted ticks that were told last
         self._is_silence_known = True  # to the subend, between those
         self._arrived: dict[int, bytes] = {}  # answers to be put to the subend
@@ -123,7 +108,9 @@ class CatchUp:
         self._lost_below = 0
         self._gap: Span | None = None  # held back: the loss may go on
         self._read_due: Instant | None = None
+        self._opened: int | None = None  # where the window began that is wholly known
         self.is_waiting = False  # it would have asked for more, if there had been room
+        self.is_shared = False  # what was delivered last, someone else took from the log
 
     def is_done(self, latest: int) -> bool:
         """Is all before the consolidated stream's durable position delivered?"""
@@ -150,7 +137,7 @@ class CatchUp:
 
         To be called after everything else here, and when `latest`, credit or room has grown.
         """
-        self.is_waiting = False
+        self.is_waiting = self.is_shared = False
         latest = max(latest, self.since)
         pieces, nacks = list[Batch | Gap](), self._take_in(now)
         while not self.is_done(latest):
@@ -161,8 +148,11 @@ class CatchUp:
                 if events and self._unknown and self.subend.horizon < self.told:
                     nacks += self.subend.expect(self.told, now)  # there is room again
                 if room:
-                    part = credit if self.fetch is None else (credit + 1) // 2
-                    nacks += self._open_window(latest, min(part, room), now)
+                    part = min(credit if self.fetch is None else (credit + 1) // 2, room)
+                    if shared := self._share(part, pieces, now):
+                        credit, room = credit - shared, 0
+                        continue
+                    nacks += self._open_window(latest, part, now)
                     room = 0 if self.fetch is not None and self._wanted else room
                 else:
                     self.is_waiting = self.told <= self.subend.horizon and self.told < latest
@@ -186,7 +176,12 @@ class CatchUp:
             self._add(Batch(settled.ticks[low:high], settled.events[low:high], lost.start), pieces)
             self._gap = Span(self._gap.start if self._gap else lost.start, lost.end)
             low = high
-        self._add(Batch(settled.ticks[low:], settled.events[low:], through), pieces)
+        last = Batch(settled.ticks[low:], settled.events[low:], through)
+        is_whole = self._opened == self.position and through == self.told and not settled.lost
+        if is_whole and self.convoy is not None:
+            self.convoy.keep(self.position, last)
+        self._opened = None
+        self._add(last, pieces)
         if self._gap and through >= latest:
             self._add_gap(pieces)
             self._add(Batch([], [], through), pieces)
@@ -205,6 +200,22 @@ class CatchUp:
         pieces.append(Gap(self._gap))
         self.position, self._gap = self._gap.end, None
 
+    def _share(self, room: int, pieces: list[Batch | Gap], now: Instant) -> int:
+        """Deliver the next window if someone else took it from the log; how many events it has."""
+        start, subend = self.position, self.subend
+        if self.convoy is None or start < max(self.told, self.since, self._lost_below) or self._gap:
+            return 0
+        batch = self.convoy.window(start, min(room, self.timing.catch_up_window))
+        if batch is None or not batch.ticks:
+            return 0
+        self._window = []
+        self.told = subend.seen = batch.through
+        self._tell(Span(start, batch.through), now)  # to the subend it is as good as silence
+        subend.take(batch.through, now)
+        self.is_shared = True
+        self._add(batch, pieces)
+        return len(batch.ticks)
+
     # --- what is wanted -------------------------------------------------------------------------
 
     def _open_window(self, latest: int, credit: int, now: Instant) -> list[Nack]:
@@ -215,9 +226,7 @@ class CatchUp:
             return []
         self._read_due = None
         if self.told >= self._reading.through:
-            self._reading = self.log.read(
-                self.taker, self.told, latest, since=self.since, trail=self._trail
-            )
+            self._reading = self._read(latest)
             if self._reading.through == self.told:  # more to look at than one read may
                 self._read_due = now
                 return []
@@ -225,7 +234,20 @@ class CatchUp:
             room = min(room, self.timing.nack_spans_max)
         start, end = self.told, self._next_end(room)
         self.told = subend.seen = end
-        return self._tell_known(Span(start, end), now)
+        nacks = self._tell_known(Span(start, end), now)
+        if start >= self.since and subend.horizon == end and not nacks:
+            self._opened = start
+        return nacks
+
+    def _read(self, latest: int) -> Reading:
+        """What the log knows from here on, or what it said to another that wants the same."""
+        convoy, start = self.convoy, self.told
+        if convoy is not None and start >= self.since and (known := convoy.reading(start)):
+            return known
+        found = self.log.read(self.taker, start, latest, since=self.since, trail=self._trail)
+        if convoy is not None:
+            convoy.note(found)
+        return found
 
     def _next_end(self, room: int) -> int:
         """Where the next window ends: with its zone, or with as many wanted ticks as fit."""
@@ -235,7 +257,10 @@ class CatchUp:
                 return end
         if self.told < unknown_from:
             place = bisect_left(wanted, max(self.told, self._lost_below)) + room
-            return wanted[place] if place < len(wanted) else unknown_from
+            if place >= len(wanted):
+                return unknown_from
+            middle = wanted[place - (room // 2 if self.convoy is not None else 0)]
+            return _roundest(middle, wanted[place])
         return through
 
     def _tell_known(self, span: Span, now: Instant) -> list[Nack]:
@@ -362,3 +387,10 @@ class CatchUp:
         assert self._gap is None or self.position <= self._gap.start, "I3"
         assert self._arrived.keys() <= set(self._window), "I4"
         assert not any(tick in self.subend.stream.known for tick in self._arrived), "I4"
+
+
+def _roundest(low: int, high: int) -> int:
+    """Of the numbers after `low`, up to `high`, the one with the most zeros at its end in binary;
+    `high` if there are none."""
+    zeros = max(0, (low ^ high).bit_length() - 1)
+    return high >> zeros << zeros

@@ -55,7 +55,7 @@ NOWHERE = -1
 
 BACK = Struct("<q")
 
-BACKS_MAX = 20_000
+BACKS_MAX = 50_000
 """Records of which it is remembered where all their takers lead back to; beyond it, all is
 forgotten and read again."""
 

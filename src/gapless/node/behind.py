@@ -7,7 +7,9 @@ Theory of operation
     others wait for their turn: it is asked for again later.
     Where the pubend is at this very broker they take what they want from its log themselves, a
     window each in turn. So what all of them are sent in one step is bounded too; they go on when
-    time has passed, and steps of the live stream that come between are not held up.
+    time has passed, and steps of the live stream that come between are not held up. Those with one
+    condition travel together (`durable.convoy`): what one took, others are sent as it is, and it
+    counts less, for it costs less.
     What a subscription wants from before it was known here is asked for as a whole, and filtered
     here.
 
@@ -31,6 +33,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.messages import Message
 from gapless.core.token import Token
+from gapless.durable.convoy import Convoy, Hold
 from gapless.knowledge.scattered import fetch
 from gapless.node.turns import Turns
 
@@ -42,11 +45,16 @@ if TYPE_CHECKING:
     from gapless.core.events import Attributes
     from gapless.core.identity import PubendName
     from gapless.durable.catch_up import CatchUp
+    from gapless.filters.filter import Filter
     from gapless.node.config import Config
     from gapless.node.durables import Durables
     from gapless.node.parts import Parts
-    from gapless.node.session import Session
+    from gapless.node.session import Made, Session
     from gapless.node.turns import Key
+
+
+SHARED_COST = 8
+"""As many events that someone else took from the log cost as much as one that is taken from it."""
 
 
 class Assured(Message, frozen=True):
@@ -79,16 +87,27 @@ class Behind:
         self.turns = Turns(config.catch_up_total_max)
         self._stirred: dict[Key, None] = {}  # may have news
         self._sent = 0  # events, in this step
+        self._made: Made = {}  # messages, in this step
+        self._hold = Hold(config.catch_up_shared_bytes_max)
+        self._convoys: dict[tuple[PubendName, Filter], Convoy] = {}  # while anyone is behind
         self._later: dict[Key, None] = {}  # to go on in the next step
         self._due: Instant | None = None  # when that is
 
     # --- who may have news ------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """Is anyone behind, as far as is known without looking?"""
+        return bool(self._some)
 
     def _all(self) -> list[tuple[SubscriptionName, Session]]:
         """Those that are behind somewhere: most sessions are not, and cost nothing here."""
         for name, session in list(self._some.items()):
             if not session.behind or self.sessions.get(name) is not session:
                 del self._some[name]
+        if not self._some:
+            self._convoys.clear()
+            self._hold.clear()
         return list(self._some.items())
 
     def stir(self, pubend: PubendName) -> None:
@@ -156,6 +175,7 @@ class Behind:
         """At the end of a step: deliver what can be delivered now, and ask for more."""
         stirred, self._stirred = self._stirred, {}
         effects: list[Effect] = []
+        self._made = {}
         for key in stirred:
             effects += self._go_on(key, now)
         while self._sent < self.config.catch_up_total_max and (first := self.turns.next()):
@@ -183,9 +203,9 @@ class Behind:
                 self.turns.update(key, catch_up.open_count, waits=True)
             return []
         before, stream = session.client.outstanding, self.durables.streams[pubend]
-        effects, nacks = session.pump(pubend, stream, self.turns.room_of(key), now)
-        if session.client.outstanding > before:
-            self._sent += session.client.outstanding - before
+        effects, nacks = session.pump(pubend, stream, self.turns.room_of(key), self._made, now)
+        if (sent := session.client.outstanding - before) > 0:
+            self._sent += -(-sent // SHARED_COST) if catch_up.is_shared else sent
             self.turns.leave(key)  # others first
         self._ask(nacks)
         if pubend in session.behind:
@@ -234,6 +254,7 @@ class Behind:
             matches=matches,
             minimum={} if start < since else None,
             fetch=None if log is None else partial(self._fetch, log),
+            convoy=self._convoys.setdefault((pubend, condition), Convoy(self._hold)),
         )
 
     def _fetch(self, log: str, ticks: Sequence[int]) -> list[bytes | None]:
@@ -260,6 +281,7 @@ class Behind:
 
     def check(self) -> None:
         self.turns.check(self.config.catch_up_window)
+        self._hold.check()
         for name, session in self.sessions.items():
             assert not session.behind or self._some.get(name) is session, "I2"
             for pubend, catch_up in session.behind.items():

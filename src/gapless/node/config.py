@@ -148,8 +148,9 @@ class Config:
     """The same in bytes."""
 
     delivery_pace: int = 100
-    """Of each message to a subscriber, the time it takes up in microseconds: so many are sent that
-    it is used up, then what becomes settled gathers and leaves as fewer and longer messages."""
+    """Of each message to a subscriber, the time it takes up in microseconds, twice as much while
+    anyone catches up; when it is used up, what becomes settled gathers and leaves as fewer and
+    longer messages."""
 
     delivery_saved: int = 50 * MILLISECOND
     """Time that nobody used up before: so many messages may be sent at once."""
@@ -196,8 +197,13 @@ class Config:
     catch_up_total_max: int = 2_000
     """The same for all of them together, in equal parts for each pubend; beyond it they take turns.
     It is also how many events they are sent in one step, or a window more, so that many that return
-    at once leave room for the live stream. One for which all is filtered here counts as a whole
-    window, so that the last to ask may be a window beyond."""
+    at once leave room for the live stream; what another of them took from the log just before costs
+    less, and counts an eighth. One for which all is filtered here counts as a whole window, so that
+    the last to ask may be a window beyond."""
+
+    catch_up_shared_bytes_max: int = 16 * MEBIBYTE
+    """Events that one of those who catch up took from the log, kept for others who want the same;
+    beyond it the oldest are forgotten, and taken from the log again."""
 
     catch_up_spans_max: int = 20_000
     """Open questions of all that catch up behind one neighbour; beyond it the oldest is forgotten,

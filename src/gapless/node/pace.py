@@ -7,6 +7,7 @@ Theory of operation
     time of late has up to `delivery_saved` of it. While it is used up, what becomes settled gathers
     in its subend, no longer than `delivery_pause_max` and no more than fills a message, and leaves
     as fewer and longer messages.
+    While anyone catches up, who needs the time too, a message takes twice as much.
     A broker that sends few messages never waits, however many events they carry. Receipts,
     and other brokers, never wait at all: only this broker's own subscribers.
 
@@ -45,10 +46,11 @@ class Pace:
         self._held[subend.pubend] = None
         return True
 
-    def spend(self, messages: int, now: Instant) -> None:
-        """So many were sent."""
+    def spend(self, messages: int, now: Instant, *, busy: bool = False) -> None:
+        """So many were sent; `busy`: while there are others who catch up."""
         config = self.config
-        paid = max(self._paid, now - config.delivery_saved) + messages * config.delivery_pace
+        cost = messages * config.delivery_pace * (2 if busy else 1)
+        paid = max(self._paid, now - config.delivery_saved) + cost
         self._paid = Instant(min(paid, now + config.delivery_pause_max))
 
     @property

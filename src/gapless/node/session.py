@@ -27,6 +27,7 @@ from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.core.ticks import Span
 from gapless.durable.catch_up import Gap
+from gapless.durable.consolidated import Batch
 from gapless.knowledge.batch import cut
 
 if TYPE_CHECKING:
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
     from gapless.core.client_messages import Subscribed
     from gapless.core.identity import ClientName, Instant, PubendName
     from gapless.durable.catch_up import CatchUp
-    from gapless.durable.consolidated import Batch, Consolidated
+    from gapless.durable.consolidated import Consolidated
     from gapless.durable.subscriptions import Subscription
     from gapless.node.client import Client
     from gapless.node.config import Config
+
+    Made = dict[tuple[int, int], tuple[Batch, int, list[Deliveries]]]
+    """By identity of a batch, which it keeps, and number of a subscription: bytes, messages."""
 
 
 class Session:
@@ -119,10 +123,10 @@ class Session:
         return self._let_go([Send(self.name, FellBehind(self.number, pubend))])
 
     def pump(
-        self, pubend: PubendName, stream: Consolidated, room: int, now: Instant
+        self, pubend: PubendName, stream: Consolidated, room: int, made: Made, now: Instant
     ) -> tuple[list[Effect], list[Nack]]:
         """Deliver what has become known to one that is behind; make it level if it can be. It may
-        ask for `room` more events."""
+        ask for `room` more events. `made`: messages of this step, for others who want the same."""
         catch_up = self.behind[pubend]
         is_found = self._opening is not None and not self._unknown  # and soon durable
         if is_found or (self._unknown and pubend not in self._unknown):
@@ -137,9 +141,9 @@ class Session:
             elif isinstance(piece, Gap):
                 effects += self._lose(pubend, piece.span)
             if isinstance(piece, Gap):
-                effects += self._send(pubend, [], [], piece.span.end)
+                effects += self._send(pubend, Batch([], [], piece.span.end), {})
             else:
-                effects += self._send(pubend, piece.ticks, piece.events, piece.through)
+                effects += self._send(pubend, piece, made)
         if catch_up.is_done(stream.latest) and self._unknown <= {pubend}:
             if pubend in self._unknown:
                 self._find(pubend, 0)
@@ -156,30 +160,33 @@ class Session:
         return [Send(self.name, Lost((self.number,), pubend, Span(start, span.end)))]
 
     def _become_level(self, pubend: PubendName, tail: Batch) -> list[Effect]:
-        effects = self._send(pubend, tail.ticks, tail.events, tail.through)
+        effects = self._send(pubend, tail, {})
         del self.behind[pubend]
         self.level[pubend] = tail.through
         return [*effects, Send(self.name, CaughtUp(self.number, pubend))]
 
-    def _send(
-        self, pubend: PubendName, ticks: list[int], events: list[bytes], through: int
-    ) -> list[Effect]:
-        """What is for this subscription alone."""
+    def _send(self, pubend: PubendName, batch: Batch, made: Made) -> list[Effect]:
+        """What is for this subscription alone; others of the same number may get the same."""
+        key = id(batch), self.number
+        if key not in made:
+            made[key] = batch, sum(map(len, batch.events)), self._pack(pubend, batch)
+        _, size, messages = made[key]
+        self.client.send(len(batch.events), size)
+        return [Send(self.name, message) for message in messages]
+
+    def _pack(self, pubend: PubendName, batch: Batch) -> list[Deliveries]:
         topic, number = self.subscription.definition.topic, self.number
-        self.client.send(len(events), sum(map(len, events)))
+        ticks, events, through = batch
         limits = self.config.batch_events_max, self.config.batch_bytes_max
         return [
-            Send(
-                self.name,
-                Deliveries(
-                    topic,
-                    through if high >= len(ticks) else ticks[high],
-                    pubend,
-                    tuple(ticks[low:high]),
-                    EventBatch.join(events[low:high]),
-                    ((number,),) * (high - low),
-                    only=number,
-                ),
+            Deliveries(
+                topic,
+                through if high >= len(ticks) else ticks[high],
+                pubend,
+                tuple(ticks[low:high]),
+                EventBatch.join(events[low:high]),
+                ((number,),) * (high - low),
+                only=number,
             )
             for low, high in cut(events, *limits)
         ]
