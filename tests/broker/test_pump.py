@@ -28,6 +28,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.deadline: Instant | None = None
+        self.is_deadline_known = False
         self.calls: list[str] = []
 
     def receive(self, sender: PeerName, message: Message, now: Instant) -> list[Effect]:
@@ -39,6 +40,8 @@ class Machine:
             raise ProtocolError("unlucky")
         if message.number == 14:
             raise AssertionError("I1")
+        if message.number == 15:
+            return []
         last = Send(CLIENT, Ping(message.number))
         return [Tell(Pong(message.number)), Persist(()), last]
 
@@ -89,6 +92,21 @@ def test_all_that_one_turn_brings_is_flushed_once() -> None:
         assert "flush" not in world.log
         await asyncio.sleep(0)
         assert world.log.count("flush") == 1
+
+    run(main())
+
+
+def test_a_message_that_changes_nothing_is_no_reason_to_flush() -> None:
+    async def main() -> None:
+        world = World()
+        world.machine.is_deadline_known = True
+        world.pump.receive(CLIENT, Ping(15))
+        await asyncio.sleep(0)
+        assert world.log == []
+        world.machine.is_deadline_known = False  # it may have to be woken earlier
+        world.pump.receive(CLIENT, Ping(15))
+        await asyncio.sleep(0)
+        assert world.log == ["flush"]
 
     run(main())
 

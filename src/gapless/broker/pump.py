@@ -99,7 +99,9 @@ class Pump:
 
     def _step(self, call: Callable[..., list[Effect]], *arguments: object) -> None:
         if not self.is_stopped:
-            self.carry_out(self._call(call, *arguments))
+            effects = self._call(call, *arguments)
+            if effects or not self.node.is_deadline_known:
+                self.carry_out(effects)
 
     def _call(self, call: Callable[..., list[Effect]], *arguments: object) -> list[Effect]:
         self.steps += 1

@@ -10,16 +10,13 @@ Source: the contract between etcd's raft and its disk, in idea.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import msgspec
 
-if TYPE_CHECKING:
-    from gapless.core.identity import PeerName
-    from gapless.core.messages import Message
+from gapless.core.identity import PeerName
+from gapless.core.messages import Message
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """Add records to a log stream. Indices strictly increase, within and across appends; those at
     equal steps may be a range."""
 
@@ -28,16 +25,14 @@ class Append:
     records: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Chop:
+class Chop(msgspec.Struct, frozen=True):
     """Drop every record of a log stream whose index is below `index`, for good."""
 
     stream: str
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     """Set one fact of a table."""
 
     table: str
@@ -45,8 +40,7 @@ class Put:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     """Remove one fact of a table; fine if there is none."""
 
     table: str
@@ -56,23 +50,20 @@ class Delete:
 Write = Append | Chop | Put | Delete
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send `message` to a neighbour or a client. It may be lost, late, doubled, out of order."""
 
     to: PeerName
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(msgspec.Struct, frozen=True):
     """Hand `message` back to the machine that asked for it: it is about itself."""
 
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Persist:
+class Persist(msgspec.Struct, frozen=True):
     """Make all `writes` durable, all or none; only then carry out `then`.
 
     Writes of one machine become durable in the order they were asked for. Where there is no room

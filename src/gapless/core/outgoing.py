@@ -7,33 +7,30 @@ of its cell is waiting for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from gapless.core.identity import BrokerName, CellName
+import msgspec
+
+from gapless.core.identity import BrokerName, CellName
 
 MessageT = TypeVar("MessageT", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ToCell(Generic[MessageT]):
+class ToCell(msgspec.Struct, Generic[MessageT], frozen=True):
     """For whichever live member of a neighbouring cell routing picks."""
 
     cell: CellName
     message: MessageT
 
 
-@dataclass(frozen=True, slots=True)
-class ToBroker(Generic[MessageT]):
+class ToBroker(msgspec.Struct, Generic[MessageT], frozen=True):
     """For this broker and no other: it asked."""
 
     broker: BrokerName
     message: MessageT
 
 
-@dataclass(frozen=True, slots=True)
-class ToSiblings(Generic[MessageT]):
+class ToSiblings(msgspec.Struct, Generic[MessageT], frozen=True):
     """For every other member of our own cell."""
 
     message: MessageT

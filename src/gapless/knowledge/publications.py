@@ -8,22 +8,20 @@ Theory of operation
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gapless.core.identity import PublisherName
+import msgspec
+
+from gapless.core.client_messages import Publish
+from gapless.core.identity import ClientName, PublisherName
 from gapless.knowledge.receipts import STEP, Publisher
 
 if TYPE_CHECKING:
     from collections import deque
 
-    from gapless.core.client_messages import Publish
-    from gapless.core.identity import ClientName
 
-
-@dataclass(slots=True)
-class Request:
+class Request(msgspec.Struct):
     """A publication that waits for the disk; `events` are those not published before."""
 
     client: ClientName
@@ -33,15 +31,14 @@ class Request:
     first_tick: int = 0  # of `events`, once they have ticks
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """What one write takes: the events of all its publications, one after the other."""
 
-    requests: list[Request] = field(default_factory=list)
+    requests: list[Request] = msgspec.field(default_factory=list)
     ticks: range = range(0)
     events: tuple[bytes, ...] = ()
     size: int = 0
-    publishers: dict[PublisherName, Publisher] = field(default_factory=dict)
+    publishers: dict[PublisherName, Publisher] = msgspec.field(default_factory=dict)
     """What is to be remembered of those that are named, once it is durable."""
 
 

@@ -113,7 +113,8 @@ class Relay:
             for cell in self.outlets:
                 for run in fresh:
                     out += self._offer(cell, run, knowledge, now)
-        self._acknowledge(now)
+        if not self.outlets or any(each.quiet for each in self.outlets.values()):
+            self._acknowledge(now)  # silence that need not be told: nobody else will say so
         self.stream.keep_newest(self.timing.cache_events_max, self.timing.cache_bytes_max)
         return out
 

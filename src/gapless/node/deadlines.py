@@ -62,9 +62,10 @@ class Machines(dict[NameT, MachineT]):
         return super().__getitem__(name)
 
     def get(self, name: NameT) -> MachineT | None:  # type: ignore[override]  # no default
-        if name not in self:
-            return None
-        return self[name]
+        machine = super().get(name)
+        if machine is not None:
+            self.moved[name] = None
+        return machine
 
     def __setitem__(self, name: NameT, machine: MachineT) -> None:
         super().__setitem__(name, machine)
@@ -97,14 +98,16 @@ class Machines(dict[NameT, MachineT]):
         return heap[0][0] if heap else None
 
     def _note(self) -> None:
+        due, find = self._due, super().get
         for name in self.moved:
-            if name not in self:  # a look-up that failed
+            machine = find(name)
+            if machine is None:  # a look-up that failed
                 continue
-            instant = super().__getitem__(name).deadline
+            instant = machine.deadline
             if instant is None:
-                self._due.pop(name, None)
-            elif self._due.get(name) != instant:
-                self._due[name] = instant
+                due.pop(name, None)
+            elif due.get(name) != instant:
+                due[name] = instant
                 heappush(self._heap, (instant, name))
         self.moved.clear()
         if len(self._heap) > 2 * len(self._due) + STALE_MIN:

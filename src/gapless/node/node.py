@@ -118,7 +118,7 @@ class Node:
         self._last = now  # the driver's clock, last time
         self._ahead = 0  # how far our time is ahead of it: the sum of its jumps back
         self._due: Instant | None = None  # the earliest deadline of all, on our time
-        self._is_due_known = False
+        self.is_deadline_known = False  # is it what it was when it was last asked for?
         self._others_due: Instant | None = None  # that of those that `FOR_PUBENDS` does not move
         self._are_others_known = False
         self.routing = Routing(name, network, self.config, now)
@@ -176,13 +176,13 @@ class Node:
     @property
     def deadline(self) -> Instant | None:
         """When to call `fire`, on the driver's clock."""
-        if not self._is_due_known:
+        if not self.is_deadline_known:
             if not self._are_others_known:
                 self._others_due = earliest([each.deadline for each in self._others])
                 self._are_others_known = True
             some = (self.streams, self.interests, self.durables, self.attachments.behind)
             self._due = earliest([self._others_due, *[each.deadline for each in some]])
-            self._is_due_known = True
+            self.is_deadline_known = True
         return None if self._due is None else Instant(self._due - self._ahead)
 
     def fire(self, now: Instant) -> list[Effect]:
@@ -378,7 +378,7 @@ class Node:
 
     def touch(self) -> None:
         """Deadlines may be others: for who calls a part of ours, not us."""
-        self._is_due_known = self._are_others_known = False
+        self.is_deadline_known = self._are_others_known = False
 
     def check(self) -> None:
         self.streams.check()

@@ -53,8 +53,7 @@ ENTRY_BYTES = 12
 """What the description takes for one record, beside its part of a page's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Move(Append):
+class Move(Append, frozen=True):
     """Records copied from an old segment; they replace what stands there."""
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 class BestEffort:
     """One broker that forwards and forgets."""
 
+    is_deadline_known = False  # it is always looked for
+
     def __init__(
         self,
         name: BrokerName,
