@@ -16,7 +16,7 @@ from gapless.core.errors import GaplessError, UsageError, WireError
 from gapless.core.events import EventBatch
 from gapless.core.identity import TopicName
 from gapless.core.ticks import Tick
-from gapless.wire.events import encode_event
+from gapless.wire.events import encode_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ async def publish_once(
     client: Carrier, topic: str, events: Iterable[tuple[Mapping[str, Value], Bytes]]
 ) -> list[EventReceipt]:
     """Publish these events next to each other; a receipt for each."""
-    batch = EventBatch(tuple(encode_event(attributes, body) for attributes, body in events))
+    batch = EventBatch(tuple(encode_events(events)))
     size = sum(map(len, batch))
     if not 0 < len(batch) <= PUBLISH_EVENTS_MAX or size > PUBLISH_BYTES_MAX:
         raise UsageError(

@@ -27,10 +27,10 @@ Cost
 from __future__ import annotations
 
 from itertools import repeat
-from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
 from gapless.core.errors import EventError, WireError
 from gapless.core.events import Event
@@ -69,6 +69,15 @@ class Content(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sequence: _Sequence | None = None
 
 
+class _Row(NamedTuple):
+    """The same, to be taken apart by columns; without room for fields of a later version."""
+
+    attributes: _Attributes
+    body: bytes = b""
+    publisher: PublisherName | None = None
+    sequence: _Sequence | None = None
+
+
 class _Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attributes: _Attributes
 
@@ -82,8 +91,7 @@ _encoder = msgspec.msgpack.Encoder()
 _contents = msgspec.msgpack.Decoder(Content)
 _heads = msgspec.msgpack.Decoder(_Head)
 _bodies = msgspec.msgpack.Decoder(_Body)
-_rows = msgspec.msgpack.Decoder(tuple[_Attributes, bytes, PublisherName, _Sequence])
-_fields = attrgetter(*Content.__struct_fields__)
+_rows = msgspec.msgpack.Decoder(_Row)
 
 _Part = TypeVar("_Part")
 
@@ -172,8 +180,8 @@ def decode_events(
         return []
     try:
         columns = tuple(zip(*map(_rows.decode, batch.events), strict=True))
-    except MALFORMED:  # not all have a publisher, or there is more behind it, or one is bad
-        columns = tuple(zip(*map(_fields, decode_contents(batch)), strict=True))
+    except MALFORMED:  # there is more behind one, or one is bad
+        columns = tuple(zip(*map(astuple, decode_contents(batch)), strict=True))
     attributes, bodies, publishers, sequences = columns
     # A NamedTuple is made by a call of Python; what that does in the end is done here, in C.
     parts = zip(
