@@ -13,7 +13,13 @@ from gapless.node.pace import Pace
 from tests.node.town import ALONE, ANN, Town, event, publish, subscribe
 
 PUBEND = PubendName("news/0")
-CONFIG = Config(delivery_pace=10, delivery_saved=100, delivery_pause_max=50, batch_events_max=3)
+CONFIG = Config(
+    delivery_pace=10,
+    delivery_pace_behind=20,
+    delivery_saved=100,
+    delivery_pause_max=50,
+    batch_events_max=3,
+)
 
 
 def subend(count: int = 1, name: PubendName = PUBEND) -> Subend:
@@ -45,9 +51,9 @@ def test_many_at_once_use_up_what_was_saved_and_then_what_comes_waits() -> None:
     assert pace.deadline is None, "it is handed out once"
 
 
-def test_while_others_catch_up_a_message_takes_twice_as_much() -> None:
+def test_while_someone_catches_up_a_message_takes_more() -> None:
     pace = Pace(CONFIG)
-    pace.spend(6, Instant(1_000), busy=True)
+    pace.spend(6, Instant(1_000), behind=True)
     assert pace.holds(subend(), Instant(1_000))
     assert pace.deadline == 1_020
 

@@ -3,11 +3,11 @@
 Theory of operation
     What a delivery costs is paid by message, here and at each client, more than by event. Where a
     hundred connections want a little of every commit, a commit of five events is a hundred messages
-    of one. So messages are paid for: each takes `delivery_pace` of time, and who has not used his
-    time of late has up to `delivery_saved` of it. While it is used up, what becomes settled gathers
-    in its subend, no longer than `delivery_pause_max` and no more than fills a message, and leaves
-    as fewer and longer messages.
-    While anyone catches up, who needs the time too, a message takes twice as much.
+    of one. So messages are paid for: each takes `delivery_pace` of time (`delivery_pace_behind`
+    while anyone catches up, who needs the time too), and who has not used his time of late has up
+    to `delivery_saved` of it. While it is used up, what becomes settled gathers in its subend, no
+    longer than `delivery_pause_max` and no more than fills a message, and leaves as fewer and
+    longer messages.
     A broker that sends few messages never waits, however many events they carry. Receipts,
     and other brokers, never wait at all: only this broker's own subscribers.
 
@@ -46,11 +46,11 @@ class Pace:
         self._held[subend.pubend] = None
         return True
 
-    def spend(self, messages: int, now: Instant, *, busy: bool = False) -> None:
-        """So many were sent; `busy`: while there are others who catch up."""
+    def spend(self, messages: int, now: Instant, *, behind: bool = False) -> None:
+        """So many were sent; `behind`: while there is someone who catches up."""
         config = self.config
-        cost = messages * config.delivery_pace * (2 if busy else 1)
-        paid = max(self._paid, now - config.delivery_saved) + cost
+        each = config.delivery_pace_behind if behind else config.delivery_pace
+        paid = max(self._paid, now - config.delivery_saved) + messages * each
         self._paid = Instant(min(paid, now + config.delivery_pause_max))
 
     @property

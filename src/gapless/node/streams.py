@@ -264,7 +264,7 @@ class Streams:
             return []
         before, settled = subend.taken, subend.take(subend.horizon, now)
         done = self.subscribers.deliver(topic, pubend, settled, subend.taken)
-        self.pace.spend(len(done.effects), now, busy=self.attachments.behind.is_busy)
+        self.pace.spend(len(done.effects), now, behind=bool(self.attachments.behind))
         effects = done.effects + self.durables.advance(
             pubend, settled, done.takers, subend.taken, now
         )
