@@ -63,6 +63,10 @@ def test_nobody_waits_longer_than_the_longest_pause() -> None:
     pace.spend(1_000, Instant(1_000))
     assert pace.holds(subend(), Instant(1_000))
     assert pace.deadline == 1_050
+    pace.spend(1_000, Instant(1_040))
+    assert pace.deadline == 1_050, "nor does it wait for those who could not wait"
+    assert pace.ripe(Instant(1_050)) == [PUBEND]
+    assert not pace.holds(subend(), Instant(1_050))
 
 
 def test_all_that_wait_are_handed_out_together() -> None:
@@ -71,6 +75,10 @@ def test_all_that_wait_are_handed_out_together() -> None:
     assert pace.holds(subend(), Instant(1_000))
     assert pace.holds(subend(name=other), Instant(1_005))
     assert pace.ripe(Instant(1_010)) == [PUBEND, other]
+    assert not pace.holds(subend(), Instant(1_010))
+    pace.spend(11, Instant(1_010))
+    assert not pace.holds(subend(name=other), Instant(1_010)), "though the first has used it up"
+    assert pace.holds(subend(), Instant(1_010)), "once"
 
 
 def test_what_fills_a_message_and_silence_wait_for_nothing() -> None:

@@ -36,14 +36,18 @@ class Pace:
         self.config = config
         self._paid = Instant(0)  # when all that was sent is paid for
         self._held: dict[PubendName, None] = {}  # have something to hand out
+        self.deadline: Instant | None = None  # of those: it stays, whatever is sent meanwhile
+        self._ripe: set[PubendName] = set()  # have waited, and may hand it out
 
     def holds(self, subend: Subend, now: Instant) -> bool:
         """Is what has become settled there to wait? Then it is `ripe` soon."""
         count, size = subend.stream.event_count, subend.stream.size
         is_full = count >= self.config.batch_events_max or size >= self.config.batch_bytes_max
-        if self._paid <= now or is_full or not count:
+        if self._paid <= now or is_full or not count or subend.pubend in self._ripe:
+            self._ripe.discard(subend.pubend)
             return False
         self._held[subend.pubend] = None
+        self.deadline = self.deadline or self._paid
         return True
 
     def spend(self, messages: int, now: Instant, *, behind: bool = False) -> None:
@@ -53,13 +57,10 @@ class Pace:
         paid = max(self._paid, now - config.delivery_saved) + messages * each
         self._paid = Instant(min(paid, now + config.delivery_pause_max))
 
-    @property
-    def deadline(self) -> Instant | None:
-        return self._paid if self._held else None
-
     def ripe(self, now: Instant) -> list[PubendName]:
         """Those that have waited long enough: all of them, for they were held together."""
-        if not self._held or now < self._paid:
+        if self.deadline is None or now < self.deadline:
             return []
-        held, self._held = self._held, {}
-        return list(held)
+        held, self._held, self.deadline = list(self._held), {}, None
+        self._ripe = set(held)
+        return held

@@ -241,13 +241,7 @@ class Streams:
         return out
 
     def deliver(
-        self,
-        topic: TopicName,
-        pubend: PubendName,
-        *,
-        merging: bool = False,
-        waited: bool = False,
-        now: Instant,
+        self, topic: TopicName, pubend: PubendName, *, merging: bool = False, now: Instant
     ) -> list[Effect]:
         """Take what has become settled, deliver it, and acknowledge it to the relay."""
         if merging:
@@ -259,8 +253,9 @@ class Streams:
                 self._acknowledge(name, TOTAL_ORDER, merge.position, now)
             return self.subscribers.deliver(topic, None, settled, merge.position).effects
         subend = self.subends[pubend]
-        has_none = subend.horizon <= subend.taken or self.durables.is_full(pubend)
-        if has_none or (not waited and self.pace.holds(subend, now)):
+        if subend.horizon <= subend.taken or self.durables.is_full(pubend):
+            return []
+        if self.pace.holds(subend, now):
             return []
         before, settled = subend.taken, subend.take(subend.horizon, now)
         done = self.subscribers.deliver(topic, pubend, settled, subend.taken)
@@ -384,8 +379,9 @@ class Streams:
 
     @property
     def deadline(self) -> Instant | None:
-        machines = (self.relays, self.pubends, self.subends, self.merges)
-        due = [each.deadline for each in (*machines, self.beginnings, self.pace)]
+        waiting = self.beginnings, self.pace
+        machines = (self.relays, self.pubends, self.subends, self.merges, *waiting)
+        due = [each.deadline for each in machines]
         if self.subscribers.audiences:
             due.append(self.tell_due)
         return min((instant for instant in due if instant is not None), default=None)
