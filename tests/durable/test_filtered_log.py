@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import settings
@@ -240,3 +241,18 @@ def test_heads_of_those_who_were_chopped_away_are_not_kept() -> None:
     assert before
     assert after
     assert (len(before), len(after)) == (8 + 16 * 100, 8 + 16 * 2)
+
+
+def test_events_with_the_very_same_takers_have_the_records_that_they_would_have_anyway() -> None:
+    dice = Random(7)
+    for _ in range(30):
+        some = [sorted(dice.sample(range(6), dice.randint(0, 4))) for _ in range(4)]
+        alike, apart = (FilteredLog(PUBEND, MemoryVolume(), LIMITS) for _ in range(2))
+        for start in (0, 20, 40):
+            ticks = sorted(dice.sample(range(start, start + 20), 12))
+            takers = [dice.choice(some) for _ in ticks]
+            writes = alike.write(ticks, takers, start + 20)
+            assert writes == apart.write(ticks, [list(each) for each in takers], start + 20)
+            for log in (alike, apart):
+                log.persisted()
+                log.check()

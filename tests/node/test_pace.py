@@ -13,7 +13,13 @@ from gapless.node.pace import Pace
 from tests.node.town import ALONE, ANN, Town, event, publish, subscribe
 
 PUBEND = PubendName("news/0")
-CONFIG = Config(delivery_pace=10, delivery_saved=100, delivery_pause_max=50, batch_events_max=3)
+CONFIG = Config(
+    delivery_pace=10,
+    delivery_pace_behind=20,
+    delivery_saved=100,
+    delivery_pause_max=50,
+    batch_events_max=3,
+)
 
 
 def subend(count: int = 1, name: PubendName = PUBEND) -> Subend:
@@ -45,9 +51,9 @@ def test_many_at_once_use_up_what_was_saved_and_then_what_comes_waits() -> None:
     assert pace.deadline is None, "it is handed out once"
 
 
-def test_while_others_catch_up_a_message_takes_twice_as_much() -> None:
+def test_while_someone_catches_up_a_message_takes_more() -> None:
     pace = Pace(CONFIG)
-    pace.spend(6, Instant(1_000), busy=True)
+    pace.spend(6, Instant(1_000), behind=True)
     assert pace.holds(subend(), Instant(1_000))
     assert pace.deadline == 1_020
 
@@ -57,6 +63,10 @@ def test_nobody_waits_longer_than_the_longest_pause() -> None:
     pace.spend(1_000, Instant(1_000))
     assert pace.holds(subend(), Instant(1_000))
     assert pace.deadline == 1_050
+    pace.spend(1_000, Instant(1_040))
+    assert pace.deadline == 1_050, "nor does it wait for those who could not wait"
+    assert pace.ripe(Instant(1_050)) == [PUBEND]
+    assert not pace.holds(subend(), Instant(1_050))
 
 
 def test_all_that_wait_are_handed_out_together() -> None:
@@ -65,6 +75,10 @@ def test_all_that_wait_are_handed_out_together() -> None:
     assert pace.holds(subend(), Instant(1_000))
     assert pace.holds(subend(name=other), Instant(1_005))
     assert pace.ripe(Instant(1_010)) == [PUBEND, other]
+    assert not pace.holds(subend(), Instant(1_010))
+    pace.spend(11, Instant(1_010))
+    assert not pace.holds(subend(name=other), Instant(1_010)), "though the first has used it up"
+    assert pace.holds(subend(), Instant(1_010)), "once"
 
 
 def test_what_fills_a_message_and_silence_wait_for_nothing() -> None:

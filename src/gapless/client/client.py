@@ -65,7 +65,7 @@ HELLO_S = 5.0
 """How long a broker may take to say Hello before the next one is tried."""
 
 RECONNECT_S, RECONNECT_LONGEST_S = 0.05, 2.0
-CONSUMED_MAX = 250
+CONSUMED_MAX = 1_000
 """Events consumed before the broker is told so."""
 
 CONSUMED_S = 0.05

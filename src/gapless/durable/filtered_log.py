@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gapless.core.effects import Append, Chop, Put, Write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gapless.core.identity import PubendName
     from gapless.core.store import Store
@@ -140,11 +140,9 @@ class FilteredLog:
         """
         if through <= self.written:
             return ()
-        taken, records = list[int](), list[bytes]()
-        for index in range(bisect_left(ticks, self.written), len(ticks)):
-            if takers[index]:
-                taken.append(ticks[index])
-                records.append(self._encode(ticks[index], takers[index]))
+        first = bisect_left(ticks, self.written)
+        taken = [tick for tick, some in zip(ticks[first:], takers[first:], strict=True) if some]
+        records = self._encode_all(taken, [some for some in takers[first:] if some])
         self.written = through
         self._flight.update(zip(taken, records, strict=True))
         self._writes.append((through, tuple(taken)))
@@ -155,6 +153,31 @@ class FilteredLog:
         if self._unsaved > self.timing.filtered_replay_max:
             writes.append(self._snapshot())
         return tuple(writes)
+
+    def _encode_all(self, ticks: Sequence[int], takers: Sequence[Sequence[int]]) -> list[bytes]:
+        """Their records. One with the very same takers as one before, who have taken nothing else
+        since, differs from it in the back pointer alone."""
+        records = list[bytes]()
+        last: dict[int, tuple[bytes, int, Sequence[int]]] = {}  # by identity of the takers
+        busy = set[int]()  # all of those
+        for tick, some in zip(ticks, takers, strict=True):
+            known = last.get(id(some))
+            if known is not None:
+                last[id(some)] = known[0], tick, some
+                records.append(known[0] + BACK.pack(known[1]))
+                continue
+            if not busy.isdisjoint(some):
+                self._move_heads(last.values())
+                last, busy = {}, set()
+            busy.update(some)
+            records.append(record := self._encode(tick, some))
+            last[id(some)] = record[: 4 + 4 * len(some)], tick, some
+        self._move_heads(last.values())
+        return records
+
+    def _move_heads(self, last: Iterable[tuple[bytes, int, Sequence[int]]]) -> None:
+        for _, tick, takers in last:
+            self._heads.update(dict.fromkeys(takers, tick))
 
     def _encode(self, tick: int, takers: Sequence[int]) -> bytes:
         heads, ordered = self._heads, sorted(takers)

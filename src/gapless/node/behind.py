@@ -95,8 +95,7 @@ class Behind:
 
     # --- who may have news ------------------------------------------------------------------------
 
-    @property
-    def is_busy(self) -> bool:
+    def __bool__(self) -> bool:
         """Is anyone behind, as far as is known without looking?"""
         return bool(self._some)
 

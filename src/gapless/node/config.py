@@ -148,14 +148,16 @@ class Config:
     """The same in bytes."""
 
     delivery_pace: int = 100
-    """Of each message to a subscriber, the time it takes up in microseconds, twice as much while
-    anyone catches up; when it is used up, what becomes settled gathers and leaves as fewer and
-    longer messages."""
+    """The time that a message to a subscriber takes up, in microseconds; when it is used up, what
+    becomes settled gathers and leaves as fewer and longer messages."""
+
+    delivery_pace_behind: int = 400
+    """The same while anyone catches up, who needs the time too."""
 
     delivery_saved: int = 50 * MILLISECOND
     """Time that nobody used up before: so many messages may be sent at once."""
 
-    delivery_pause_max: int = 20 * MILLISECOND
+    delivery_pause_max: int = 40 * MILLISECOND
     """How long an event may wait for that, at most."""
 
     subscriptions_max: int = 100_000

@@ -3,11 +3,11 @@
 Theory of operation
     What a delivery costs is paid by message, here and at each client, more than by event. Where a
     hundred connections want a little of every commit, a commit of five events is a hundred messages
-    of one. So messages are paid for: each takes `delivery_pace` of time, and who has not used his
-    time of late has up to `delivery_saved` of it. While it is used up, what becomes settled gathers
-    in its subend, no longer than `delivery_pause_max` and no more than fills a message, and leaves
-    as fewer and longer messages.
-    While anyone catches up, who needs the time too, a message takes twice as much.
+    of one. So messages are paid for: each takes `delivery_pace` of time (`delivery_pace_behind`
+    while anyone catches up, who needs the time too), and who has not used his time of late has up
+    to `delivery_saved` of it. While it is used up, what becomes settled gathers in its subend, no
+    longer than `delivery_pause_max` and no more than fills a message, and leaves as fewer and
+    longer messages.
     A broker that sends few messages never waits, however many events they carry. Receipts,
     and other brokers, never wait at all: only this broker's own subscribers.
 
@@ -36,30 +36,31 @@ class Pace:
         self.config = config
         self._paid = Instant(0)  # when all that was sent is paid for
         self._held: dict[PubendName, None] = {}  # have something to hand out
+        self.deadline: Instant | None = None  # of those: it stays, whatever is sent meanwhile
+        self._ripe: set[PubendName] = set()  # have waited, and may hand it out
 
     def holds(self, subend: Subend, now: Instant) -> bool:
         """Is what has become settled there to wait? Then it is `ripe` soon."""
         count, size = subend.stream.event_count, subend.stream.size
         is_full = count >= self.config.batch_events_max or size >= self.config.batch_bytes_max
-        if self._paid <= now or is_full or not count:
+        if self._paid <= now or is_full or not count or subend.pubend in self._ripe:
+            self._ripe.discard(subend.pubend)
             return False
         self._held[subend.pubend] = None
+        self.deadline = self.deadline or self._paid
         return True
 
-    def spend(self, messages: int, now: Instant, *, busy: bool = False) -> None:
-        """So many were sent; `busy`: while there are others who catch up."""
+    def spend(self, messages: int, now: Instant, *, behind: bool = False) -> None:
+        """So many were sent; `behind`: while there is someone who catches up."""
         config = self.config
-        cost = messages * config.delivery_pace * (2 if busy else 1)
-        paid = max(self._paid, now - config.delivery_saved) + cost
+        each = config.delivery_pace_behind if behind else config.delivery_pace
+        paid = max(self._paid, now - config.delivery_saved) + messages * each
         self._paid = Instant(min(paid, now + config.delivery_pause_max))
-
-    @property
-    def deadline(self) -> Instant | None:
-        return self._paid if self._held else None
 
     def ripe(self, now: Instant) -> list[PubendName]:
         """Those that have waited long enough: all of them, for they were held together."""
-        if not self._held or now < self._paid:
+        if self.deadline is None or now < self.deadline:
             return []
-        held, self._held = self._held, {}
-        return list(held)
+        held, self._held, self.deadline = list(self._held), {}, None
+        self._ripe = set(held)
+        return held

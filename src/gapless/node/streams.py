@@ -243,13 +243,7 @@ class Streams:
         return out
 
     def deliver(
-        self,
-        topic: TopicName,
-        pubend: PubendName,
-        *,
-        merging: bool = False,
-        waited: bool = False,
-        now: Instant,
+        self, topic: TopicName, pubend: PubendName, *, merging: bool = False, now: Instant
     ) -> list[Effect]:
         """Take what has become settled, deliver it, and acknowledge it to the relay."""
         if merging:
@@ -261,12 +255,13 @@ class Streams:
                 self.acknowledge(name, TOTAL_ORDER, merge.position, now)
             return self.subscribers.deliver(topic, None, settled, merge.position).effects
         subend = self.subends[pubend]
-        has_none = subend.horizon <= subend.taken or self.durables.is_full(pubend)
-        if has_none or (not waited and self.pace.holds(subend, now)):
+        if subend.horizon <= subend.taken or self.durables.is_full(pubend):
+            return []
+        if self.pace.holds(subend, now):
             return []
         before, settled = subend.taken, subend.take(subend.horizon, now)
         done = self.subscribers.deliver(topic, pubend, settled, subend.taken)
-        self.pace.spend(len(done.effects), now, busy=self.attachments.behind.is_busy)
+        self.pace.spend(len(done.effects), now, behind=bool(self.attachments.behind))
         effects = done.effects + self.durables.advance(
             pubend, settled, done.takers, subend.taken, now
         )
@@ -365,14 +360,8 @@ class Streams:
 
     @property
     def deadline(self) -> Instant | None:
-        machines = (
-            self.relays,
-            self.pubends,
-            self.subends,
-            self.merges,
-            self.beginnings,
-            self.pace,
-        )
+        waiting = self.beginnings, self.pace
+        machines = (self.relays, self.pubends, self.subends, self.merges, *waiting)
         tell_due = self.tell_due if self.subscribers.audiences else None
         return earliest([*[each.deadline for each in machines], tell_due])
 

@@ -184,8 +184,6 @@ class Subscribers:
         self.batch_sizes[len(batch).bit_length()] += 1
         groups, singles = self._match(audience, batch, apart=not young)
         recorded = [NOBODY] * len(batch)
-        if any(group.durable for group, _ in groups):
-            recorded = [[] for _ in settled.ticks]
         for group, indices in groups:
             self._record(group, indices, recorded, settled.ticks, young)
             self._share_out(group, indices, shares, settled.ticks, pubend, young)
@@ -219,7 +217,8 @@ class Subscribers:
         ticks: Sequence[int],
         young: dict[Key, int],
     ) -> None:
-        """Which durable subscriptions want which event, connected or not."""
+        """Which durable subscriptions want which event, connected or not: events that the same want
+        have the very same list."""
         if not group.durable:
             return
         numbers = list(group.durable)
@@ -229,9 +228,9 @@ class Subscribers:
             for number, start in late.items():
                 for index in indices:
                     if ticks[index] >= start:
-                        recorded[index].append(number)
-        for index in indices:
-            recorded[index] += numbers
+                        recorded[index] = [*recorded[index], number]
+        for index in indices if numbers else ():
+            recorded[index] = [*recorded[index], *numbers] if recorded[index] else numbers
 
     def _share_out(
         self,

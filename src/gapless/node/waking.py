@@ -35,8 +35,7 @@ def wake(streams: Streams, now: Instant) -> list[Effect]:
         effects += streams.carry(streams.ask(PUBLISHER_ORDER, subend.fire(now), now), now)
     for name in streams.pace.ripe(now):
         if name in streams.subends:
-            topic = streams.network.pubends[name].topic
-            effects += streams.deliver(topic, name, waited=True, now=now)
+            effects += streams.deliver(streams.network.pubends[name].topic, name, now=now)
     for merge in streams.merges.ripe(now):
         effects += streams.carry(streams.ask(TOTAL_ORDER, merge.fire(now), now), now)
     for relay in streams.relays.ripe(now):
