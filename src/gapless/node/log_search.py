@@ -7,9 +7,11 @@ Theory of operation
     the candidates alone, each with one look; where these are many it reads the log through, as that
     is cheaper. Only candidates are decoded, and asked the condition. Bodies are never looked at.
 
+    Who wants everything gets the log as it stands, not even cut into events.
+
     A piece of work ends when `range_bytes_max` of the log were decoded (a look counts `LOOK_BYTES`,
-    and what is surveyed a quarter), or the digests of `range_events_max` events were sifted: some
-    milliseconds, whatever matches.
+    what is surveyed a quarter, what goes out as it stands a half), or the digests of
+    `range_events_max` events were sifted: some milliseconds, whatever matches.
 
 Invariants
     I1  all that matches below `through` is found, with digests or without, surveyed or decoded
@@ -22,7 +24,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.core.events import EventBatch
+from gapless.core.events import EventBatch, EventRun
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.knowledge.batch import read
@@ -60,6 +62,12 @@ DIGESTED_MIN = 256
 
 SURVEYED = 4
 """A survey goes through so many bytes in the time that one takes to be decoded."""
+
+WHOLE = 2
+"""The same for what goes out as it stands: most of that time is the network's."""
+
+WHOLE_BYTES_MAX = 8 << 20
+"""Up to here `WHOLE` counts: it must fit a frame."""
 
 
 class Wanted:
@@ -119,6 +127,16 @@ class LogSearch:
             room -= found.bytes_read
             sifted += found.events_sifted
         return ticks, events, at
+
+    def read_whole(self, pubend: Pubend, span: Span) -> tuple[EventRun, int]:
+        """Everything at the beginning of such a span, and up to where that is all."""
+        from gapless.node.log_part import read_part  # loads numpy
+
+        bytes_max = self.config.range_bytes_max
+        part = read_part(pubend, span, max(bytes_max, min(bytes_max * WHOLE, WHOLE_BYTES_MAX)))
+        if part is None:
+            return EventRun(), span.end
+        return part.run(), int(part.ticks[-1]) + 1
 
     def _look(self, pubend: Pubend, span: Span, wanted: Wanted, room: int) -> Found:
         """At the beginning of the span, in the cheapest way that there is."""

@@ -101,6 +101,10 @@ class Ranges:
         if kept_from == end:
             return RangeRead(request, name, Span(start, end), lost_below=lost_below)
         span = Span(kept_from, end)
+        if message.whole and wanted.is_all and not message.events_max:
+            run, through = self._search.read_whole(pubend, span)
+            covered, more = Span(start, through), through < end
+            return RangeRead(request, name, covered, lost_below=lost_below, more=more, run=run)
         ticks, events, through = self._search.find(pubend, span, wanted, message.events_max)
         return RangeRead(
             request,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.client.delivery import Gap
 from gapless.client.errors import LostError
+from gapless.client.flat import join_runs
 from gapless.client.sync import connect
 from gapless.core.token import Token
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from gapless.client.range import RangeBatch
     from gapless.client.sync import Client
+    from gapless.core.events import EventRun
     from gapless.spark.columns import Columns
     from gapless.spark.options import ReadOptions
     from gapless.spark.plan import Slice
@@ -50,21 +52,20 @@ def read_slice(
 ) -> Iterator[Any]:
     """Arrow batches of everything that matches in the slice. `from_oldest`: it begins with what is
     kept when it is read, and what is before that is not lost."""
-    ticks: list[int] = []
-    encoded: list[bytes] = []
-    size = 0
+    runs: list[EventRun] = []
+    count = size = 0
     for item in _steps(part, options):
         if not isinstance(item, Gap):
-            ticks += item.ticks
-            encoded += item.encoded
-            size += sum(map(len, item.encoded))
-        if ticks and (isinstance(item, Gap) or len(ticks) >= BATCH_EVENTS or size >= BATCH_BYTES):
-            yield columns.batch(part.pubend, ticks, encoded)
-            ticks, encoded, size = [], [], 0
+            runs.append(item.run)
+            count += len(item)
+            size += len(item.run.data)
+        if count and (isinstance(item, Gap) or count >= BATCH_EVENTS or size >= BATCH_BYTES):
+            yield columns.batch(part.pubend, join_runs(runs))
+            runs, count, size = [], 0, 0
         if isinstance(item, Gap) and not (from_oldest and item.span.start == part.low):
             yield from _lost(item, columns, options)
-    if ticks:
-        yield columns.batch(part.pubend, ticks, encoded)
+    if count:
+        yield columns.batch(part.pubend, join_runs(runs))
 
 
 def _steps(part: Slice, options: ReadOptions) -> Iterator[RangeBatch | Gap]:
