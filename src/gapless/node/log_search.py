@@ -1,11 +1,12 @@
 """Log search: what matches in a part of a log, a bounded piece of work at a time.
 
 Theory of operation
-    The first search reads the log and makes digests (`node.digests`) of the attributes that the
-    condition asks for, from the bytes as they stand (`survey`), or by decoding each event where the
-    driver has no survey, or has none yet. Where there are digests, a search sifts them and reads
-    the candidates alone, each with one look; where these are many it reads the log through, as that
-    is cheaper. Only candidates are decoded, and asked the condition. Bodies are never looked at.
+    The first search reads the log, unless somebody has looked ahead (`node.outlook`), and makes
+    digests (`node.digests`) of the attributes that the condition asks for, from the bytes as they
+    stand (`survey`), or by decoding each event where the driver has no survey, or has none yet.
+    Where there are digests, a search sifts them and reads the candidates alone, each with one look;
+    where these are many it reads the log through, as that is cheaper. Only candidates are decoded,
+    and asked the condition. Bodies are never looked at.
 
     Who wants everything gets the log as it stands, not even cut into events.
 
@@ -147,7 +148,7 @@ class LogSearch:
             return self._scan(pubend, Span(span.start, min(ahead, span.end)), wanted, room)
         span = Span(span.start, min(span.end, stretch.end))
         low, high = stretch.places(span)
-        candidates = stretch.ticks[stretch.sift(wanted.sieve, low, high)].tolist()
+        candidates = stretch.ticks_of(stretch.sift(wanted.sieve, low, high))
         search = self._sift if len(candidates) <= (high - low) // SPARSE else self._sift_through
         return search(pubend, span, candidates, wanted, room)._replace(events_sifted=high - low)
 
@@ -167,7 +168,7 @@ class LogSearch:
 
             from gapless.filters.sieve import digest
 
-            seen, kept = Span(span.start, through), self._kept_digests()
+            seen, kept = Span(span.start, through), self.kept_digests()
             names = kept.names(pubend, seen, wanted.sieve.names)
             digests = {name: digest([row.get(name) for row in rows]) for name in names}
             stretch = kept.learn(pubend, seen, np.array(ticks, np.int64), digests)
@@ -186,7 +187,7 @@ class LogSearch:
         part = read_part(pubend, span, room * SURVEYED)
         if part is None or len(part.ticks) < DIGESTED_MIN:
             return None
-        seen, kept = Span(span.start, int(part.ticks[-1]) + 1), self._kept_digests()
+        seen, kept = Span(span.start, int(part.ticks[-1]) + 1), self.kept_digests()
         names = kept.names(pubend, seen, sieve.names)
         assert self._survey is not None
         columns = self._survey(part.pieces, names)
@@ -202,7 +203,8 @@ class LogSearch:
         size = part.nbytes // SURVEYED + sum(map(len, events))
         return Found(*_passing(ticks, events, rows, condition), through, size)
 
-    def _kept_digests(self) -> Digests:
+    def kept_digests(self) -> Digests:
+        """What is kept, which may be nothing yet."""
         if self.digests is None:
             from gapless.node.digests import Digests
 

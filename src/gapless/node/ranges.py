@@ -18,6 +18,7 @@ from gapless.core.events import EventBatch
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span
 from gapless.node.log_search import LogSearch, Wanted
+from gapless.node.outlook import Outlook
 from gapless.node.redirect import refuse_elsewhere
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Ranges:
         self.network = network
         self.streams = streams
         self._search = LogSearch(config, attributes_of, survey)
+        self.outlook = Outlook(self._search, streams.pubends)
         self._conditions: dict[str, Wanted] = {}
 
     def receive(self, client: ClientName, message: RangeRequest) -> list[Effect]:
