@@ -8,7 +8,6 @@ the principals anew; a new authority, or other limits, need a restart.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
 import signal
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from gapless.broker import logs
 from gapless.broker.broker import Broker
 from gapless.broker.logs import logger
+from gapless.wire.buffers import keep_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -32,12 +32,6 @@ EXIT_AT_ONCE = 1
 COLLECT_AFTER = (100_000, 20, 20)
 """Objects made and not freed before young ones are looked at for cycles; rounds of that before
 older ones are."""
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # names of glibc
-KEPT_BYTES = 64 << 20
-"""Freed memory that stays with the process."""
-KEPT_BUFFER_BYTES_MAX = 32 << 20
-"""A larger buffer is given back by itself when it is freed. More than this glibc does not allow."""
 
 
 def run(
@@ -57,7 +51,7 @@ def run(
     that holds its other end is gone, however that came about.
     """
     logs.set_up(as_json=log_json, level=log_level)
-    keep_memory()
+    keep_buffers()
     run_loop(serve(Broker(name, network, settings, config), tell, with_parent=with_parent))
 
 
@@ -102,16 +96,6 @@ def collect_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
-
-
-def keep_memory() -> None:
-    """Messages and pieces of the log are buffers of a megabyte that live for a moment. glibc may
-    give each back to the system and get it again, page by page, which took half of the time of a
-    range read. Elsewhere than with glibc nothing is done."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, KEPT_BUFFER_BYTES_MAX)
-        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 def _on_input(stop: asyncio.Event) -> None:

@@ -3,8 +3,9 @@
 Theory of operation
     A task opens a connection of its own, reads its slice step by step, and gathers what matches
     until it makes a batch of a good size: Spark pays for each batch, and a step in which little
-    matches is small. While a batch is turned into columns, a thread already waits for the next
-    step. What was released is, as the options say, an error that names it, a warning, or a row.
+    matches is small. While a batch is turned into columns, or Spark takes it, a thread already
+    reads the next steps. What was released is, as the options say, an error that names it, a
+    warning, or a row.
 
 Invariants
     I1  what a slice yields is everything that matches in it, in order, once, or the read fails;
@@ -14,6 +15,7 @@ Invariants
 from __future__ import annotations
 
 import logging
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from gapless.client.errors import LostError
 from gapless.client.flat import join_runs
 from gapless.client.sync import connect
 from gapless.core.token import Token
+from gapless.wire.buffers import keep_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +41,9 @@ BATCH_EVENTS = 10_000
 
 BATCH_BYTES = 8 << 20
 
+STEPS_AHEAD = 3
+"""Steps that are read, or waited for, before they are taken."""
+
 log = logging.getLogger(__name__)
 
 
@@ -52,6 +58,7 @@ def read_slice(
 ) -> Iterator[Any]:
     """Arrow batches of everything that matches in the slice. `from_oldest`: it begins with what is
     kept when it is read, and what is before that is not lost."""
+    keep_buffers()
     runs: list[EventRun] = []
     count = size = 0
     for item in _steps(part, options):
@@ -69,7 +76,7 @@ def read_slice(
 
 
 def _steps(part: Slice, options: ReadOptions) -> Iterator[RangeBatch | Gap]:
-    """What the broker answers, the next asked for before this one is taken."""
+    """What the broker answers, the next ones asked for before this one is taken."""
     with open_client(options) as client, ThreadPoolExecutor(1) as ahead:
         steps = client.read(
             options.topic,
@@ -79,10 +86,13 @@ def _steps(part: Slice, options: ReadOptions) -> Iterator[RangeBatch | Gap]:
             pubends=[part.pubend],
             gaps="yield",
         )
-        following = ahead.submit(next, steps, None)
-        while (item := following.result()) is not None:
-            following = ahead.submit(next, steps, None)
-            yield item
+        following = deque(ahead.submit(next, steps, None) for _ in range(STEPS_AHEAD))
+        try:
+            while (item := following.popleft().result()) is not None:
+                following.append(ahead.submit(next, steps, None))
+                yield item
+        finally:
+            ahead.shutdown(cancel_futures=True)
 
 
 def _lost(gap: Gap, columns: Columns, options: ReadOptions) -> Iterator[Any]:
