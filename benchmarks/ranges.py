@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.report import Report, cpu_seconds, rate
 from gapless.client.columns import to_arrow
 from gapless.core.effects import Append
-from gapless.core.events import EventBatch
+from gapless.core.events import EventBatch, EventRun
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
@@ -63,6 +63,7 @@ def measure(quick: bool, folder: str) -> Report:
         for i in range(count)
     )
     batch, ticks = EventBatch(encoded), range(0, count << 10, 1 << 10)
+    run = EventRun.of(ticks, encoded)
     condition, matcher = Filter.parse(CONDITION), Matcher[str]()
     matcher.add("it", condition)
     pubend, end = write_log(folder, encoded, ticks), ticks.stop
@@ -86,7 +87,7 @@ def measure(quick: bool, folder: str) -> Report:
         "search the log by decoding": (search_first, count),
         "search the log again": (partial(find_all, pubend, end, again), count),
         "decode whole events": (partial(decode_contents, batch), count),
-        "decode into columns (the client)": (partial(to_arrow, "t", "t/0", ticks, encoded), count),
+        "decode into columns (the client)": (partial(to_arrow, "t", "t/0", run), count),
     }
     find_all(pubend, end, again)
     report = Report("ranges", "Range reads", ("work", "rows/s", "ms", "to decoding attributes"))

@@ -106,18 +106,10 @@ def make_ready(url: str, spark: SparkSession, schema: str | None, path: Path) ->
     table = gapless.spark.read_log(spark, url, "t", schema=schema)
     columns = Columns(table.schema, parse_options({"url": url, "topic": "t"}, is_stream=False))
     arrow = to_arrow_schema(table.schema, timezone="UTC")
-    with gapless.sync.connect(url) as client, pa.OSFile(str(path), "wb") as file:
-        ticks: list[int] = []
-        encoded: list[bytes] = []
-        with pa.ipc.new_file(file, arrow) as out:
-            for batch in client.read("t"):
-                ticks += batch.ticks  # type: ignore[union-attr]
-                encoded += batch.encoded  # type: ignore[union-attr]
-                if len(ticks) >= 10_000:
-                    out.write_batch(columns.batch("t/0", ticks, encoded))
-                    ticks, encoded = [], []
-            if ticks:
-                out.write_batch(columns.batch("t/0", ticks, encoded))
+    with gapless.sync.connect(url) as client, pa.ipc.new_file(path, arrow) as out:
+        for batch in client.read("t"):
+            if len(batch):
+                out.write_batch(columns.batch("t/0", batch.run))  # type: ignore[union-attr]
     return str(path)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gapless.client.columns import SCHEMA, attributes_of, to_arrow, to_table
 from gapless.client.range import RangeBatch
+from gapless.core.events import EventRun
 from gapless.core.identity import PubendName, PublisherName, TopicName
 from gapless.core.ticks import Span
 from gapless.wire.events import encode_event
@@ -24,7 +25,7 @@ def test_what_went_in_comes_out_with_its_types(
 ) -> None:
     encoded = tuple(encode_event(attributes, body) for attributes, body in events)  # type: ignore[arg-type]
     ticks = tuple(range(100, 100 + len(events)))
-    rows = to_arrow(T, PUBEND, ticks, encoded).to_pylist()
+    rows = to_arrow(T, PUBEND, EventRun.of(ticks, encoded)).to_pylist()
     found = [(attributes_of(row["attributes"]), row["body"]) for row in rows]
     assert repr(found) == repr(events)  # 1, 1.0 and True are not the same
     assert [row["tick"] for row in rows] == list(ticks)
@@ -32,7 +33,7 @@ def test_what_went_in_comes_out_with_its_types(
 
 def test_each_row_says_where_and_when_it_was_published_and_by_whom() -> None:
     named = encode_event({"i": 1}, b"b", PublisherName("feed"), 7)
-    batch = RangeBatch(T, PUBEND, Span(0, 1 << 62), (MICROS << 10,), (named,))
+    batch = RangeBatch(T, PUBEND, Span(0, 1 << 62), EventRun.of([MICROS << 10], [named]))
     table = to_table([batch.to_arrow()])
     assert table.schema == SCHEMA
     [row] = table.to_pylist()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gapless.client import flat as module
 from gapless.client.columns import VALUE, attributes_column, to_arrow
-from gapless.client.flat import flatten
-from gapless.core.events import EventBatch
+from gapless.client.flat import flatten, join_runs
+from gapless.core.events import EventBatch, EventRun
 from gapless.core.identity import PublisherName
 from gapless.wire.events import decode_contents, encode_event
 
@@ -38,6 +38,10 @@ def encode(event: Any) -> bytes:
     return encode_event(attributes, body, name, sequence)
 
 
+def run_of(*encoded: bytes) -> EventRun:
+    return EventRun.of(range(len(encoded)), encoded)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def few_will_do() -> Any:
     before, module.EVENTS_MIN = module.EVENTS_MIN, 0
@@ -49,7 +53,7 @@ def few_will_do() -> Any:
 @given(st.lists(EVENTS, max_size=12))
 def test_every_column_is_what_decoding_says(events: list[Any]) -> None:
     encoded = tuple(map(encode, events))
-    flat, contents = flatten(encoded), decode_contents(EventBatch(encoded))
+    flat, contents = flatten(run_of(*encoded)), decode_contents(EventBatch(encoded))
     assert flat is not None
     maps = [content.attributes for content in contents]
     found = flat.attributes(VALUE)
@@ -70,7 +74,7 @@ def test_broken_bytes_are_refused_or_read_within_their_event(event: Any, data: A
     for _ in range(data.draw(st.integers(0, 3))):
         encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(encoded[: data.draw(st.integers(0, len(encoded)))])
-    flat = flatten((cut,))
+    flat = flatten(run_of(cut))
     if flat is not None:  # then what it says is inside, and building columns of it is safe
         assert len(flat.bodies()) == 1
         flat.publishers()
@@ -89,14 +93,30 @@ def test_broken_bytes_are_refused_or_read_within_their_event(event: Any, data: A
     ],
 )
 def test_what_our_encoder_never_makes_is_left_to_the_decoder(event: bytes) -> None:
-    assert flatten((encode(({"a": 1}, b"", None)), event)) is None
+    assert flatten(run_of(encode(({"a": 1}, b"", None)), event)) is None
 
 
 def test_a_batch_is_the_same_by_both_ways() -> None:
     events = [({"i": i, "name": f"n{i}"}, b"x" * i, ("feed", i)) for i in range(50)]
     encoded, ticks = tuple(map(encode, events)), range(1 << 40, (1 << 40) + 50)
-    quick = to_arrow("t", "t/0", ticks, encoded)
+    quick = to_arrow("t", "t/0", EventRun.of(ticks, encoded))
     odd = b"\xdc\x00\x02" + encode(({"i": 1}, b"", None))[1:]  # a long form of array
-    slow = to_arrow("t", "t/0", [*ticks, 1 << 50], (*encoded, odd))
-    assert flatten((*encoded, odd)) is None
+    slow = to_arrow("t", "t/0", EventRun.of([*ticks, 1 << 50], (*encoded, odd)))
+    assert flatten(run_of(*encoded, odd)) is None
     assert slow.slice(0, 50).equals(quick)
+
+
+def test_runs_are_joined_one_behind_the_other() -> None:
+    pieces = [[b"a", b"", b"bcd"], [], [b"e" * 300], [b"fg"]]
+    runs = [EventRun.of([10 * len(some)] * len(some), some) for some in pieces]
+    joined = join_runs(runs)
+    assert joined.cut() == tuple(event for some in pieces for event in some)
+    assert joined.tick_numbers() == (30, 30, 30, 10, 10)
+
+
+def test_ends_that_go_back_are_left_to_the_decoder() -> None:
+    events = [encode(({"a": i}, b"", None)) for i in range(3)]
+    good = run_of(*events)
+    ends = good.ends[4:8] + good.ends[:4] + good.ends[8:]
+    assert flatten(good) is not None
+    assert flatten(EventRun(good.ticks, ends, good.data)) is None

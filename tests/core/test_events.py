@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.core.events import EventBatch
+from gapless.core.events import EventBatch, EventRun
 
 pieces = st.lists(st.binary(max_size=5), max_size=8)
 
@@ -36,3 +36,25 @@ def test_an_index_outside_the_batch_is_an_error() -> None:
     for index in (2, -3):
         with pytest.raises(IndexError):
             batch[index]
+
+
+@given(pieces)
+def test_a_run_gives_back_the_events_and_ticks_it_was_made_of(events: list[bytes]) -> None:
+    ticks = [number << 40 for number in range(len(events))]
+    run = EventRun.of(ticks, events)
+    assert (len(run), run.cut(), run.tick_numbers()) == (len(events), tuple(events), tuple(ticks))
+    assert run.data == b"".join(events)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (bytes(8), b"", b""),
+        (bytes(8), bytes(3), b""),
+        (bytes(8), b"\2\0\0\0", b"a"),
+        (b"", b"", b"a"),
+    ],
+)
+def test_a_run_whose_parts_do_not_agree_is_refused(parts: tuple[bytes, bytes, bytes]) -> None:
+    with pytest.raises(ValueError, match="has a tick and an end"):
+        EventRun(*parts)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.filters.filter import Filter
-from gapless.filters.sieve import Sieve, digest
+from gapless.filters.sieve import Coded, Sieve, digest, shrink
 from tests.filters.strategies import attribute_maps, conditions
 
 if TYPE_CHECKING:
@@ -34,6 +34,30 @@ def test_whatever_matches_is_a_candidate(
     wanted = Filter(condition)
     matching = {number for number, row in enumerate(rows) if wanted.matches(row)}
     assert matching <= set(candidates(wanted, rows))
+
+
+@given(condition=conditions(), rows=st.lists(attribute_maps(), min_size=1, max_size=8))
+def test_a_digest_that_was_shrunk_says_the_same(
+    condition: Condition, rows: list[dict[str, Value]]
+) -> None:
+    sieve, rows = Sieve(Filter(condition)), rows * 50
+    digests = {name: digest([row.get(name) for row in rows]) for name in sieve.names}
+    small = {name: shrink(each) for name, each in digests.items()}
+    assert all(isinstance(each, Coded) for each in small.values())
+    assert all(each.nbytes < digests[name].nbytes for name, each in small.items())
+    for low, high in ((0, len(rows)), (3, len(rows) - 5)):
+        whole, less = (
+            sieve.candidates(
+                {name: each.cut(low, high) for name, each in given.items()}, high - low
+            )
+            for given in (digests, small)
+        )
+        assert whole.tolist() == less.tolist()
+
+
+def test_what_does_not_get_smaller_stays_as_it_is() -> None:
+    given = digest([float(number) for number in range(300)])
+    assert shrink(given) is given
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gapless.node.digests import Stretch
 
 VALUE_BYTES = 4
-EVENT_BYTES = 8 + VALUE_BYTES  # with its tick
+EVENT_BYTES = 4 + VALUE_BYTES  # with its tick
 
 
 @dataclass(eq=False)
@@ -97,3 +97,35 @@ def test_what_is_released_and_what_another_log_had_under_the_name_is_forgotten()
     assert not spans(digests, make_log(), range(20))
     assert digests.nbytes == 0
     digests.check()
+
+
+def test_ticks_that_are_far_apart_are_kept_in_full() -> None:
+    digests, log = Digests(10_000), make_log()
+    ticks = np.array([5, 7, 1 << 40, (1 << 40) + 9])
+    found = digests.learn(log, Span(5, 1 << 41), ticks, {"a": digest([1, 2, 3, 4])})
+    digests.check()
+    assert found.ticks_of(np.arange(4)) == ticks.tolist()
+    assert found.places(Span(6, 1 << 40)) == (1, 2)
+    assert found.places(Span(0, 1 << 62)) == (0, 4)
+
+
+def test_what_is_offered_takes_free_room_alone_and_replaces_nothing() -> None:
+    digests, log = Digests(25 * EVENT_BYTES), make_log()
+    learn(digests, log, 10, 20)
+    for low, high in ((0, 11), (19, 30), (30, 50)):
+        ticks = np.arange(low, high)
+        digests.offer(log, Span(low, high), ticks, {"a": digest(ticks.tolist())})
+    assert spans(digests, log, range(60)) == [(10, 20)]
+    digests.offer(log, Span(30, 45), np.arange(30, 45), {"a": digest(list(range(30, 45)))})
+    assert spans(digests, log, range(60)) == [(10, 20), (30, 45)]
+    digests.check()
+
+
+def test_the_first_part_that_is_unknown_ends_where_something_is_known() -> None:
+    digests, log = Digests(10_000), make_log()
+    for low in (10, 20, 40):
+        learn(digests, log, low, low + 10)
+    asked = [(0, 60), (10, 60), (15, 35), (15, 30), (45, 60), (60, 70)]
+    found = [digests.unknown(log, Span(*each)) for each in asked]
+    wanted = [(0, 10), (30, 40), (30, 35), None, (50, 60), (60, 70)]
+    assert [each and (each.start, each.end) for each in found] == wanted

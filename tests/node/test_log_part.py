@@ -7,6 +7,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
+from gapless.core.events import EventRun
 from gapless.core.store import Run
 from gapless.node.log_part import PIECE_EVENTS_MIN, LogPart
 
@@ -43,6 +44,7 @@ def test_every_event_is_found_and_long_runs_are_not_copied(
     part = LogPart(runs)
     assert len(part.pieces) == pieces
     assert part.nbytes == sum(map(len, events))
+    assert part.run() == EventRun.of([10 * i for i in range(len(events))], events)
     everything = np.arange(len(events))
     assert part.pick(everything, 1 << 20) == ([10 * i for i in range(len(events))], events)
     chosen = np.array([0, len(events) - 1][: len(events)])

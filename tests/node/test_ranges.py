@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gapless.core.client_messages import Refused, Subscribe
+from gapless.core.events import EventBatch
 from gapless.core.identity import PubendName, SubscriptionName, TopicName
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span
@@ -60,6 +61,34 @@ def test_a_step_looks_at_a_bounded_part_of_the_log_whatever_matches() -> None:
     assert found == ["blue"] * 10
     assert steps > 5
     assert read_on(town, "colour = 'blue'") == (found, steps)
+
+
+def test_everything_comes_as_it_stands_for_who_takes_it_so() -> None:
+    town = make(*["red", "blue"] * 10, range_bytes_max=60)
+    found, at, steps = list[bytes](), 0, 0
+    more = True
+    while more:
+        message = ReadRange(NEWS, 7, PUBEND, Span(at, 1 << 62), whole=True)
+        [(_, answer)] = town.receive(ANN, message)
+        assert isinstance(answer, RangeRead)
+        assert (answer.ticks, answer.span is not None, answer.run is not None) == ((), True, True)
+        assert answer.span is not None
+        assert answer.run is not None
+        assert all(at <= tick < answer.span.end for tick in answer.run.tick_numbers())
+        found += answer.run.cut()
+        at, more, steps = answer.span.end, answer.more, steps + 1
+    assert colours(EventBatch.join(found)) == ["red", "blue"] * 10
+    assert steps > 2
+    assert at == town.node.streams.pubends[PUBEND].end
+
+
+def test_a_choice_is_not_as_it_stands() -> None:
+    town = make("red", "blue", "red")
+    for condition, limit in (("colour = 'red'", 0), ("", 2)):
+        message = ReadRange(NEWS, 7, PUBEND, ALL, condition, limit, whole=True)
+        [(_, answer)] = town.receive(ANN, message)
+        assert isinstance(answer, RangeRead)
+        assert (len(answer.events), answer.run) == (2, None)
 
 
 def test_a_limit_ends_a_step_before_the_next_event_that_matches() -> None:

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 
 from gapless.client import flat as module
 from gapless.client.flat import flatten
+from gapless.core.events import EventRun
 from gapless.spark.typed import from_flat, from_values
 from gapless.wire.events import encode_event
 
@@ -57,7 +58,7 @@ def test_both_ways_give_the_same_column_and_the_same_misfits(
 ) -> None:
     arrow = to_arrow_type(kind)
     encoded = [encode_event({} if value is None else {"a": value}) for value in values]
-    flat = flatten(encoded)
+    flat = flatten(EventRun.of(range(len(encoded)), encoded))
     assert flat is not None
     slow, slow_unfit = from_values(values, kind, arrow)
     quick, quick_unfit = from_flat(flat.find("a"), kind, arrow)

@@ -42,7 +42,7 @@ from gapless.core.client_messages import (
     Subscribed,
     Unsubscribe,
 )
-from gapless.core.events import EventBatch
+from gapless.core.events import EventBatch, EventRun
 from gapless.core.identity import (
     BrokerName,
     CellName,
@@ -217,7 +217,11 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "producer query": ProducerQuery(TOPIC, 8, JOB),
     "producer position": ProducerPosition(8, 7),
     "read range": ReadRange(TOPIC, 9, PUBEND, Span(10, 20), "price > 90", 100),
+    "read range as it stands": ReadRange(TOPIC, 9, PUBEND, Span(10, 20), whole=True),
     "range read": RangeRead(9, PUBEND, Span(10, 15), (12,), EventBatch.join([TRADE]), 11, True),
+    "range read as it stands": RangeRead(
+        9, PUBEND, Span(10, 15), run=EventRun.of((12, 14), (TRADE, b""))
+    ),
     "positions query": PositionsQuery(TOPIC, 10),
     "positions": Positions(10, {"trades/0": (10, 20)}, {"trades/1": "broker-2"}),
 }

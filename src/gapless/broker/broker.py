@@ -36,7 +36,7 @@ from gapless.broker.reader import Reader
 from gapless.broker.security import read_security
 from gapless.broker.stopwatch import TimedSubscribers
 from gapless.broker.subscriptions import durable_subscriptions, owned
-from gapless.broker.surveyor import Surveyor
+from gapless.broker.surveyor import LookAhead, Surveyor
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
 from gapless.node.node import Node
@@ -91,7 +91,7 @@ class Broker:
         volume = self._volume = DiskVolume(self.folder / "volume")
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
         self._links = Links(self.name, self._network, self.settings, self.access)
-        reader = Reader()
+        reader, surveyor = Reader(), Surveyor()
         node = Node(
             self.name,
             self._network,
@@ -99,7 +99,7 @@ class Broker:
             clock.read(),
             attributes_of=reader.attributes_of,
             check_events=reader.check,
-            survey=Surveyor(),
+            survey=surveyor,
             config=self._config,
             parts=Parts(subscribers=TimedSubscribers),
         )
@@ -119,6 +119,7 @@ class Broker:
         if self.settings.join is not None:
             self._links.hello = replace(self._links.hello, address=self.address)
         self._pump.start()
+        self._ahead = LookAhead(node.ranges.outlook, surveyor, lambda: self._pump.steps)
         self._dialler = Dialler(self._links)
         self.is_ready = True
         logger.info(
@@ -230,6 +231,7 @@ class Broker:
         self._links.is_draining = True
         self._server.close()
         await self._dialler.close()
+        await self._ahead.close()
         for link in self._links.all:
             link.stop_reading()
         if not self._failure.done():

@@ -28,6 +28,15 @@ class Compiled(Generic[CodeT]):
         self._without = without
         self._code: CodeT | None = None
 
+    @property
+    def is_loaded(self) -> bool:
+        return self._code is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """It will never be loaded."""
+        return self._code is None and self.loading is not None and not self.loading.is_alive()
+
     def get(self) -> CodeT | None:
         if self.loading is None:
             self.loading = threading.Thread(target=self._run, name="compiled", daemon=True)

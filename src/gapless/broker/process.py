@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from gapless.broker import logs
 from gapless.broker.broker import Broker
 from gapless.broker.logs import logger
+from gapless.wire.buffers import keep_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -50,6 +51,7 @@ def run(
     that holds its other end is gone, however that came about.
     """
     logs.set_up(as_json=log_json, level=log_level)
+    keep_buffers()
     run_loop(serve(Broker(name, network, settings, config), tell, with_parent=with_parent))
 
 

@@ -27,6 +27,8 @@ from gapless.wire.events import decode_contents
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gapless.core.events import EventRun
+
 VALUE = pa.struct(
     [("bool", pa.bool_()), ("int", pa.int64()), ("float", pa.float64()), ("text", pa.string())]
 )
@@ -46,14 +48,14 @@ SCHEMA = pa.schema(
 )
 
 
-def to_arrow(topic: str, pubend: str, ticks: Sequence[int], encoded: tuple[bytes, ...]) -> Any:
+def to_arrow(topic: str, pubend: str, run: EventRun) -> Any:
     """A `pyarrow.RecordBatch` with the columns of `SCHEMA`."""
-    count, flat = len(encoded), flatten(encoded)
+    count, flat = len(run), flatten(run)
     if flat is not None:
         publishers, sequences = flat.publishers(), flat.sequences()
         attributes, bodies = flat.attributes(VALUE), flat.bodies()
     else:
-        contents = decode_contents(EventBatch(encoded))
+        contents = decode_contents(EventBatch(run.cut()))
         publishers = pa.array([content.publisher for content in contents], pa.string())
         sequences = pa.array([content.sequence for content in contents], pa.int64())
         attributes = attributes_column([content.attributes for content in contents])
@@ -62,7 +64,7 @@ def to_arrow(topic: str, pubend: str, ticks: Sequence[int], encoded: tuple[bytes
         [
             pa.repeat(pa.scalar(str(topic)), count),
             pa.repeat(pa.scalar(str(pubend)), count),
-            *places(ticks),
+            *places(run),
             publishers,
             sequences,
             attributes,
@@ -72,9 +74,9 @@ def to_arrow(topic: str, pubend: str, ticks: Sequence[int], encoded: tuple[bytes
     )
 
 
-def places(ticks: Sequence[int]) -> tuple[Any, Any]:
+def places(run: EventRun) -> tuple[Any, Any]:
     """The columns of ticks and of their times."""
-    numbers = np.fromiter(ticks, np.int64, len(ticks))
+    numbers = np.frombuffer(run.ticks, "<i8")
     return pa.array(numbers), pa.array(numbers >> PUBEND_BITS).cast(pa.timestamp("us", "UTC"))
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from gapless.core.events import EventRun
 from gapless.core.identity import PublisherName
 from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
 
@@ -30,34 +31,46 @@ COPIED_BYTES_MAX = 1 << 30
 """A longer batch is decoded event by event: Arrow's offsets have 32 bits."""
 
 
-def flatten(encoded: Sequence[bytes]) -> Flat | None:
+def flatten(run: EventRun) -> Flat | None:
     """The places of all that is in these events; None: decode them one by one."""
-    if len(encoded) < EVENTS_MIN:
+    if len(run) < EVENTS_MIN or len(run.data) > COPIED_BYTES_MAX:
         return None
     from gapless.wire import parse
 
-    joined = b"".join(encoded)
-    if len(joined) > COPIED_BYTES_MAX:
+    data = np.frombuffer(run.data, np.uint8)
+    bounds = np.zeros(len(run) + 1, np.int64)
+    bounds[1:] = np.frombuffer(run.ends, "<u4")
+    if (bounds[1:] < bounds[:-1]).any():
         return None
-    data = np.frombuffer(joined, np.uint8)
-    bounds = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=bounds[1:])
     firsts = np.empty(len(bounds), np.int64)
     if not parse.count(data, bounds, firsts):
         return None
     places = int(firsts[-1])
     names, kinds = np.empty((places, 3), np.int64), np.empty(places, np.uint8)
-    values, rest = np.empty(places, np.int64), np.empty((len(encoded), 5), np.int64)
+    values, rest = np.empty(places, np.int64), np.empty((len(run), 5), np.int64)
     if not parse.parse(data, bounds, firsts, names, kinds, values, rest):
         return None
     return Flat(data, firsts, names, kinds, values, rest)
+
+
+def join_runs(runs: Sequence[EventRun]) -> EventRun:
+    """One behind the other."""
+    if len(runs) == 1:
+        return runs[0]
+    bases = np.repeat(
+        np.cumsum([0, *(len(run.data) for run in runs[:-1])]), [len(run) for run in runs]
+    )
+    ends = np.frombuffer(b"".join([run.ends for run in runs]), "<u4") + bases
+    ticks, data = b"".join([run.ticks for run in runs]), b"".join([run.data for run in runs])
+    return EventRun(ticks, ends.astype("<u4").tobytes(), data)
 
 
 def prepare() -> None:
     """Compile what is not compiled yet, once a machine."""
     from gapless.wire.events import encode_event
 
-    flat = flatten([encode_event({"a": "b", "n": 1}, b"c", PublisherName("d"), 0)] * EVENTS_MIN)
+    event = encode_event({"a": "b", "n": 1}, b"c", PublisherName("d"), 0)
+    flat = flatten(EventRun.of(range(EVENTS_MIN), [event] * EVENTS_MIN))
     assert flat is not None
     flat.find("a").texts()
 

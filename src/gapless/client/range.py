@@ -11,12 +11,14 @@ Theory of operation
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from gapless.client.delivery import Gap
 from gapless.client.errors import LostError
 from gapless.client.insistence import obtain
 from gapless.core.errors import UsageError
+from gapless.core.events import EventRun
 from gapless.core.identity import PubendName, TopicName
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import TICK_MAX, Span, Tick
@@ -32,18 +34,25 @@ if TYPE_CHECKING:
 Gaps = Literal["raise", "yield"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RangeBatch:
     """The matching events of a span of one pubend, still encoded; there may be none."""
 
     topic: TopicName
     pubend: PubendName
     span: Span
-    ticks: tuple[int, ...]
-    encoded: tuple[bytes, ...]
+    run: EventRun
 
     def __len__(self) -> int:
-        return len(self.ticks)
+        return len(self.run)
+
+    @cached_property
+    def ticks(self) -> tuple[int, ...]:
+        return self.run.tick_numbers()
+
+    @cached_property
+    def encoded(self) -> tuple[bytes, ...]:
+        return self.run.cut()
 
     def events(self) -> list[Event]:
         return [
@@ -55,7 +64,7 @@ class RangeBatch:
         """A `pyarrow.RecordBatch`; `gapless.client.columns` has the schema."""
         from gapless.client.columns import to_arrow
 
-        return to_arrow(self.topic, self.pubend, self.ticks, self.encoded)
+        return to_arrow(self.topic, self.pubend, self.run)
 
 
 class Reading:
@@ -179,7 +188,7 @@ async def read_span(
         found = await obtain(
             carrier,
             lambda request, rest=rest, events_max=events_max: ReadRange(  # type: ignore[misc]
-                topic, request, pubend, rest, condition, events_max
+                topic, request, pubend, rest, condition, events_max, whole=True
             ),
             RangeRead,
             about(pubend),
@@ -191,7 +200,8 @@ async def read_span(
             at = found.lost_below
         if at < found.span.end:
             covered = Span(at, found.span.end)
-            yield RangeBatch(topic, pubend, covered, found.ticks, found.events.events)
+            run = found.run or EventRun.of(found.ticks, found.events.events)
+            yield RangeBatch(topic, pubend, covered, run)
+            if limit is not None:
+                limit -= len(run)
         at = found.span.end
-        if limit is not None:
-            limit -= len(found.ticks)

@@ -4,11 +4,15 @@ Theory of operation
     A publisher encodes an event once; from there to the last subscriber it travels as those
     bytes. An `EventBatch` keeps them side by side, so that a broker can pick, log and forward
     events without knowing how they are encoded, and without copying them; on the wire a batch is
-    one contiguous piece. What is inside an encoded event is the business of `gapless.wire.events`.
+    one contiguous piece. An `EventRun` is a stretch of a log as it stands there: nobody cuts it
+    into events but who wants them one by one. What is inside an encoded event is the business of
+    `gapless.wire.events`.
 """
 
 from __future__ import annotations
 
+from itertools import accumulate
+from struct import pack, unpack
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -63,3 +67,33 @@ class EventBatch(msgspec.Struct, frozen=True, array_like=True):
             return self
         events = self.events
         return EventBatch(tuple([events[index] for index in indices]))
+
+
+class EventRun(msgspec.Struct, frozen=True, array_like=True):
+    """Encoded events end to end, each with its tick."""
+
+    ticks: bytes = b""  # 8 bytes for each, the lowest first
+    ends: bytes = b""  # where each ends in `data`; 4 bytes, the lowest first
+    data: bytes = b""
+
+    def __post_init__(self) -> None:
+        end = int.from_bytes(self.ends[-4:], "little")
+        if len(self.ends) % 4 or len(self.ticks) != 2 * len(self.ends) or end != len(self.data):
+            raise ValueError("each event of a run has a tick and an end, the last that of the run")
+
+    @classmethod
+    def of(cls, ticks: Sequence[int], events: Sequence[bytes]) -> EventRun:
+        ends = accumulate(map(len, events))
+        counts = f"<{len(ticks)}q", f"<{len(events)}I"
+        return cls(pack(counts[0], *ticks), pack(counts[1], *ends), b"".join(events))
+
+    def __len__(self) -> int:
+        return len(self.ticks) // 8
+
+    def tick_numbers(self) -> tuple[int, ...]:
+        return unpack(f"<{len(self)}q", self.ticks)
+
+    def cut(self) -> tuple[bytes, ...]:
+        """Each event by itself."""
+        ends = unpack(f"<{len(self)}I", self.ends)
+        return tuple(map(self.data.__getitem__, map(slice, (0, *ends), ends)))

@@ -7,14 +7,15 @@ What was released is told (`lost_below`), never skipped.
 from __future__ import annotations
 
 from gapless.core.broker_messages import NO_EVENTS
-from gapless.core.events import EventBatch
+from gapless.core.events import EventBatch, EventRun
 from gapless.core.identity import PubendName, TopicName
 from gapless.core.messages import Message
 from gapless.core.ticks import Span
 
 
 class ReadRange(Message, frozen=True):
-    """Everything of the span that matches, in the order of ticks; `events_max` of 0: no limit."""
+    """Everything of the span that matches, in the order of ticks; `events_max` of 0: no limit.
+    `whole`: who asks takes a run of events for an answer."""
 
     topic: TopicName
     request: int
@@ -22,6 +23,7 @@ class ReadRange(Message, frozen=True):
     span: Span
     condition: str = ""
     events_max: int = 0
+    whole: bool = False
 
     def __post_init__(self) -> None:
         if self.events_max < 0:
@@ -30,7 +32,8 @@ class ReadRange(Message, frozen=True):
 
 class RangeRead(Message, frozen=True):
     """All that matches in `span`, which begins where it was asked for. None: nothing there is
-    settled yet. `more`: the rest of what was asked for can be read now."""
+    settled yet. `more`: the rest of what was asked for can be read now. Where everything matches
+    and the client takes it, the events are in `run`."""
 
     request: int
     pubend: PubendName
@@ -39,6 +42,7 @@ class RangeRead(Message, frozen=True):
     events: EventBatch = NO_EVENTS
     lost_below: int = 0  # of the span, what is below this tick is gone
     more: bool = False
+    run: EventRun | None = None
 
     def __post_init__(self) -> None:
         if len(self.ticks) != len(self.events):

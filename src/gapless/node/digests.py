@@ -5,55 +5,69 @@ Theory of operation
     the digests (`filters.sieve`) of the attributes that the condition asks for are kept, and the
     next read that asks for these, with whatever condition, need not touch the log but for its
     candidates. A stretch is as long as one look at the log. They are in memory: after a restart the
-    first read of each makes them again.
+    first read of each makes them again, or who looks ahead does (`node.outlook`).
 
 Invariants (checked by `check`)
     I1  the stretches of a pubend are disjoint and ascending
     I2  a stretch has the ticks of all events of its span, as they stand in the log
     I3  all of them together take at most `bytes_max`, or there is one alone
 
-Cost: 8 bytes an event, and 4 to 9 for each attribute. Finding a stretch is a bisection.
+Cost: 4 bytes an event (8 where events are seconds apart), and 1 to 9 for each attribute. Finding a
+stretch is a bisection.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gapless.core.ticks import TICK_MAX
+from gapless.core.ticks import TICK_MAX, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from gapless.core.ticks import Span
-    from gapless.filters.sieve import Digest, Sieve
+    from gapless.filters.sieve import Coded, Digest, Sieve
     from gapless.knowledge.pubend import Pubend
 
 ATTRIBUTES_MAX = 16
 """Of one stretch; beyond it only those of the newest condition are kept."""
 
+OFFSET_MAX = (1 << 32) - 1
+"""Ticks up to which a stretch counts in half of the room."""
+
 
 class Stretch:
     """A part of one log."""
 
-    __slots__ = ("digests", "end", "nbytes", "start", "ticks")
+    __slots__ = ("_offsets", "digests", "end", "nbytes", "start")
 
-    def __init__(self, span: Span, ticks: NDArray[np.int64], digests: dict[str, Digest]) -> None:
+    def __init__(
+        self, span: Span, ticks: NDArray[np.int64], digests: Mapping[str, Digest | Coded]
+    ) -> None:
         self.start = int(span.start)
         self.end = int(span.end)
-        self.ticks = ticks
+        self._offsets: NDArray[Any] = ticks - self.start
+        if self.end - self.start <= OFFSET_MAX:
+            self._offsets = self._offsets.astype(np.uint32)
         self.digests = digests
-        self.nbytes = ticks.nbytes + sum(each.nbytes for each in digests.values())
+        self.nbytes = self._offsets.nbytes + sum(each.nbytes for each in digests.values())
 
     def places(self, span: Span) -> tuple[int, int]:
         """Which of its events are in the span: from the first number up to the second."""
-        low, high = np.searchsorted(self.ticks, (span.start, span.end)).tolist()
+        ticks = span.start, span.end
+        edges = [min(max(tick, self.start), self.end) - self.start for tick in ticks]
+        low, high = np.searchsorted(self._offsets, np.array(edges, self._offsets.dtype)).tolist()
         return low, high
+
+    def ticks_of(self, numbers: NDArray[np.int64]) -> list[int]:
+        """Those of its events that have these numbers."""
+        ticks: list[int] = (self._offsets[numbers].astype(np.int64) + self.start).tolist()
+        return ticks
 
     def sift(self, sieve: Sieve, low: int, high: int) -> NDArray[np.int64]:
         """The numbers of the candidates among the events `low` to `high`."""
@@ -100,19 +114,51 @@ class Digests:
         return sorted(known if len(known) <= ATTRIBUTES_MAX else names)
 
     def learn(
-        self, pubend: Pubend, span: Span, ticks: NDArray[np.int64], digests: dict[str, Digest]
+        self,
+        pubend: Pubend,
+        span: Span,
+        ticks: NDArray[np.int64],
+        digests: Mapping[str, Digest | Coded],
     ) -> Stretch:
         """Keep the digests of all events of a span, in the place of what was known of it."""
         for old in self._within(pubend, span):
             self._forget(old)
         stretch = Stretch(span, ticks, digests)
-        line = self._lines.setdefault(pubend.name, Line(pubend, []))
-        line.stretches.insert(bisect_left(line.stretches, span.start, key=START), stretch)
-        self._by_use[stretch] = line
-        self.nbytes += stretch.nbytes
+        self._keep(pubend, stretch)
         while self.nbytes > self.bytes_max and len(self._by_use) > 1:
             self._forget(next(iter(self._by_use)))
         return stretch
+
+    def unknown(self, pubend: Pubend, span: Span) -> Span | None:
+        """The first part of a span of which nothing is known, if there is any."""
+        at, end = span.start, span.end
+        for stretch in self._within(pubend, span):
+            if stretch.start > at:
+                return Span(at, stretch.start)
+            at = stretch.end
+        return Span(at, end) if at < end else None
+
+    @property
+    def bytes_free(self) -> int:
+        return self.bytes_max - self.nbytes
+
+    def offer(
+        self,
+        pubend: Pubend,
+        span: Span,
+        ticks: NDArray[np.int64],
+        digests: Mapping[str, Digest | Coded],
+    ) -> None:
+        """The same as `learn`, if nothing is known of it and it drives nothing out."""
+        stretch = Stretch(span, ticks, digests)
+        if stretch.nbytes <= self.bytes_free and not self._within(pubend, span):
+            self._keep(pubend, stretch)
+
+    def _keep(self, pubend: Pubend, stretch: Stretch) -> None:
+        line = self._lines.setdefault(pubend.name, Line(pubend, []))
+        line.stretches.insert(bisect_left(line.stretches, stretch.start, key=START), stretch)
+        self._by_use[stretch] = line
+        self.nbytes += stretch.nbytes
 
     def _within(self, pubend: Pubend, span: Span) -> list[Stretch]:
         """Those that this span overlaps."""
@@ -142,7 +188,7 @@ class Digests:
             edges = [edge for each in line.stretches for edge in (each.start, each.end)]
             assert edges == sorted(edges), "I1"
             for each in line.stretches:
-                assert each.start <= each.ticks[0], "I2"
-                assert each.ticks[-1] < each.end, "I2"
+                first, last = each.ticks_of(np.array([0, -1]))
+                assert each.start <= first <= last < each.end, "I2"
         assert self.nbytes == sum(each.nbytes for each in self._by_use), "I3"
         assert self.nbytes <= self.bytes_max or len(self._by_use) == 1, "I3"

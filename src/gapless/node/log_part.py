@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gapless.core.events import EventRun
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -63,6 +65,12 @@ class LogPart:
         fitting = np.searchsorted(np.cumsum(self.sizes()[chosen]), bytes_max, "right")
         chosen = chosen[: max(1, int(fitting))]
         return self.ticks[chosen].tolist(), [self._event(number) for number in chosen.tolist()]
+
+    def run(self) -> EventRun:
+        """All of it."""
+        ends = np.cumsum(self.sizes()).astype("<u4").tobytes()
+        data = b"".join([data for data, _ in self.pieces])
+        return EventRun(self.ticks.astype("<i8").tobytes(), ends, data)
 
     def _event(self, number: int) -> bytes:
         place = bisect_right(self._firsts, number) - 1

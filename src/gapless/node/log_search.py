@@ -1,15 +1,18 @@
 """Log search: what matches in a part of a log, a bounded piece of work at a time.
 
 Theory of operation
-    The first search reads the log and makes digests (`node.digests`) of the attributes that the
-    condition asks for, from the bytes as they stand (`survey`), or by decoding each event where the
-    driver has no survey, or has none yet. Where there are digests, a search sifts them and reads
-    the candidates alone, each with one look; where these are many it reads the log through, as that
-    is cheaper. Only candidates are decoded, and asked the condition. Bodies are never looked at.
+    The first search reads the log, unless somebody has looked ahead (`node.outlook`), and makes
+    digests (`node.digests`) of the attributes that the condition asks for, from the bytes as they
+    stand (`survey`), or by decoding each event where the driver has no survey, or has none yet.
+    Where there are digests, a search sifts them and reads the candidates alone, each with one look;
+    where these are many it reads the log through, as that is cheaper. Only candidates are decoded,
+    and asked the condition. Bodies are never looked at.
+
+    Who wants everything gets the log as it stands, not even cut into events.
 
     A piece of work ends when `range_bytes_max` of the log were decoded (a look counts `LOOK_BYTES`,
-    and what is surveyed a quarter), or the digests of `range_events_max` events were sifted: some
-    milliseconds, whatever matches.
+    what is surveyed a quarter, what goes out as it stands a half), or the digests of
+    `range_events_max` events were sifted: some milliseconds, whatever matches.
 
 Invariants
     I1  all that matches below `through` is found, with digests or without, surveyed or decoded
@@ -22,7 +25,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.core.events import EventBatch
+from gapless.core.events import EventBatch, EventRun
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.knowledge.batch import read
@@ -60,6 +63,12 @@ DIGESTED_MIN = 256
 
 SURVEYED = 4
 """A survey goes through so many bytes in the time that one takes to be decoded."""
+
+WHOLE = 2
+"""The same for what goes out as it stands: most of that time is the network's."""
+
+WHOLE_BYTES_MAX = 8 << 20
+"""Up to here `WHOLE` counts: it must fit a frame."""
 
 
 class Wanted:
@@ -120,6 +129,16 @@ class LogSearch:
             sifted += found.events_sifted
         return ticks, events, at
 
+    def read_whole(self, pubend: Pubend, span: Span) -> tuple[EventRun, int]:
+        """Everything at the beginning of such a span, and up to where that is all."""
+        from gapless.node.log_part import read_part  # loads numpy
+
+        bytes_max = self.config.range_bytes_max
+        part = read_part(pubend, span, max(bytes_max, min(bytes_max * WHOLE, WHOLE_BYTES_MAX)))
+        if part is None:
+            return EventRun(), span.end
+        return part.run(), int(part.ticks[-1]) + 1
+
     def _look(self, pubend: Pubend, span: Span, wanted: Wanted, room: int) -> Found:
         """At the beginning of the span, in the cheapest way that there is."""
         if wanted.is_all or self.digests is None or wanted.sieve is None:
@@ -129,7 +148,7 @@ class LogSearch:
             return self._scan(pubend, Span(span.start, min(ahead, span.end)), wanted, room)
         span = Span(span.start, min(span.end, stretch.end))
         low, high = stretch.places(span)
-        candidates = stretch.ticks[stretch.sift(wanted.sieve, low, high)].tolist()
+        candidates = stretch.ticks_of(stretch.sift(wanted.sieve, low, high))
         search = self._sift if len(candidates) <= (high - low) // SPARSE else self._sift_through
         return search(pubend, span, candidates, wanted, room)._replace(events_sifted=high - low)
 
@@ -149,7 +168,7 @@ class LogSearch:
 
             from gapless.filters.sieve import digest
 
-            seen, kept = Span(span.start, through), self._kept_digests()
+            seen, kept = Span(span.start, through), self.kept_digests()
             names = kept.names(pubend, seen, wanted.sieve.names)
             digests = {name: digest([row.get(name) for row in rows]) for name in names}
             stretch = kept.learn(pubend, seen, np.array(ticks, np.int64), digests)
@@ -168,7 +187,7 @@ class LogSearch:
         part = read_part(pubend, span, room * SURVEYED)
         if part is None or len(part.ticks) < DIGESTED_MIN:
             return None
-        seen, kept = Span(span.start, int(part.ticks[-1]) + 1), self._kept_digests()
+        seen, kept = Span(span.start, int(part.ticks[-1]) + 1), self.kept_digests()
         names = kept.names(pubend, seen, sieve.names)
         assert self._survey is not None
         columns = self._survey(part.pieces, names)
@@ -184,7 +203,8 @@ class LogSearch:
         size = part.nbytes // SURVEYED + sum(map(len, events))
         return Found(*_passing(ticks, events, rows, condition), through, size)
 
-    def _kept_digests(self) -> Digests:
+    def kept_digests(self) -> Digests:
+        """What is kept, which may be nothing yet."""
         if self.digests is None:
             from gapless.node.digests import Digests
 

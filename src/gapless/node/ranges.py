@@ -18,6 +18,7 @@ from gapless.core.events import EventBatch
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span
 from gapless.node.log_search import LogSearch, Wanted
+from gapless.node.outlook import Outlook
 from gapless.node.redirect import refuse_elsewhere
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Ranges:
         self.network = network
         self.streams = streams
         self._search = LogSearch(config, attributes_of, survey)
+        self.outlook = Outlook(self._search, streams.pubends)
         self._conditions: dict[str, Wanted] = {}
 
     def receive(self, client: ClientName, message: RangeRequest) -> list[Effect]:
@@ -101,6 +103,10 @@ class Ranges:
         if kept_from == end:
             return RangeRead(request, name, Span(start, end), lost_below=lost_below)
         span = Span(kept_from, end)
+        if message.whole and wanted.is_all and not message.events_max:
+            run, through = self._search.read_whole(pubend, span)
+            covered, more = Span(start, through), through < end
+            return RangeRead(request, name, covered, lost_below=lost_below, more=more, run=run)
         ticks, events, through = self._search.find(pubend, span, wanted, message.events_max)
         return RangeRead(
             request,

@@ -32,11 +32,12 @@ from gapless.spark.typed import from_flat, from_values
 from gapless.wire.events import decode_contents
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pyspark.sql.types import StructField, StructType
 
     from gapless.client.delivery import Gap
+    from gapless.core.events import EventRun
     from gapless.spark.options import ReadOptions
     from gapless.wire.events import Content
 
@@ -55,9 +56,9 @@ class Columns:
     def _arrow(self) -> Any:
         return to_arrow_schema(self.schema, timezone="UTC")
 
-    def batch(self, pubend: str, ticks: Sequence[int], encoded: Sequence[bytes]) -> Any:
+    def batch(self, pubend: str, run: EventRun) -> Any:
         """A `pyarrow.RecordBatch` of these events, in order."""
-        rows = Rows(self.options, pubend, ticks, encoded)
+        rows = Rows(self.options, pubend, run)
         corrupt = self.options.corrupt_column
         arrays = {
             field.name: rows.column(field, arrow.type)
@@ -84,20 +85,21 @@ class Columns:
 class Rows:
     """The events of one batch, on the way to columns."""
 
-    def __init__(
-        self, options: ReadOptions, pubend: str, ticks: Sequence[int], encoded: Sequence[bytes]
-    ) -> None:
+    def __init__(self, options: ReadOptions, pubend: str, run: EventRun) -> None:
         self.options = options
         self.pubend = pubend
-        self.ticks = ticks
-        self.encoded = encoded
-        self.count = len(encoded)
-        self.flat = flatten(encoded)
+        self.run = run
+        self.count = len(run)
+        self.flat = flatten(run)
         self._corrupt: set[int] = set()
 
     @cached_property
+    def encoded(self) -> tuple[bytes, ...]:
+        return self.run.cut()
+
+    @cached_property
     def contents(self) -> list[Content]:
-        return decode_contents(EventBatch(tuple(self.encoded)))
+        return decode_contents(EventBatch(self.encoded))
 
     def column(self, field: StructField, arrow: Any) -> Any:
         """Of an attribute, or of what is known of every event."""
@@ -116,7 +118,7 @@ class Rows:
     def _refusal(self, row: int, field: StructField) -> UsageError:
         value = self._attributes(row)[field.name]
         return UsageError(
-            f"the event at tick {self.ticks[row]} of {self.pubend} has {field.name}="
+            f"the event at tick {self.run.tick_numbers()[row]} of {self.pubend} has {field.name}="
             f"{value!r:.80}, which is no {field.dataType.simpleString()}",
             "Give the column another type, or mode=PERMISSIVE to read null in its place.",
         )
@@ -157,8 +159,8 @@ class Rows:
 MAKERS: dict[str, Callable[[Rows], Any]] = {
     "topic": lambda rows: pa.repeat(pa.scalar(rows.options.topic), rows.count),
     "pubend": lambda rows: pa.repeat(pa.scalar(rows.pubend), rows.count),
-    "tick": lambda rows: places(rows.ticks)[0],
-    "published": lambda rows: places(rows.ticks)[1],
+    "tick": lambda rows: places(rows.run)[0],
+    "published": lambda rows: places(rows.run)[1],
     "publisher": Rows.publishers,
     "sequence": Rows.sequences,
     "attributes": Rows.attributes,

@@ -68,6 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begin(self) -> None:
         self._open: Client | None = None
         self._initial: Offset | None = None
+        self._is_held = False  # is the subscription there?
         self._acknowledged: Token | None = None
         self._progress = Progress(self.options)
         self._target: Token | None = None  # with a trigger that ends: where
@@ -161,10 +162,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.options.condition,
         )
         with self._client.subscribe(topic, condition, name=name, start=start) as subscription:
+            self._is_held = True
             return subscription.token
 
     def _acknowledge(self, token: Token) -> None:
-        if self._acknowledged is None:
+        if not self._is_held:
             self._hold(token)
         if token != self._acknowledged:
             try:

@@ -32,9 +32,6 @@ REPEATS_CHECKED_MAX = 32
 """Attributes up to which an event is looked through for a name that occurs twice; one with more is
 refused."""
 
-COPIED_AT_ONCE_MIN = 24
-"""Bytes."""
-
 PUBLISHER, SEQUENCE = 2, 3  # places in an event, behind the attributes and the body
 
 
@@ -273,11 +270,9 @@ def is_name(data, start, names, low, length):  # type: ignore[no-untyped-def]
 def gather(data, starts, ends, out):  # type: ignore[no-untyped-def]
     """Copy pieces end to end: piece i starts at `starts[i]` and goes to `ends[i]:ends[i + 1]`."""
     for index in range(len(starts)):
-        start, low, high = starts[index], ends[index], ends[index + 1]
-        if high - low > COPIED_AT_ONCE_MIN:
-            out[low:high] = data[start : start + high - low]
-            continue
-        for offset in range(high - low):  # as most names and texts are: quicker than to set it up
+        # Without a sign: numba need not think of places counted from the end, and copies in bulk.
+        start, low = np.uint64(starts[index]), np.uint64(ends[index])
+        for offset in range(np.uint64(ends[index + 1]) - low):
             out[low + offset] = data[start + offset]
 
 
