@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
     from gapless.filters.matcher import Matcher
 
-    Indices = NDArray[np.uint32]
+    Counted = tuple[NDArray[np.int64], NDArray[np.uint32]]
 
 EXACT_MAX = 1 << 53
 """Whole numbers up to here are the same as floats."""
 
 
-def match_maps(matcher: Matcher[int], maps: Any) -> tuple[Indices, Indices]:
-    """Of a column of attributes: by pair, which event, and the handle of which filter."""
+def match_maps(matcher: Matcher[int], maps: Any) -> Counted:
+    """Of a column of attributes: by event how many filters match, and their handles."""
     columns = to_columns(maps)
     if columns is not None:
         found = matcher.match_batch(columns)
-        return found.event_indices, found.handles
+        return found.counts, found.handles
     pairs = matcher.match_batch([attributes_of(row or ()) for row in maps.to_pylist()])
-    both = np.array(pairs, np.uint32).reshape(-1, 2)
-    handles = [matcher.handle_of(key) for key in both[:, 1].tolist()]
-    return both[:, 0], np.array(handles, np.uint32)
+    rows = np.array([row for row, _ in pairs], np.int64)
+    handles = np.array([matcher.handle_of(key) for _, key in pairs], np.uint32)
+    return np.bincount(rows, minlength=len(maps)), handles
 
 
 def to_columns(maps: Any) -> Any | None:
