@@ -155,6 +155,16 @@ def test_of_a_file_exactly_the_rows_between_two_ticks_are_read(tmp_path: Path) -
             assert all(("more" in batch.schema.names) is ("i" in form) for batch in read)
 
 
+def test_each_row_has_its_pubend_whether_it_was_read_or_told_by_figures(tmp_path: Path) -> None:
+    pubends = [*"ppp", *"pqp", None, *"ss"]
+    ids = {"pubend": pubends, "tick": range(9)}
+    for form in ({"attributes": attributes_column([{"i": 1}] * 9)}, {"i": [1] * 9}):
+        pq.write_table(pa.table(ids | form), tmp_path / "a.parquet", row_group_size=3)
+        read = list(read_events(tmp_path / "a.parquet", 1, 9))
+        assert [batch.num_rows for batch in read] == [2, 3, 3]
+        assert [one for batch in read for one in batch.column("pubend").to_pylist()] == pubends[1:]
+
+
 def test_texts_that_are_too_many_for_a_dictionary_are_read_too(tmp_path: Path) -> None:
     events = [{"s": f"{i:050}"} for i in range(3_000)]
     ids = {"pubend": ["p"] * 3_000, "tick": range(3_000)}

@@ -57,7 +57,7 @@ def to_columns(maps: Any) -> Any | None:
     names = _encoded(maps.keys.slice(low, count))
     if not 0 < len(names.dictionary) < 1 << 16:
         return None
-    codes = names.indices.to_numpy().astype(np.uint16)
+    codes = names.indices.to_numpy()
     values = maps.items.slice(low, count)
     fields = dict(zip([field.name for field in values.type], values.flatten(), strict=True))
     known, width = names.dictionary.to_pylist(), count // len(maps)
@@ -67,8 +67,9 @@ def to_columns(maps: Any) -> Any | None:
         for place, code in enumerate(codes[:width].tolist()):
             columns[known[code]] = _every(fields, patterns, place, width)
     else:
-        order = np.argsort(codes, kind="stable")
-        bounds = np.searchsorted(codes[order], np.arange(len(known) + 1)).tolist()
+        short = codes.astype(np.uint16)  # so that sorting takes time in proportion
+        order = np.argsort(short, kind="stable")
+        bounds = np.searchsorted(short[order], np.arange(len(known) + 1)).tolist()
         rows = np.repeat(np.arange(len(maps)), np.diff(offsets))
         for name, first, last in zip(known, bounds, bounds[1:], strict=False):
             if first < last:  # a dictionary may have what this batch has not
@@ -89,11 +90,11 @@ def _encoded(names: Any) -> Any:
     return names.dictionary_encode()
 
 
-def _is_regular(offsets: NDArray[np.int32], codes: NDArray[np.uint16], width: int) -> bool:
+def _is_regular(offsets: NDArray[np.int32], codes: NDArray[np.int32], width: int) -> bool:
     """Do all events have the same names in the same order, each once?"""
     if not width or len(np.unique(codes[:width])) < width or (np.diff(offsets) != width).any():
         return False
-    return bool((codes.reshape(-1, width) == codes[:width]).all())
+    return np.array_equal(codes[width:], codes[:-width])  # each is as the one before it
 
 
 def _pattern(field: Any, width: int) -> list[bool] | None:
