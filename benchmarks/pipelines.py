@@ -33,6 +33,7 @@ from gapless.client.columns import attributes_column
 from gapless.pipelines.audience import open_audience, write_audience
 from gapless.pipelines.lake import Lake
 from gapless.pipelines.replay import Piece, Pieces, Replay
+from gapless.pipelines.writing import LAYOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +78,8 @@ def write_events(folder: Path, load: workloads.Workload, count: int) -> None:
             table = table.add_column(0, "tick", ticks)
             table = table.add_column(0, "pubend", pa.repeat(pa.scalar("t/0"), rows))
             path = folder / form / f"{core}.parquet"
-            pq.write_table(table.combine_chunks(), path, row_group_size=GROUP_ROWS)
+            layout = LAYOUT if form == "maps" else {}
+            pq.write_table(table.combine_chunks(), path, row_group_size=GROUP_ROWS, **layout)
 
 
 def match_alone(folder: str, core: int, repeats: int) -> Speed:

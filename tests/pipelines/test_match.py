@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -66,14 +67,16 @@ def test_maps_match_as_the_attributes_they_hold(
     if in_parquet:
         maps = with_dictionaries(maps)
     maps = maps[skipped:]
-    rows, handles = match_maps(matcher, maps)
+    counts, handles = match_maps(matcher, maps)
+    assert len(counts) == len(events[skipped:])
+    rows = [row for row, count in enumerate(counts.tolist()) for _ in range(count)]
     wanted = [
         (row, number)
         for row, event in enumerate(events[skipped:])
         for number, condition in enumerate(CONDITIONS)
         if Filter.parse(condition).matches(event)
     ]
-    assert sorted(zip(rows.tolist(), handles.tolist(), strict=True)) == wanted
+    assert list(zip(rows, handles.tolist(), strict=True)) == wanted
 
 
 def with_dictionaries(maps: Any) -> Any:
@@ -135,7 +138,7 @@ def test_kinds_of_values_that_a_file_does_not_have_are_not_read(tmp_path: Path) 
     read = [batch.column("attributes") for batch in read_events(tmp_path / "a.parquet", 0, 6)]
     assert [[field.name for field in maps.type.item_type] for maps in read] == wanted
     matcher = Matcher[int]([(0, "i > 1 OR s = 'x'")], engine="python")
-    assert [match_maps(matcher, maps)[0].tolist() for maps in read] == [[1], [0, 1], []]
+    assert [match_maps(matcher, maps)[0].tolist() for maps in read] == [[0, 1], [1, 1], [0, 0]]
 
 
 def test_of_a_file_exactly_the_rows_between_two_ticks_are_read(tmp_path: Path) -> None:
@@ -150,6 +153,16 @@ def test_of_a_file_exactly_the_rows_between_two_ticks_are_read(tmp_path: Path) -
             ticks = [tick for batch in read for tick in batch.column("tick").to_pylist()]
             assert ticks == [*range(max(start, 100), min(end, 120))]
             assert all(("more" in batch.schema.names) is ("i" in form) for batch in read)
+
+
+def test_each_row_has_its_pubend_whether_it_was_read_or_told_by_figures(tmp_path: Path) -> None:
+    pubends = [*"ppp", *"pqp", None, *"ss"]
+    ids = {"pubend": pubends, "tick": range(9)}
+    for form in ({"attributes": attributes_column([{"i": 1}] * 9)}, {"i": [1] * 9}):
+        pq.write_table(pa.table(ids | form), tmp_path / "a.parquet", row_group_size=3)
+        read = list(read_events(tmp_path / "a.parquet", 1, 9))
+        assert [batch.num_rows for batch in read] == [2, 3, 3]
+        assert [one for batch in read for one in batch.column("pubend").to_pylist()] == pubends[1:]
 
 
 def test_texts_that_are_too_many_for_a_dictionary_are_read_too(tmp_path: Path) -> None:
@@ -181,7 +194,10 @@ def test_bad_conditions_are_reported_and_the_rest_goes_on(tmp_path: Path) -> Non
     )
     assert all(each.reason for each in refusals)
     assert open_audience(str(tmp_path)).names.to_pylist() == ["a", "c"]
+    kept = gc.get_freeze_count()
+    assert kept > 0  # what a worker looks through after each task has nothing of it
     assert open_audience(str(tmp_path)) is open_audience(str(tmp_path))
+    assert gc.get_freeze_count() == kept
     write_audience(table[-1:], tmp_path)
     assert open_audience(str(tmp_path)).names.to_pylist() == ["c"]
     with pytest.raises(UsageError, match="no audience"):
@@ -225,11 +241,15 @@ def test_all_ways_to_match_equal_brute_force(spark: SparkSession, tmp_path: Path
     for path in (folder / "1.parquet", tmp_path / "flat.parquet"):
         assert {tuple(row) for row in match_files(spark, [str(path)], audience).collect()} == wanted
     names = list(conditions)
-    assert {
-        (names[number], row["pubend"], row["tick"])
-        for row in match_numbers(maps, audience).collect()
-        for number in row["subscriptions"]
-    } == wanted
+    for numbers in (
+        match_numbers(maps, audience),
+        match_files(spark, [str(folder / "1.parquet")], audience, by_number=True),
+    ):
+        assert [
+            (names[number], row["pubend"], row["tick"])
+            for row in numbers.collect()
+            for number in row["subscriptions"]
+        ] == sorted(wanted, key=lambda match: (match[2], names.index(match[0])))
     stream = match(spark.readStream.schema(maps.schema).parquet(str(folder)), audience)
     query = (
         stream.writeStream.format("memory")

@@ -147,10 +147,10 @@ class Matcher(Generic[KeyT]):
         if isinstance(index, PythonIndex):
             rows = BatchRows(batch)
             found = [index.match(rows[number]) for number in range(len(rows))]
-            numbers = np.repeat(np.arange(len(rows), dtype=np.uint32), list(map(len, found)))
+            counts = np.array(list(map(len, found)), np.int64)
             handles = np.array([handle for some in found for handle in some], np.uint32)
         else:
-            numbers, handles = index.match_record_batch(batch)
+            counts, handles = index.match_record_batch(batch)
         version = self._version
 
         def keys_of(handles: NDArray[np.uint32]) -> list[KeyT]:
@@ -162,7 +162,7 @@ class Matcher(Generic[KeyT]):
             keys = self._keys
             return [keys[handle] for handle in handles.tolist()]
 
-        return Matches(numbers, handles, keys_of)
+        return Matches(counts, handles, keys_of)
 
     def __len__(self) -> int:
         return len(self._handles)

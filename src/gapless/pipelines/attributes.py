@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
     from gapless.filters.matcher import Matcher
 
-    Indices = NDArray[np.uint32]
+    Counted = tuple[NDArray[np.int64], NDArray[np.uint32]]
 
 EXACT_MAX = 1 << 53
 """Whole numbers up to here are the same as floats."""
 
 
-def match_maps(matcher: Matcher[int], maps: Any) -> tuple[Indices, Indices]:
-    """Of a column of attributes: by pair, which event, and the handle of which filter."""
+def match_maps(matcher: Matcher[int], maps: Any) -> Counted:
+    """Of a column of attributes: by event how many filters match, and their handles."""
     columns = to_columns(maps)
     if columns is not None:
         found = matcher.match_batch(columns)
-        return found.event_indices, found.handles
+        return found.counts, found.handles
     pairs = matcher.match_batch([attributes_of(row or ()) for row in maps.to_pylist()])
-    both = np.array(pairs, np.uint32).reshape(-1, 2)
-    handles = [matcher.handle_of(key) for key in both[:, 1].tolist()]
-    return both[:, 0], np.array(handles, np.uint32)
+    rows = np.array([row for row, _ in pairs], np.int64)
+    handles = np.array([matcher.handle_of(key) for _, key in pairs], np.uint32)
+    return np.bincount(rows, minlength=len(maps)), handles
 
 
 def to_columns(maps: Any) -> Any | None:
@@ -57,7 +57,7 @@ def to_columns(maps: Any) -> Any | None:
     names = _encoded(maps.keys.slice(low, count))
     if not 0 < len(names.dictionary) < 1 << 16:
         return None
-    codes = names.indices.to_numpy().astype(np.uint16)
+    codes = names.indices.to_numpy()
     values = maps.items.slice(low, count)
     fields = dict(zip([field.name for field in values.type], values.flatten(), strict=True))
     known, width = names.dictionary.to_pylist(), count // len(maps)
@@ -67,8 +67,9 @@ def to_columns(maps: Any) -> Any | None:
         for place, code in enumerate(codes[:width].tolist()):
             columns[known[code]] = _every(fields, patterns, place, width)
     else:
-        order = np.argsort(codes, kind="stable")
-        bounds = np.searchsorted(codes[order], np.arange(len(known) + 1)).tolist()
+        short = codes.astype(np.uint16)  # so that sorting takes time in proportion
+        order = np.argsort(short, kind="stable")
+        bounds = np.searchsorted(short[order], np.arange(len(known) + 1)).tolist()
         rows = np.repeat(np.arange(len(maps)), np.diff(offsets))
         for name, first, last in zip(known, bounds, bounds[1:], strict=False):
             if first < last:  # a dictionary may have what this batch has not
@@ -89,11 +90,11 @@ def _encoded(names: Any) -> Any:
     return names.dictionary_encode()
 
 
-def _is_regular(offsets: NDArray[np.int32], codes: NDArray[np.uint16], width: int) -> bool:
+def _is_regular(offsets: NDArray[np.int32], codes: NDArray[np.int32], width: int) -> bool:
     """Do all events have the same names in the same order, each once?"""
     if not width or len(np.unique(codes[:width])) < width or (np.diff(offsets) != width).any():
         return False
-    return bool((codes.reshape(-1, width) == codes[:width]).all())
+    return np.array_equal(codes[width:], codes[:-width])  # each is as the one before it
 
 
 def _pattern(field: Any, width: int) -> list[bool] | None:

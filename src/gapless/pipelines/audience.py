@@ -15,6 +15,7 @@ Cost: `python -m benchmarks pipelines`. A saved matcher holds a pickle: trust th
 
 from __future__ import annotations
 
+import gc
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -97,6 +98,10 @@ def _open(folder: str, stamp: int) -> Audience:
         table = pa.ipc.open_file(file).read_all().combine_chunks()
     names = table["name"].combine_chunks()
     if len(names) > SMALL_MAX:
-        return Audience(Matcher[int].open(Path(folder) / MATCHER), names)
-    conditions = enumerate(table["condition"].to_pylist())
-    return Audience(Matcher[int](conditions, engine="python"), names)
+        matcher = Matcher[int].open(Path(folder) / MATCHER)
+    else:
+        conditions = enumerate(table["condition"].to_pylist())
+        matcher = Matcher[int](conditions, engine="python")
+    # Spark's workers look for garbage after each task: not in what is here to stay.
+    gc.freeze()
+    return Audience(matcher, names)

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from gapless.pipelines.replay import Piece, Pieces, Replay
 
     Finder = Callable[[Audience, Any, Any, Any], Iterator[Any]]
 
 MATCHES = "subscription string, pubend string, tick long"
-NUMBERS = "pubend string, tick long, subscriptions array<int>"
 ROWS_MAX = 1 << 16
 """Rows of one batch that goes back to Spark; more become several batches."""
 
@@ -55,7 +55,7 @@ def match(events: DataFrame, audience: str) -> DataFrame:
 
 def match_numbers(events: DataFrame, audience: str) -> DataFrame:
     """A row (pubend, tick, subscriptions) for each event that any subscription matches."""
-    return _events(events).mapInArrow(partial(_find, audience, _by_event), NUMBERS)
+    return _events(events).mapInArrow(partial(_find, audience, _by_event), _numbers())
 
 
 def match_replay(
@@ -63,7 +63,7 @@ def match_replay(
 ) -> DataFrame:
     """As `match` or `match_numbers`, of what a lake and a log have: workers read it themselves."""
     check_lost(replay, pieces)
-    finder, schema = (_by_event, NUMBERS) if by_number else (_by_name, MATCHES)
+    finder, schema = (_by_event, _numbers()) if by_number else (_by_name, MATCHES)
     work, tasks = partial(_find_in, replay, audience, finder), tasks_for(_sizes(replay, pieces))
     return spread(spark, work, pieces.pieces, schema, tasks)
 
@@ -72,7 +72,7 @@ def match_files(
     spark: SparkSession, paths: Sequence[str], audience: str, *, by_number: bool = False
 ) -> DataFrame:
     """The same of Parquet files that all workers see, with columns as `match` wants them."""
-    finder, schema = (_by_event, NUMBERS) if by_number else (_by_name, MATCHES)
+    finder, schema = (_by_event, _numbers()) if by_number else (_by_name, MATCHES)
     tasks = tasks_for(Path(path).stat().st_size for path in paths)
     return spread(spark, partial(_find_in_file, audience, finder), list(paths), schema, tasks)
 
@@ -114,15 +114,16 @@ def _find(audience: str, finder: Finder, batches: Iterator[Any]) -> Iterator[Any
         if not batch.num_rows:
             continue
         if kinds.is_map(batch.schema.types[-1]) and _has_maps(batch.schema.names):
-            rows, handles = match_maps(opened.matcher, batch.column("attributes"))
+            counts, handles = match_maps(opened.matcher, batch.column("attributes"))
         else:
             columns = batch.drop_columns(["pubend", "tick"])
             found = opened.matcher.match_batch(columns)
-            rows, handles = found.event_indices, found.handles
-        yield from finder(opened, batch, rows, handles)
+            counts, handles = found.counts, found.handles
+        yield from finder(opened, batch, counts, handles)
 
 
-def _by_name(opened: Audience, batch: Any, rows: Any, handles: Any) -> Iterator[Any]:
+def _by_name(opened: Audience, batch: Any, counts: Any, handles: Any) -> Iterator[Any]:
+    rows = np.repeat(np.arange(len(counts)), counts)
     for first in range(0, len(rows), ROWS_MAX):
         which = rows[first : first + ROWS_MAX]
         yield pa.record_batch(
@@ -134,15 +135,16 @@ def _by_name(opened: Audience, batch: Any, rows: Any, handles: Any) -> Iterator[
         )
 
 
-def _by_event(opened: Audience, batch: Any, rows: Any, handles: Any) -> Iterator[Any]:
+def _by_event(opened: Audience, batch: Any, counts: Any, handles: Any) -> Iterator[Any]:
     del opened
-    starts = np.flatnonzero(np.diff(rows, prepend=np.int64(-1)))  # pairs come by event
-    which, offsets = rows[starts], np.append(starts, len(rows)).astype(np.int32)
+    which = np.flatnonzero(counts)
+    offsets = np.zeros(len(which) + 1, np.int32)
+    np.cumsum(counts[which], out=offsets[1:])
     yield pa.record_batch(
         {
             "pubend": _plain(batch.column("pubend").take(which)),
             "tick": batch.column("tick").take(which),
-            "subscriptions": pa.ListArray.from_arrays(offsets, handles.astype(np.int32)),
+            "subscriptions": pa.ListArray.from_arrays(offsets, handles.view(np.int32), HANDLES),
         }
     )
 
@@ -150,3 +152,22 @@ def _by_event(opened: Audience, batch: Any, rows: Any, handles: Any) -> Iterator
 def _plain(texts: Any) -> Any:
     """As Spark wants them."""
     return texts.dictionary_decode() if kinds.is_dictionary(texts.type) else texts
+
+
+HANDLES = pa.list_(pa.field("element", pa.int32(), nullable=False))
+
+
+def _numbers() -> StructType:
+    """(pubend, tick, subscriptions). Told that no number is null, Spark copies them faster."""
+    from pyspark.sql.types import (
+        ArrayType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+    )
+
+    numbers = ArrayType(IntegerType(), containsNull=False)
+    fields = {"pubend": StringType(), "tick": LongType(), "subscriptions": numbers}
+    return StructType([StructField(name, kind) for name, kind in fields.items()])

@@ -2,11 +2,11 @@
 
 Theory of operation
     A file has `pubend`, `tick`, and either an `attributes` map, as a lake's have, or a column an
-    attribute. Nothing else of it is read, nor a kind of values that by the file's figures is not
-    there. Names and texts stay the dictionaries that Parquet has made of them (each text is then
-    looked up once a batch, and not once an event), and batches are large: all of that together is
-    what makes reading cheaper than matching. A row group is read in one piece, since Arrow has no
-    dictionary in a map that spans two of them.
+    attribute. Nothing else of it is read, nor what the file's figures tell: a kind of values that
+    is not there, a pubend that is the only one. Names and texts stay the dictionaries that Parquet
+    has made of them (each text is then looked up once a batch, and not once an event), and batches
+    are large: all of that together is what makes reading cheaper than matching. A row group is read
+    in one piece, since Arrow has no dictionary in a map that spans two of them.
 
 Invariants
     I1  exactly the rows with ticks in [start, end) come, in the order of the file
@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
@@ -40,8 +42,13 @@ def read_events(path: Path, start: int, end: int) -> Iterator[Any]:
     with pq.ParquetFile(path, read_dictionary=texts) as file:
         for number in range(file.num_row_groups):
             part = file.metadata.row_group(number)
-            columns = ["pubend", "tick", *_leaves(part)] if has_maps else schema.names
+            columns = ["pubend", "tick", *_leaves(part)] if has_maps else [*schema.names]
+            pubend = _only_text(part, "pubend")
+            if pubend is not None:
+                columns.remove("pubend")
             group = file.read_row_group(number, columns, use_threads=False)
+            if pubend is not None:
+                group = group.add_column(0, "pubend", _repeated(pubend, group.num_rows))
             for batch in group.combine_chunks().to_batches(ROWS):
                 kept = _between(batch, start, end)
                 if kept.num_rows:
@@ -61,6 +68,27 @@ def _leaves(group: Any) -> list[str]:
         ):
             found.append(column.path_in_schema)
     return found if len(found) > 1 else [NAMES, f"{VALUES}int"]
+
+
+def _only_text(group: Any, name: str) -> str | None:
+    """What stands in every row of a column, if that can be told without reading it."""
+    for number in range(group.num_columns):
+        column = group.column(number)
+        figures = column.statistics
+        if (
+            column.path_in_schema == name
+            and figures is not None
+            and figures.has_min_max
+            and figures.has_null_count
+            and not figures.null_count
+            and figures.min == figures.max
+        ):
+            return str(figures.min)
+    return None
+
+
+def _repeated(text: str, count: int) -> Any:
+    return pa.DictionaryArray.from_arrays(np.zeros(count, np.int8), pa.array([text]))
 
 
 def _between(batch: Any, start: int, end: int) -> Any:

@@ -220,9 +220,9 @@ def select(batches: Iterator[Any], condition: str) -> Iterator[Any]:
         return
     matcher = Matcher[int]({0: condition}, engine="python")
     for batch in batches:
-        rows, _ = match_maps(matcher, batch.column("attributes"))
-        if len(rows):
-            yield batch.take(pa.array(rows.astype(np.int64)))
+        counts, _ = match_maps(matcher, batch.column("attributes"))
+        if counts.any():
+            yield batch.take(pa.array(np.flatnonzero(counts)))
 
 
 NULLABLE = pa.schema([field.with_nullable(True) for field in SCHEMA])

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,7 +37,7 @@ def spread(
     spark: SparkSession,
     work: Callable[[Item], Iterable[Any]],
     items: Sequence[Item],
-    schema: str,
+    schema: StructType | str,
     tasks: int = TASKS_MAX,
 ) -> DataFrame:
     """All record batches that `work` makes of each item, in so many tasks at most."""

@@ -80,6 +80,8 @@ def test_columns_are_matched_together(engine: Engine) -> None:
     assert len(matches) == len(pairs) > 1_000
     assert list(matches) == pairs
     assert list(zip(matches.event_indices.tolist(), matches.keys(), strict=True)) == pairs
+    rows = [index for index, _ in pairs]
+    assert matches.counts.tolist() == [rows.count(index) for index in range(len(events))]
     part = matcher.match_batch(batch.slice(37, 20))
     assert list(part) == [(index - 37, key) for index, key in pairs if 37 <= index < 57]
 

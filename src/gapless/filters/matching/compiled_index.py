@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapless.filters.matching import arena, kernels
+from gapless.filters.matching.batch_search import search_batch
 from gapless.filters.matching.checks import clause_check
 from gapless.filters.matching.columns import Columns, Slot
 from gapless.filters.matching.encoder import make_encoder
@@ -283,12 +284,13 @@ class CompiledIndex:
         if self._has_extra:
             extra = np.array([edge for edges in found for edge in edges], np.int64)
             ends = np.cumsum(list(map(len, found)), dtype=np.int64)
-        return self.match_rows(rows, extra, ends, events.__getitem__)
+        counts, handles = self.count_rows(rows, extra, ends, events.__getitem__)
+        return np.repeat(np.arange(len(events), dtype=np.uint32), counts), handles
 
     def match_record_batch(
         self, batch: pa.RecordBatch
-    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """As `match_events`, for the rows of a record batch."""
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """By row of a record batch how many filters match, and their handles, row after row."""
         from gapless.filters.matching.batch_encoder import Encoding
         from gapless.filters.matching.record_batch import BatchRows
 
@@ -296,36 +298,26 @@ class CompiledIndex:
             self._prepare()
         encoding = Encoding(self._columns, batch)
         extra, ends = encoding.extra()
-        return self.match_rows(encoding.rows, extra, ends, BatchRows(batch).__getitem__)
+        return self.count_rows(encoding.rows, extra, ends, BatchRows(batch).__getitem__)
 
-    def match_rows(
+    def count_rows(
         self,
         rows: NDArray[np.float64],
         extra: NDArray[np.int64],
         extra_ends: NDArray[np.int64],
         attributes_of: Any,
-    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """As `match_events`, for encoded events; `attributes_of(index)` is asked for checks."""
-        count = len(extra_ends)
-        ends = np.empty(count, np.int64)
-        alive = int(self._words[arena.ROWS_ALIVE])
-        if len(self._out) < max(alive, BATCH_OUT):
-            self._out = np.empty(max(alive, BATCH_OUT), np.uint32)
-        out = self._out
-        first, counts, found = 0, [], []
-        while first < count:
-            after = kernels.match_rows(
-                self._words, rows, self._columns.width, extra, extra_ends, out, ends, first
-            )
-            counts.append(np.diff(ends[first:after], prepend=0))
-            found.append(out[: ends[after - 1]].copy())
-            first = after
-        handles = np.concatenate(found) if found else np.empty(0, np.uint32)
-        sizes = np.concatenate(counts) if counts else np.empty(0, np.int64)
-        indices = np.repeat(np.arange(count, dtype=np.uint32), sizes)
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """The same for encoded events; `attributes_of(index)` is asked for checks."""
+        room = int(self._words[arena.ROWS_ALIVE]) + BATCH_OUT
+        if len(self._out) < room:
+            self._out = np.empty(room, np.uint32)
+        width = self._columns.width
+        counts, handles = search_batch(self._words, width, rows, extra, extra_ends, self._out)
         if self._checks and (handles >= UNVERIFIED).any():
-            return self._verified_pairs(indices, handles, attributes_of)
-        return indices, handles
+            indices = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
+            indices, handles = self._verified_pairs(indices, handles, attributes_of)
+            counts = np.bincount(indices, minlength=len(counts))
+        return counts, handles
 
     def _verified_pairs(
         self, indices: NDArray[np.uint32], handles: NDArray[np.uint32], attributes_of: Any
