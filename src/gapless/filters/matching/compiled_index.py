@@ -272,18 +272,17 @@ class CompiledIndex:
         """Pairs (index of the event, handle) as two arrays, by event, then by handle."""
         if self._encoder_version != self._columns.version:
             self._prepare()
-        ends, made = np.zeros(len(events), np.int64), rows_of(events, self._located_encoder)
-        if made is not None:
-            return self.match_rows(made, _NOTHING, ends, events.__getitem__)
-        width = self._columns.width
-        rows = np.empty(len(events) * width)
-        buffer = memoryview(rows).cast("B") if len(rows) else bytearray()  # type: ignore[arg-type]
-        offsets = range(0, 8 * len(rows), 8 * width) if width else repeat(0)
-        found = list(map(self._encode, events, repeat(buffer), offsets))
-        extra = _NOTHING
-        if self._has_extra:
-            extra = np.array([edge for edges in found for edge in edges], np.int64)
-            ends = np.cumsum(list(map(len, found)), dtype=np.int64)
+        extra, ends = _NOTHING, np.zeros(len(events), np.int64)
+        rows = rows_of(events, self._located_encoder)
+        if rows is None:
+            width = self._columns.width
+            rows = np.empty(len(events) * width)
+            buffer = memoryview(rows).cast("B") if len(rows) else bytearray()  # type: ignore[arg-type]
+            offsets = range(0, 8 * len(rows), 8 * width) if width else repeat(0)
+            found = list(map(self._encode, events, repeat(buffer), offsets))
+            if self._has_extra:
+                extra = np.array([edge for edges in found for edge in edges], np.int64)
+                ends = np.cumsum(list(map(len, found)), dtype=np.int64)
         counts, handles = self.count_rows(rows, extra, ends, events.__getitem__)
         return np.repeat(np.arange(len(events), dtype=np.uint32), counts), handles
 
