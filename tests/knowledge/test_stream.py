@@ -111,6 +111,16 @@ def test_any_operations_leave_what_a_dict_of_ticks_holds(
         compare(stream, dumb)
 
 
+def test_what_is_taken_ends_before_the_tick_and_stays_gone() -> None:
+    stream = KnowledgeStream()
+    learn(stream, Span(0, 10), {3, 7})
+    assert stream.take_below(7) == ([3], [event(3)])
+    assert stream.take_below(7) == ([], [])
+    assert stream.take_below(8) == ([7], [event(7)])
+    assert learn(stream, Span(0, 10), {3, 7}) == []
+    stream.check()
+
+
 @given(st.lists(st.tuples(pieces, st.sets(st.integers(0, LIMIT - 1))), max_size=12))
 def test_an_event_learnt_where_silence_was_stays_and_is_news(
     told: list[tuple[Span, set[int]]],

@@ -226,13 +226,8 @@ class Link(asyncio.Protocol):
         if self.is_closing or not messages or self._transport is None:
             return
         waiting = self._transport.get_write_buffer_size()
-        settings = self._owner.settings
-        if self.is_broker and waiting > settings.broker_queue_bytes_max:
-            self.dropped += len(messages)
-            return
-        if not self.is_broker and waiting > settings.client_queue_bytes_max:
-            self._reason = f"{waiting} bytes were sent and not taken"
-            self.abort()
+        if waiting and self._is_too_much(waiting):
+            self.dropped += len(messages) if self.is_broker else 0
             return
         try:
             pieces = (frames or Frames()).of(messages)
@@ -240,8 +235,23 @@ class Link(asyncio.Protocol):
             self.end(error)
             return
         self.messages_out += len(messages)
-        self.bytes_out += sum(map(len, pieces))
-        self._transport.writelines(pieces)
+        if len(pieces) == 1:
+            self.bytes_out += len(pieces[0])
+            self._transport.write(pieces[0])
+        else:
+            self.bytes_out += sum(map(len, pieces))
+            self._transport.writelines(pieces)
+
+    def _is_too_much(self, waiting: int) -> bool:
+        """Have too many bytes been sent and not taken? A client's link ends then."""
+        settings = self._owner.settings
+        if self.is_broker:
+            return waiting > settings.broker_queue_bytes_max
+        if waiting <= settings.client_queue_bytes_max:
+            return False
+        self._reason = f"{waiting} bytes were sent and not taken"
+        self.abort()
+        return True
 
     # --- the end ---------------------------------------------------------------------------------
 

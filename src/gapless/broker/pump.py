@@ -18,12 +18,11 @@ Source: `sim/process.py` is the same with everything that can go wrong.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.broker import clock
-from gapless.core.effects import Persist, Send, Tell
+from gapless.core.effects import Persist, Send
 from gapless.core.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -118,15 +117,16 @@ class Pump:
 
     def carry_out(self, effects: Sequence[Effect]) -> None:
         """Do what the node wants, in order, with what follows from it."""
-        rest = deque(effects)
-        while rest and not self.is_stopped:
-            match rest.popleft():
-                case Send(to, message):
-                    self._surroundings.send(to, message)
-                case Persist() as effect:
-                    self._surroundings.persist(effect)
-                case Tell(message):
-                    rest += self._call(self.node.receive, self.node.name, message)
+        rest, send = list(effects), self._surroundings.send
+        for effect in rest:  # which grows on the way
+            if self.is_stopped:
+                break
+            if isinstance(effect, Send):
+                send(effect.to, effect.message)
+            elif isinstance(effect, Persist):
+                self._surroundings.persist(effect)
+            else:
+                rest += self._call(self.node.receive, self.node.name, effect.message)
         if not self._is_settling:
             self._is_settling = True
             self._loop.call_soon(self._settle)

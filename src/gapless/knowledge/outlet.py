@@ -48,7 +48,7 @@ class Outlet:
 
     def report(self, reporter: BrokerName, report: Report) -> None:
         known = self.reports.get(reporter)
-        if known is None or report[:2] >= known[:2]:
+        if known is None or (report.epoch, report.sequence) >= (known.epoch, known.sequence):
             self.reports[reporter] = report
 
     def forget(self, reporter: BrokerName) -> None:

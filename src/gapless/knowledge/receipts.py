@@ -60,7 +60,7 @@ class Publisher:
 
     def ticks(self, sequence: int, count: int) -> tuple[int, ...]:
         """The ticks that these numbers got; -1 where that is forgotten."""
-        found = [-1] * count
+        found: list[int] = []
         for offset in range(len(self.packed) - RUN.size, -1, -RUN.size):
             first, end, tick = RUN.unpack_from(self.packed, offset)
             low, high = max(first, sequence), min(end, sequence + count)
@@ -68,10 +68,11 @@ class Publisher:
                 ticks = range(tick + (low - first) * STEP, tick + (high - first) * STEP, STEP)
                 if len(ticks) == count:
                     return tuple(ticks)
+                found = found or [-1] * count
                 found[low - sequence : high - sequence] = ticks
             if first <= sequence:
                 break
-        return tuple(found)
+        return tuple(found or [-1] * count)
 
     def encode(self) -> bytes:
         return RUN.pack(self.next, 0, 0) + self.packed

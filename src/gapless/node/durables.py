@@ -22,7 +22,7 @@ from gapless.core.name_messages import NameEntry
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
 from gapless.node.audience import DURABLE
-from gapless.node.deadlines import Machines
+from gapless.node.deadlines import Machines, earliest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -232,8 +232,7 @@ class Durables:
 
     @property
     def deadline(self) -> Instant | None:
-        due = (self.subscriptions.deadline, self.streams.deadline)
-        return min((each for each in due if each is not None), default=None)
+        return earliest((self.subscriptions.deadline, self.streams.deadline))
 
     def fire(self, now: Instant) -> list[Effect]:
         effects = self.subscriptions.fire(now)

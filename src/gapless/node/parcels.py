@@ -82,8 +82,13 @@ class Packing:
     def _parcel(self, indices: list[int], takers: tuple[tuple[int, ...], ...]) -> Parcel:
         """These events, in batches."""
         settled = self._settled
-        events = tuple([settled.events[index] for index in indices])
-        ticks = tuple([settled.ticks[index] for index in indices])
+        if len(indices) == len(settled.ticks):  # all of them, for each is there once
+            ticks, events = tuple(settled.ticks), tuple(settled.events)
+        else:
+            ticks = tuple([settled.ticks[index] for index in indices])
+            events = tuple([settled.events[index] for index in indices])
+        size = sum(map(len, events))
+        whole = len(events) <= self._limits[0] and size <= self._limits[1]
         messages = [
             Deliveries(
                 self._topic,
@@ -93,6 +98,6 @@ class Packing:
                 EventBatch(events[low:high]),
                 takers[low:high],
             )
-            for low, high in cut(events, *self._limits)
+            for low, high in ([(0, len(events))] if whole else cut(events, *self._limits))
         ]
-        return Parcel(len(events), sum(map(len, events)), messages)
+        return Parcel(len(events), size, messages)

@@ -189,7 +189,7 @@ class Subscribers:
             self._share_out(group, indices, shares, settled.ticks, pubend, young)
         slow: list[Session] = []
         limits = self.config.batch_events_max, self.config.batch_bytes_max
-        packing = Packing(topic, pubend, settled, through, limits)
+        packing, place = Packing(topic, pubend, settled, through, limits), (topic, pubend)
         for name in sorted(shares.keys() | singles.keys()):
             wanted, single = shares.get(name, []), singles.get(name)
             parcel = packing.pack(wanted, single)
@@ -202,8 +202,9 @@ class Subscribers:
                 continue
             self.delivered += parcel.count
             client.send(parcel.count, parcel.size)
-            client.through[topic, pubend] = through
-            effects += [Send(name, message) for message in parcel.messages]
+            client.through[place] = through
+            for message in parcel.messages:
+                effects.append(Send(name, message))
         return Delivered(effects, recorded, slow)
 
     def _match(self, audience: Audience, batch: EventBatch, *, apart: bool) -> Wanted:
@@ -268,10 +269,11 @@ class Subscribers:
 
     def is_too_slow(self, client: Client, count: int, size: int) -> bool:
         """Would it be more than may pile up? One that has consumed everything never is."""
+        if not client.outstanding:
+            return False
+        config, size = self.config, size + client.outstanding_bytes
         count += client.outstanding
-        size += client.outstanding_bytes
-        limits = self.config.client_queue_max, self.config.client_queue_bytes_max
-        return client.outstanding > 0 and (count > limits[0] or size > limits[1])
+        return count > config.client_queue_max or size > config.client_queue_bytes_max
 
     def tell_position(
         self, topic: TopicName, pubend: PubendName | None, through: int

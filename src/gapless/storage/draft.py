@@ -51,9 +51,10 @@ class Facts:
         self.bounds[stream] = chopped(self.bounds.get(stream, NO_BOUNDS), index)
 
     def put(self, table: str, key: str, value: bytes) -> None:
-        self.delete(table, key)
-        self.tables.setdefault(table, {})[key] = value
-        self.table_bytes += len(key) + len(value)
+        facts = self.tables.setdefault(table, {})
+        old = facts.get(key)
+        self.table_bytes += len(value) + len(key) if old is None else len(value) - len(old)
+        facts[key] = value
 
     def delete(self, table: str, key: str) -> None:
         value = self.tables.get(table, {}).pop(key, None)
