@@ -149,3 +149,16 @@ def test_together_each_gets_what_it_would_get_alone(seed: int) -> None:
     for start, each in zip(starts, some, strict=True):
         each.finish()
         assert each.got == [tick for tick in wanted if tick >= start]
+
+
+def test_one_far_behind_finds_its_way_though_others_are_ahead() -> None:
+    log = make(*WANTED, filtered_read_max=10, filtered_walk_max=10)
+    convoy = Convoy(Hold(1 << 20))
+    far, near = Traveller(log, convoy), Traveller(log, convoy, start=900)
+    for _ in range(len(WANTED) // 10 + 2):
+        far.go()
+        near.go()
+    assert far.got, "its marks were not taken away"
+    far.finish()
+    near.finish()
+    assert (far.got, near.got) == (list(WANTED), [tick for tick in WANTED if tick >= 900])

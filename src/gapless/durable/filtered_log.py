@@ -29,7 +29,7 @@ positions are exclusive; `end` covers silence behind the last record too; the re
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 from struct import Struct, pack, unpack, unpack_from
@@ -74,15 +74,19 @@ class Reading(NamedTuple):
 
 @dataclass(slots=True)
 class Trail:
-    """Where the reads of one chain have been: ticks of records, descending."""
+    """Where the reads of one chain, or of some that are the same, have been: ticks of records,
+    ascending; one for each `filtered_read_max` records."""
 
     marks: list[int] = field(default_factory=list)
 
     def lowest(self, start: int) -> int | None:
-        """The lowest mark at or after `start`; those before are of no use any more."""
-        while self.marks and self.marks[-1] < start:
-            self.marks.pop()
-        return self.marks[-1] if self.marks else None
+        """The lowest mark at or after `start`."""
+        place = bisect_left(self.marks, start)
+        return self.marks[place] if place < len(self.marks) else None
+
+    def add(self, tick: int) -> None:
+        if self.lowest(tick) != tick:
+            insort(self.marks, tick)
 
 
 class FilteredLog:
@@ -233,12 +237,12 @@ class FilteredLog:
         kept: deque[int] = deque(maxlen=count_max + 1)
         for count, tick in enumerate(self._chain(taker, mark, low)):
             if count == self.timing.filtered_walk_max:
-                trail.marks.append(tick)
+                trail.add(tick)
                 return low, []
             if tick < high:
                 kept.append(tick)
             if count and count % count_max == 0:
-                trail.marks.append(tick)
+                trail.add(tick)
         wanted = sorted(kept)
         if len(wanted) > count_max:
             through = wanted.pop()

@@ -73,7 +73,7 @@ from gapless.node.services import SERVICES, Services
 from gapless.node.statistics import statistics
 from gapless.node.streams import Streams
 from gapless.node.topics import TopicGone, Topics
-from gapless.node.waking import wake
+from gapless.node.waking import speak, wake
 from gapless.propagation.leaf import ClockPersisted
 from gapless.propagation.stamp import StampPersisted
 
@@ -286,7 +286,7 @@ class Node:
                 if interest is None:
                     return []
                 effects = interest.persisted(message, now)
-                return effects + (self.streams.speak(interest.topic, now) if message.ok else [])
+                return effects + (speak(self.streams, interest.topic, now) if message.ok else [])
             case _:
                 raise AssertionError(f"{message} is nothing that we told ourselves")
 

@@ -340,15 +340,6 @@ class Streams:
         self.published += sum(len(each.ticks) for each in knowledge)
         return effects + self.carry(self.spread(knowledge, now), now)
 
-    def speak(self, topic: TopicName, now: Instant) -> list[Effect]:
-        """Messages of this topic have a new vector: say so, though nothing is due."""
-        effects: list[Effect] = []
-        for each in self.network.topic[topic].pubends:
-            if each.name in self.pubends:
-                more, knowledge = self.pubends[each.name].speak(now)
-                effects += more + self.carry(self.spread(knowledge, now), now)
-        return effects
-
     def report(self, epoch: Epoch) -> None:
         """Reports may go up under the epoch when it is durable, and not before."""
         self.is_mute = not epoch.is_durable

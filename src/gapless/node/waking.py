@@ -2,7 +2,7 @@
 
 First the links: open questions go where they would go now, if neighbours died or returned. Then
 each machine whose deadline has come, and no other: pubends before relays, because what the former
-say goes through the latter.
+say goes through the latter. What was held back for subscribers (`pace`) is handed out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gapless.knowledge.outgoing import PUBLISHER_ORDER, SOURCE, TOTAL_ORDER
 
 if TYPE_CHECKING:
     from gapless.core.effects import Effect
-    from gapless.core.identity import BrokerName
+    from gapless.core.identity import BrokerName, TopicName
     from gapless.node.streams import Streams
 
 
@@ -43,6 +43,16 @@ def wake(streams: Streams, now: Instant) -> list[Effect]:
     if streams.tell_due <= now:
         streams.tell_due = Instant(now + streams.config.silence_flush)
         effects += tell_positions(streams)
+    return effects
+
+
+def speak(streams: Streams, topic: TopicName, now: Instant) -> list[Effect]:
+    """Messages of this topic have a new vector: say so, though nothing is due."""
+    effects: list[Effect] = []
+    for each in streams.network.topic[topic].pubends:
+        if each.name in streams.pubends:
+            more, knowledge = streams.pubends[each.name].speak(now)
+            effects += more + streams.carry(streams.spread(knowledge, now), now)
     return effects
 
 
