@@ -48,6 +48,13 @@ def find_all(pubend: Any, end: int, search: LogSearch) -> None:
         at = search.find(pubend, Span(at, end), wanted)[2]
 
 
+def read_all(pubend: Any, end: int, search: LogSearch, *, whole: bool) -> None:
+    at, wanted = 0, Wanted("")
+    while at < end:
+        span = Span(at, end)
+        at = search.read_whole(pubend, span)[1] if whole else search.find(pubend, span, wanted)[2]
+
+
 def run(quick: bool) -> list[Report]:
     with TemporaryDirectory(prefix="gapless-") as folder:
         return [measure(quick, folder)]
@@ -83,6 +90,11 @@ def measure(quick: bool, folder: str) -> Report:
         "decode attributes": (partial(decode_attributes, batch), count),
         "decode and filter": (partial(filtered, batch), count),
         "decode and match with an index": (partial(matched, batch), count),
+        "read everything, event by event": (
+            partial(read_all, pubend, end, again, whole=False),
+            count,
+        ),
+        "read everything as it stands": (partial(read_all, pubend, end, again, whole=True), count),
         "search the log (the broker)": (partial(search_first, survey), count),
         "search the log by decoding": (search_first, count),
         "search the log again": (partial(find_all, pubend, end, again), count),

@@ -136,3 +136,18 @@ def test_a_part_that_is_refused_is_passed_over() -> None:
     assert scene.outlook.next_part() is None
     assert scene.search.digests is None
     assert len(find_all(scene.search, scene.pubend, Wanted("rare = 7"))[0]) == 6
+
+
+def test_what_was_released_meanwhile_is_neither_kept_nor_looked_at() -> None:
+    scene = Scene(3_000)
+    part = scene.outlook.next_part()
+    assert part is not None
+    view = look(part, survey, decode_attributes, PART_BYTES)
+    scene.town.wait(5_000_000)  # nobody wants it any more
+    assert scene.pubend.released > part.span.start
+    scene.outlook.take(part, view)
+    assert scene.outlook.next_part() is None
+    assert find_all(scene.search, scene.pubend, Wanted("rare = 7"))[0] == []
+    digests = scene.search.digests
+    assert digests is not None
+    assert digests.nbytes == 0

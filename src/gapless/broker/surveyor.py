@@ -3,8 +3,9 @@
 Theory of operation
     A search does without it until it is loaded (`broker.compiled`).
     `LookAhead` surveys logs before anybody searches them (`node.outlook`): in a thread, one part of
-    a few milliseconds at a time, with a rest after each: as long as it took where the broker does
-    nothing else, and fifty times as long where it does. What it sees is handed over on the loop.
+    some milliseconds at a time, with a rest after each, longer where the broker has other things to
+    do: it takes a quarter of one core at most, or a fiftieth. What it sees is handed over on the
+    loop.
 
 Invariants
     I1  nothing is read any more once `close` has returned
@@ -13,6 +14,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -26,16 +28,19 @@ if TYPE_CHECKING:
 
     from gapless.node.log_part import Piece
     from gapless.node.log_search import Survey
-    from gapless.node.outlook import Outlook
+    from gapless.node.outlook import Outlook, Part, View
     from gapless.wire.survey import Surveyed
 
 IDLE_S = 2.0
-"""How long to wait when there is nothing to look at."""
+"""How long to wait when there is nothing to look at, and the longest rest."""
 
-REST, REST_BUSY = 1, 49
+CLOCK_S = 0.001
+"""What a look takes at least; the clock may be coarse."""
+
+REST, REST_BUSY = 3, 49
 """Rest after each part, to the time that it took."""
 
-BUSY_STEPS_PER_S = 50
+BUSY_STEPS_PER_S = 20
 """More steps of the node in a second, and the broker is busy."""
 
 
@@ -71,30 +76,33 @@ class LookAhead:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
+        before, before_s = self._count_steps(), loop.time()
         try:
             while not self._surveyor.compiled.has_failed:
-                steps, begin_s = self._count_steps(), loop.time()
-                if not await self._look():
-                    await asyncio.sleep(IDLE_S)
-                    continue
-                took_s = loop.time() - begin_s
-                is_busy = self._count_steps() - steps > 1 + BUSY_STEPS_PER_S * took_s
-                await asyncio.sleep(took_s * (REST_BUSY if is_busy else REST))
+                took_s = await self._look()
+                steps, now_s = self._count_steps(), loop.time()
+                is_busy = steps - before > BUSY_STEPS_PER_S * (now_s - before_s)
+                before, before_s = steps, now_s
+                rest_s = took_s * (REST_BUSY if is_busy else REST)
+                await asyncio.sleep(min(rest_s, IDLE_S) if took_s else IDLE_S)
         except Exception:  # a part that cannot be read: who searches it will be told
             logger.warning("logs are not looked at ahead of searches any more", exc_info=True)
 
-    async def _look(self) -> bool:
-        """At the next part; was there one, and has it been seen?"""
+    async def _look(self) -> float:
+        """At the next part; how much CPU time that took. 0: there is none, or it has to wait."""
         part, was_loaded = self._outlook.next_part(), self._surveyor.compiled.is_loaded
         if part is None:
-            return False
+            return 0.0
         loop = asyncio.get_running_loop()
-        view = await loop.run_in_executor(
-            self._thread, look, part, self._surveyor, decode_attributes
-        )
+        view, took_s = await loop.run_in_executor(self._thread, self._look_beside, part)
         if view is None or was_loaded:
             self._outlook.take(part, view)
-        return view is not None and was_loaded
+        return took_s if view is not None and was_loaded else 0.0
+
+    def _look_beside(self, part: Part) -> tuple[View | None, float]:
+        begin_s = time.thread_time()
+        view = look(part, self._surveyor, decode_attributes)
+        return view, max(time.thread_time() - begin_s, CLOCK_S)
 
     async def close(self) -> None:
         self._task.cancel()

@@ -40,10 +40,8 @@ def flatten(run: EventRun) -> Flat | None:
     data = np.frombuffer(run.data, np.uint8)
     bounds = np.zeros(len(run) + 1, np.int64)
     bounds[1:] = np.frombuffer(run.ends, "<u4")
-    if (bounds[1:] < bounds[:-1]).any():
-        return None
     firsts = np.empty(len(bounds), np.int64)
-    if not parse.count(data, bounds, firsts):
+    if not parse.count(data, bounds, firsts):  # as it does if ends go back, or beyond the last
         return None
     places = int(firsts[-1])
     names, kinds = np.empty((places, 3), np.int64), np.empty(places, np.uint8)

@@ -105,15 +105,17 @@ class Config:
     asks sets the pace."""
 
     range_bytes_max: int = 1 * MEBIBYTE
-    """What one step of a range read looks at in the log, in bytes; the client asks for the next."""
+    """What one step of a range read looks at in the log, in bytes, and twice that where everything
+    matches; the client asks for the next."""
 
     range_events_max: int = 100_000
     """Events of which one step of a range read looks at digests alone; the client asks for the
     next."""
 
     range_digest_bytes_max: int = 64 * MEBIBYTE
-    """Digests of what range reads with a condition have seen, 12 to 17 bytes an event; beyond
-    it those used longest ago are forgotten, and the next read looks at the log again."""
+    """Digests of what range reads with a condition have seen, and who looks ahead of them, 4 to 8
+    bytes an event and 1 to 9 for each attribute; beyond it those used longest ago are forgotten,
+    the next read looks at the log again, and nobody looks ahead."""
 
     publishers_max: int = 10_000
     """Named publishers a pubend remembers; beyond it a new name is refused."""
