@@ -16,6 +16,7 @@ from gapless.client.columns import attributes_column
 from gapless.core.errors import UsageError
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
+from gapless.pipelines import match as matching
 from gapless.pipelines.attributes import match_maps, to_columns
 from gapless.pipelines.audience import open_audience, write_audience
 from gapless.pipelines.match import match, match_files, match_numbers
@@ -202,6 +203,27 @@ def test_bad_conditions_are_reported_and_the_rest_goes_on(tmp_path: Path) -> Non
     assert open_audience(str(tmp_path)).names.to_pylist() == ["c"]
     with pytest.raises(UsageError, match="no audience"):
         open_audience(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(("matches_max", "times"), [(1, 8 + 5), (1 << 20, 3)])
+def test_matches_are_the_same_however_many_events_are_matched_at_once(
+    matches_max: int, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matching, "ROWS_MIN", 8)
+    monkeypatch.setattr(matching, "MATCHES_MAX", matches_max)
+    write_audience([(f"n{n}", f"i % 5 = {n} OR i < {10 * n}") for n in range(6)], tmp_path)
+    events: list[Attributes] = [{"i": i, "s": "x"} for i in range(100)]
+    ids = {"pubend": ["p"] * 100, "tick": range(100)}
+    wanted = [
+        {"pubend": "p", "tick": i, "subscriptions": found}
+        for i in range(100)
+        if (found := [n for n in range(6) if i % 5 == n or i < 10 * n])
+    ]
+    for form in ({"attributes": attributes_column(events)}, {"i": range(100)}):
+        batches = pa.table(ids | form).to_batches(60)
+        parts = list(matching._find(str(tmp_path), matching._by_event, iter(batches)))
+        assert [row for part in parts for row in part.to_pylist()] == wanted
+        assert len(parts) == times
 
 
 def stock(dice: random.Random) -> Attributes:

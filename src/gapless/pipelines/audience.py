@@ -102,6 +102,6 @@ def _open(folder: str, stamp: int) -> Audience:
     else:
         conditions = enumerate(table["condition"].to_pylist())
         matcher = Matcher[int](conditions, engine="python")
-    # Spark's workers look for garbage after each task: not in what is here to stay.
-    gc.freeze()
+    matcher.match_batch(pa.record_batch({"": pa.nulls(1)}))  # loads all that matching needs
+    gc.freeze()  # Spark's workers look for garbage after each task: not in what is here to stay
     return Audience(matcher, names)

@@ -45,7 +45,14 @@ if TYPE_CHECKING:
 
 MATCHES = "subscription string, pubend string, tick long"
 ROWS_MAX = 1 << 16
-"""Rows of one batch that goes back to Spark; more become several batches."""
+"""Rows of one batch that goes back to Spark, and events that are matched at once."""
+
+ROWS_MIN = 1 << 8
+"""Events that are matched at once at least, and first, when nothing is known of their matches."""
+
+MATCHES_MAX = 1 << 20
+"""Of events that are matched at once, as far as can be told from those before: so memory is bounded
+where they have many. Fewer at once would cost more, by what each time costs."""
 
 
 def match(events: DataFrame, audience: str) -> DataFrame:
@@ -109,17 +116,24 @@ def _has_maps(columns: list[str]) -> bool:
 
 
 def _find(audience: str, finder: Finder, batches: Iterator[Any]) -> Iterator[Any]:
-    opened = open_audience(audience)
+    opened, rows = open_audience(audience), ROWS_MIN
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        if kinds.is_map(batch.schema.types[-1]) and _has_maps(batch.schema.names):
-            counts, handles = match_maps(opened.matcher, batch.column("attributes"))
-        else:
-            columns = batch.drop_columns(["pubend", "tick"])
-            found = opened.matcher.match_batch(columns)
-            counts, handles = found.counts, found.handles
-        yield from finder(opened, batch, counts, handles)
+        first = 0
+        while first < batch.num_rows:
+            part = batch.slice(first, rows)
+            counts, handles = _match(opened, part)
+            yield from finder(opened, part, counts, handles)
+            first += part.num_rows
+            fitting = MATCHES_MAX * part.num_rows // max(1, len(handles))
+            rows = max(ROWS_MIN, min(ROWS_MAX, fitting // ROWS_MIN * ROWS_MIN))
+
+
+def _match(opened: Audience, batch: Any) -> tuple[Any, Any]:
+    """By event how many subscriptions match, and their handles."""
+    if kinds.is_map(batch.schema.types[-1]) and _has_maps(batch.schema.names):
+        return match_maps(opened.matcher, batch.column("attributes"))
+    found = opened.matcher.match_batch(batch.drop_columns(["pubend", "tick"]))
+    return found.counts, found.handles
 
 
 def _by_name(opened: Audience, batch: Any, counts: Any, handles: Any) -> Iterator[Any]:
