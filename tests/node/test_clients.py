@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from operator import attrgetter
 
 import pytest
 
@@ -188,3 +189,34 @@ def test_a_total_order_that_begins_with_what_is_cached_gives_it_to_the_one_that_
     assert told[0].start == {"news/0": 10}
     ticks = [t for m in told[1:] if isinstance(m, Deliveries) for t in m.ticks]
     assert ticks == [15, 25]
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "clients.waiting",
+        "clients.subscribers.dropped",
+        "clients.names.ready",
+        "clients.interests._touched",
+        "attachments.untold",
+        "attachments.unconfirmed",
+        "attachments.returned",
+        "attachments.arrived",
+        "attachments.ending",
+        "hand_overs.holds",
+        "durables.reports",
+        "attachments.behind.asks",
+        "attachments.behind._stirred",
+        "attachments.behind._later",
+        "attachments.behind.turns._line",
+    ],
+)
+def test_a_step_that_leaves_anything_to_be_done_at_its_end_is_not_quiet(left: str) -> None:
+    town = Town("h", ALONE)
+    assert town.node.clients.is_quiet
+    what = attrgetter(left)(town.node)
+    if isinstance(what, list):
+        what.append(None)
+    else:
+        what[None] = None
+    assert not town.node.clients.is_quiet
