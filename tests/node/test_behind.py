@@ -91,6 +91,20 @@ def test_those_that_want_the_same_are_sent_the_same_messages_as_one_takes_them()
     assert len({id(message) for message in full}) < len(full), "some were made once for all"
 
 
+def test_one_counts_as_behind_until_it_has_taken_most_of_what_it_missed() -> None:
+    crowd = Return(catch_up_total_max=COUNT)
+    behind = crowd.town.node.attachments.behind
+    crowd.town.connect("ann")
+    crowd.attach("ann")
+    crowd.town.wait(1_000)
+    assert not crowd.town.node.attachments.sessions[SubscriptionName("ann")].behind
+    assert behind, "its client has ten events to take, more than a window"
+    crowd.town.receive("ann", Consumed(COUNT - 4))
+    crowd.town.wait(1_000)
+    assert behind.deadline is None
+    assert not behind
+
+
 def test_one_that_returns_alone_gets_all_that_may_be_sent_in_one_step() -> None:
     crowd = Return(catch_up_total_max=COUNT)
     crowd.town.connect("ann")

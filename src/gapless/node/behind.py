@@ -96,13 +96,14 @@ class Behind:
     # --- who may have news ------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
-        """Is anyone behind, as far as is known without looking?"""
+        """Is anyone behind, or has more to take than a window of what he was behind with?"""
         return bool(self._some)
 
     def _all(self) -> list[tuple[SubscriptionName, Session]]:
         """Those that are behind somewhere: most sessions are not, and cost nothing here."""
         for name, session in list(self._some.items()):
-            if not session.behind or self.sessions.get(name) is not session:
+            has_much = session.client.outstanding > self.config.catch_up_window
+            if not (session.behind or has_much) or self.sessions.get(name) is not session:
                 del self._some[name]
         if not self._some:
             self._convoys.clear()
