@@ -108,7 +108,7 @@ class Config:
     """What one step of a range read looks at in the log, in bytes, and twice that where everything
     matches; the client asks for the next."""
 
-    range_events_max: int = 100_000
+    range_events_max: int = 250_000
     """Events of which one step of a range read looks at digests alone; the client asks for the
     next."""
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     number that stands for it, as `filters.sieve` has them. None: decode them, for something is
     unknown to it, or it is not ready."""
 
-LOOK_BYTES = 8 << 10
+LOOK_BYTES = 4 << 10
 """What reading one event alone counts: it takes about as long as reading so much in one go."""
 
 SPARSE = 16
