@@ -215,7 +215,7 @@ def test_the_next_address_is_tried_when_the_first_does_not_answer(tmp_path: Path
 
 def test_a_slow_subscription_is_ended_with_a_reason_and_others_go_on(tmp_path: Path) -> None:
     async def main() -> None:
-        config = Config(client_queue_max=1_000)
+        config = Config(client_queue_max=2_000)
         async with (
             make_broker(tmp_path, config=config) as broker,
             connected(broker) as slow,
