@@ -279,8 +279,7 @@ class CompiledIndex:
         if self._has_extra:
             extra = np.array([edge for edges in found for edge in edges], np.int64)
             ends = np.cumsum(list(map(len, found)), dtype=np.int64)
-        counts, handles = self.count_rows(rows, extra, ends, events.__getitem__)
-        return np.repeat(np.arange(len(events), dtype=np.uint32), counts), handles
+        return self.match_rows(rows, extra, ends, events.__getitem__)
 
     def match_record_batch(
         self, batch: pa.RecordBatch
@@ -295,6 +294,11 @@ class CompiledIndex:
         extra, ends = encoding.extra()
         return self.count_rows(encoding.rows, extra, ends, BatchRows(batch).__getitem__)
 
+    def match_rows(self, *encoded: Any) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """As `match_events`, for encoded events, given as to `count_rows`."""
+        counts, handles = self.count_rows(*encoded)
+        return np.repeat(np.arange(len(counts), dtype=np.uint32), counts), handles
+
     def count_rows(
         self,
         rows: NDArray[np.float64],
@@ -302,7 +306,7 @@ class CompiledIndex:
         extra_ends: NDArray[np.int64],
         attributes_of: Any,
     ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        """The same for encoded events; `attributes_of(index)` is asked for checks."""
+        """As `match_record_batch`, for encoded events; checks ask `attributes_of(index)`."""
         room = int(self._words[arena.ROWS_ALIVE]) + BATCH_OUT
         if len(self._out) < room:
             self._out = np.empty(room, np.uint32)
