@@ -306,7 +306,7 @@ class CompiledIndex:
         extra_ends: NDArray[np.int64],
         attributes_of: Any,
     ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        """The same for encoded events; `attributes_of(index)` is asked for checks."""
+        """As `match_record_batch`, for encoded events; checks ask `attributes_of(index)`."""
         room = int(self._words[arena.ROWS_ALIVE]) + BATCH_OUT
         if len(self._out) < room:
             self._out = np.empty(room, np.uint32)
