@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from gapless.core.identity import ClientName
 from gapless.filters.filter import Filter
+from gapless.filters.matcher import Matcher
+from gapless.node import audience as module
 from gapless.node.audience import DURABLE, Audience
+from gapless.node.soles import Soles
 
 if TYPE_CHECKING:
+    import pytest
+
     from gapless.core.events import Attributes
 
 ANN, BOB = ClientName("ann"), ClientName("bob")
@@ -88,3 +96,50 @@ def test_a_group_goes_with_its_last_member() -> None:
     audience.check()
     assert audience.match(EVENTS) == ([], {})
     assert len(audience) == 0
+
+
+def test_matches_are_shared_out_all_at_once_as_they_are_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dice, audience = random.Random(4), Audience()
+    audience._matcher = Matcher(engine="compiled")
+    colours = [f"c{number}" for number in range(40)]
+    events: list[Attributes] = [{"colour": dice.choice(colours)} for _ in range(200)]
+    keys: list[tuple[ClientName, int]] = []
+    for step in range(300):
+        if keys and dice.random() < 0.3:
+            audience.remove(keys.pop(dice.randrange(len(keys))))
+        else:
+            name = dice.choice([ANN, BOB, ClientName("cid"), DURABLE])
+            condition = f"colour = '{dice.choice(colours)}'" + dice.choice(["", " AND TRUE"])
+            audience.add((name, step), Filter.parse(condition))
+            keys.append((name, step))
+        audience.check()
+        if step % 10 == 0:
+            at_once = audience.match(events)
+            with monkeypatch.context() as singly:
+                singly.setattr(module, "CLIENTS_MAX", -1)
+                one_by_one = audience.match(events)
+            assert at_once == one_by_one
+    assert at_once.groups
+    assert len(at_once.singles) == 3
+
+
+def test_a_client_that_left_leaves_its_place_to_another() -> None:
+    soles = Soles()
+    for handle, name in enumerate([ANN, BOB, ANN]):
+        soles.set(handle, (name, handle))
+    soles.set(0, None)
+    soles.check()
+    assert len(soles) == 2
+    soles.set(2, (ClientName("cid"), 9))
+    soles.check()
+    assert len(soles) == 2
+    handles = np.array([2, 1, 2, 0], np.uint32)
+    assert soles.are(handles).tolist() == [True, True, True, False]
+    some = np.arange(3, dtype=np.uint32)
+    assert dict(soles.share_out(some, handles[:3])) == {
+        BOB: ([1], [1]),
+        ClientName("cid"): ([0, 2], [9, 9]),
+    }
+    assert dict(soles.share_out(some[:0], handles[:0])) == {}

@@ -119,21 +119,29 @@ class Matcher(Generic[KeyT]):
         """
         if not isinstance(events, Sequence):
             return self._match_record_batch(events)
+        found = self.match_handles(events)
+        if found is not None:
+            numbers, handles = found
+            return list(zip(numbers.tolist(), self._key_array.take(handles).tolist(), strict=True))
+        index, keys = self._index, self._keys
+        assert isinstance(index, PythonIndex)
+        if index.asks_for_nothing:  # then no event need be looked at
+            wanted = [keys[handle] for handle in index.match({})]
+            return list(product(range(len(events)), wanted))  # type: ignore[arg-type]
+        return [
+            (number, keys[handle])  # type: ignore[misc]
+            for number, attributes in enumerate(events)
+            for handle in index.match(attributes)
+        ]
+
+    def match_handles(
+        self, events: Sequence[Mapping[str, Value]]
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]] | None:
+        """The same pairs as two arrays, with handles for keys; None without the compiled engine."""
         if hasattr(events, "locate") and len(self._keys) > SMALL_MAX:
             self.accelerate()  # who can locate has loaded kernels
         index = self._index
-        if isinstance(index, PythonIndex):
-            keys = self._keys
-            if index.asks_for_nothing:  # then no event need be looked at
-                wanted = [keys[handle] for handle in index.match({})]
-                return list(product(range(len(events)), wanted))  # type: ignore[arg-type]
-            return [
-                (number, keys[handle])  # type: ignore[misc]
-                for number, attributes in enumerate(events)
-                for handle in index.match(attributes)
-            ]
-        numbers, handles = index.match_events(events)
-        return list(zip(numbers.tolist(), self._key_array.take(handles).tolist(), strict=True))
+        return None if isinstance(index, PythonIndex) else index.match_events(events)
 
     def _match_record_batch(self, batch: pa.RecordBatch) -> Matches[KeyT]:
         import numpy as np

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.identity import ClientName
 from gapless.filters.matcher import Matcher
+from gapless.node.soles import CLIENTS_MAX, Soles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,6 +89,7 @@ class Audience:
         self._matcher: Matcher[Group] = Matcher()
         self._groups: dict[Filter, Group] = {}
         self._group_of: dict[Key, Group] = {}
+        self._soles = Soles()
 
     def __len__(self) -> int:
         return len(self._group_of)
@@ -102,10 +104,12 @@ class Audience:
             self._matcher.add(group, condition)
         group.add(key)
         self._group_of[key] = group
+        self._soles.set(self._matcher.handle_of(group), group.sole)
 
     def remove(self, key: Key) -> None:
         group = self._group_of.pop(key)
         group.remove(key)
+        self._soles.set(self._matcher.handle_of(group), group.sole)
         if not len(group):
             del self._groups[group.condition]
             self._matcher.remove(group)
@@ -127,7 +131,7 @@ class Audience:
         """Who wants what of these events. `apart`: by client, who is alone in its group."""
         groups: dict[Group, list[int]] = {}
         singles: dict[ClientName, Single] = {}
-        for index, group in self._matcher.match_batch(events):
+        for index, group in self._one_by_one(events, singles, apart=apart):
             sole = group.sole if apart else None
             if sole is not None:
                 name, number = sole
@@ -142,10 +146,25 @@ class Audience:
                 groups[group] = [index]
         return Wanted(list(groups.items()), singles)
 
+    def _one_by_one(
+        self, events: Sequence[Attributes], singles: dict[ClientName, Single], *, apart: bool
+    ) -> list[tuple[int, Group]]:
+        """The matches to look at; those of few clients may be shared out here, all at once."""
+        matcher, soles = self._matcher, self._soles
+        found = matcher.match_handles(events) if apart and 0 < len(soles) <= CLIENTS_MAX else None
+        if found is None:
+            return matcher.match_batch(events)
+        indices, handles = found
+        alone = soles.are(handles)
+        singles.update(soles.share_out(indices[alone], handles[alone]))
+        rest = zip(indices[~alone].tolist(), handles[~alone].tolist(), strict=True)
+        return [(index, matcher.key_of(handle)) for index, handle in rest]
+
     def check(self) -> None:
         assert sum(map(len, self._groups.values())) == len(self._group_of), "I1"
         assert all(map(len, self._groups.values())), "I1"
         assert len(self._matcher) == len(self._groups), "I1"
+        self._soles.check()
         for group in self._groups.values():
             assert group.attached.keys() <= group.durable.keys(), "I1"
             assert (group.sole is not None) == (len(group) == len(group.connected) == 1), "I2"
