@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gapless.broker import broker, process
@@ -16,6 +17,8 @@ from gapless.broker.settings import Settings
 from gapless.broker.single import NAME, single_network
 from gapless.core.client_messages import Unsubscribe
 from gapless.node.config import Config
+from gapless.node.log_search import LogSearch
+from gapless.node.outlook import Outlook
 from gapless.sim.experiments.best_effort import BestEffort
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ class Forgetful(BestEffort):
             check_events=reader.check,
             config=Config(),
         )
+        search = LogSearch(Config(), reader.attributes_of)
+        self.ranges = SimpleNamespace(outlook=Outlook(search, {}))  # there is no log to look at
         self.name = name
 
     def link_up(self, peer: PeerName, now: Instant, owner: str = "") -> list[Effect]:
