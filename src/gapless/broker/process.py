@@ -12,6 +12,7 @@ import gc
 import os
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gapless.broker import logs
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 EXIT_AT_ONCE = 1
+SAY = partial(print, flush=True)  # into a pipe too
 COLLECT_AFTER = (100_000, 20, 20)
 """Objects made and not freed before young ones are looked at for cycles; rounds of that before
 older ones are."""
@@ -42,7 +44,7 @@ def run(
     config: Config | None = None,
     log_json: bool = False,
     log_level: str = "INFO",
-    tell: Callable[[str], None] = print,
+    tell: Callable[[str], None] = SAY,
     with_parent: bool = False,
 ) -> None:
     """Run one broker until a signal stops it; raises what made it fail.
