@@ -193,6 +193,7 @@ class Peer(ABC):
     clients: Sequence[str] = ("lib", "lean")
     fsyncs = False  # before it confirms, as set up here
     filters = "topic; the client drops what does not match"
+    warm_events = 0  # published at least, in closed loop, before `warm_s` begins
     warm_s = 0.0  # at least, before anything is measured
 
     @abstractmethod

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from benchmarks.peers.subscribers import Mode
     from benchmarks.peers.usage import Usage
 
+WARM_MAX_S = 30.0
 ANSWER_S = 240.0
 SUBSCRIBER_PROCESSES = 2
 
@@ -191,11 +192,13 @@ class Session:
     ) -> tuple[Moment, Moment]:
         """Publish; the moments at both ends of the time that counts."""
         self.begin(
-            max(warm_s, self.peer.warm_s) + seconds + 60,
+            max(warm_s, self.peer.warm_s) + seconds + WARM_MAX_S + 60,
             rate=rate,
             window=window,
             in_flight=in_flight,
         )
+        if rate is None:
+            self._wait_published(self.peer.warm_events)
         time.sleep(max(warm_s, self.peer.warm_s))
         ask(self.subscribers, "reset")
         first = self.now()
@@ -203,6 +206,12 @@ class Session:
         last = self.now()
         self.finish()
         return first, last
+
+    def _wait_published(self, events: int) -> None:
+        """Until so many were, or it takes too long."""
+        end_s = time.monotonic() + WARM_MAX_S
+        while self._counters.sum(PUBLISHED, PUBLISHERS_MAX) < events and time.monotonic() < end_s:
+            time.sleep(0.02)
 
     def drain(self, patience_s: float = 10.0, quiet_s: float = 1.0) -> int:
         """Wait for what is outstanding; how many deliveries never came."""

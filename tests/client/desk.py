@@ -124,8 +124,8 @@ class Desk:
     def tell_consumed(self) -> None:
         self.told = self.consumed
 
-    def publisher(self, window_events_max: int = 100) -> Publisher:
-        return Publisher(self, TopicName("t"), PublisherName("feed"), window_events_max)
+    def publisher(self, window_events_max: int = 100, linger_s: float = 0.0) -> Publisher:
+        return Publisher(self, TopicName("t"), PublisherName("feed"), window_events_max, linger_s)
 
     def subscription(self, **wish: Any) -> Subscription:
         return Subscription(self, Wish(topic=TopicName("t"), **wish))

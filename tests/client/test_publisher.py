@@ -12,7 +12,7 @@ from gapless.client.publisher import BATCH_EVENTS_MAX, BATCHES_EARLY_MAX
 from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.errors import EventError
 from gapless.wire.events import check_events
-from tests.broker.stage import run, wait_until
+from tests.broker.stage import PATIENCE_S, run, wait_until
 from tests.client.desk import PUBEND, Desk
 
 LATER = ("the disk is full", "Later.", True)
@@ -37,6 +37,67 @@ def test_events_of_one_turn_go_in_one_batch_with_their_name_and_numbers() -> Non
             contents = check_events(publish.events)
             assert [(c.publisher, c.sequence) for c in contents] == [("feed", i) for i in range(3)]
             desk.answer(receipt(publish))
+
+    run(main())
+
+
+def test_events_linger_after_a_batch_until_they_fill_another() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.publisher(window_events_max=1_000, linger_s=PATIENCE_S) as publisher:
+            await publisher.send({})
+            await asyncio.sleep(0)
+            assert numbers(desk.published) == [(0, 1)]  # for none had left just before
+            for _ in range(3):
+                await publisher.send({})
+                await asyncio.sleep(0)
+            assert numbers(desk.published) == [(0, 1)]
+            await publisher.send_many([({}, b"")] * BATCH_EVENTS_MAX)
+            assert numbers(desk.published) == [(0, 1), (1, BATCH_EVENTS_MAX)]
+            for publish in desk.published:
+                desk.answer(receipt(publish))
+            await publisher.send({})
+            assert len(desk.published) == 2  # a receipt alone lets none go
+            answered = asyncio.create_task(publisher.flush())
+            await asyncio.sleep(0)
+            assert numbers(desk.published[2:]) == [(1 + BATCH_EVENTS_MAX, 4)]
+            desk.answer(receipt(desk.published[2]))
+            await answered
+
+    run(main())
+
+
+def test_events_linger_no_longer_than_told() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.publisher(linger_s=0.01) as publisher:
+            await publisher.send({})
+            await wait_until(lambda: len(desk.published) == 1)
+            await publisher.send({})
+            await wait_until(lambda: len(desk.published) == 2)
+            for publish in desk.published:
+                desk.answer(receipt(publish))
+
+    run(main())
+
+
+def test_events_linger_no_more_once_anyone_waits_for_a_receipt() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.publisher(linger_s=PATIENCE_S) as publisher:
+            await publisher.send({})
+            await asyncio.sleep(0)
+            await publisher.send({})
+            waiting = asyncio.create_task(publisher.wait_confirmed(1))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert numbers(desk.published) == [(0, 1), (1, 1)]
+            await publisher.send({})
+            await asyncio.sleep(0)
+            assert numbers(desk.published[2:]) == [(2, 1)]  # nor do those that follow
+            for publish in desk.published:
+                desk.answer(receipt(publish))
+            assert await waiting == 3
 
     run(main())
 

@@ -156,6 +156,7 @@ def test_the_rest_of_a_part_follows_when_its_first_batch_is_durable() -> None:
     async def main() -> None:
         desk = Desk()
         stager = Stager(desk, TopicName("t"), ProducerName("job"), 1, "p")
+        stager.linger_s = 0
         await stager.__aenter__()
         for i in range(3):
             await stager.send({"i": i})

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import gapless
 from benchmarks.peers.adapter import HOST, Broker, Client, Peer
-from gapless.client.publisher import BATCH_EVENTS_MAX
+from gapless.broker.reader import DECODED_MAX
+from gapless.client.publisher import BATCH_EVENTS_MAX, LINGER_S
 from gapless.core.client_messages import Publish
 from gapless.core.events import EventBatch
 from gapless.core.identity import TopicName
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 BEST_EFFORT = "best effort"
 TOPIC = "events"
-GATHER_S = 0.005
-"""How long a batch of the best-effort publisher may take to fill."""
 
 
 class Serve(Broker):
@@ -130,25 +129,30 @@ def _attributes(event: Event) -> dict[str, Any]:
 
 
 class BestEffort(Library):
-    """The same client, publishing without names, numbers and receipts. A named publisher sends
-    larger batches while it waits for receipts: as large as those are the ones that are sent here,
-    or else a part of the difference would be that of batches."""
+    """The same client, publishing without names, numbers and receipts. Batches fill and linger as a
+    named publisher's do, or else a part of the difference would be that of batches."""
 
     async def start_publisher(self, *, confirmed: bool) -> None:
         assert not confirmed
-        self._sending: asyncio.TimerHandle | None = None
+        self._sent_s = 0.0
+        self._sending: asyncio.Handle | None = None
 
     async def flush(self) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = self._sent_s + LINGER_S
         if len(self._fresh) >= BATCH_EVENTS_MAX:
             self._send()
             await self._client.wait_writable()
+        elif self._sending is None and due_s <= loop.time():
+            self._sending = loop.call_soon(self._send)
         elif self._sending is None:
-            self._sending = asyncio.get_running_loop().call_later(GATHER_S, self._send)
+            self._sending = loop.call_at(due_s, self._send)
 
     def _send(self) -> None:
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
+        self._sent_s = asyncio.get_running_loop().time()
         fresh, self._fresh = self._fresh, []
         self._client.send(Publish(TopicName(TOPIC), 0, EventBatch(tuple(encode_events(fresh)))))
 
@@ -160,7 +164,8 @@ class Gapless(Peer):
     clients = ("lib",)
     fsyncs = True
     filters = "SQL condition, in the broker"
-    warm_s = 2.0  # the matcher's kernels are compiled, or loaded
+    warm_events = DECODED_MAX + 1_000
+    warm_s = 4.0  # compiled code is loaded then
 
     def is_installed(self) -> bool:
         return True

@@ -28,7 +28,7 @@ from gapless.client.errors import LinkError, RefusedError
 from gapless.client.inbox import Inbox
 from gapless.client.insistence import insist
 from gapless.client.publication import publish_once
-from gapless.client.publisher import Publisher
+from gapless.client.publisher import LINGER_S, Publisher
 from gapless.client.range import Reading
 from gapless.client.subscription import Subscription
 from gapless.client.topics import TopicRequests
@@ -128,15 +128,16 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         """
         return await publish_once(self, topic, events)
 
-    def publisher(self, topic: str, *, name: str) -> Publisher:
+    def publisher(self, topic: str, *, name: str, linger_s: float = LINGER_S) -> Publisher:
         """A pipelined publisher whose events are published once, whatever breaks meanwhile.
 
         The name is remembered by the topic's broker for good, with the number of its next event;
-        one process at a time may use it.
+        one process at a time may use it. Events that are sent soon after others may gather for
+        `linger_s`, while nobody waits for a receipt: larger batches cost less.
         """
         if not name:
             raise UsageError("a publisher needs a name", "Give name=…, and use it again later.")
-        return Publisher(self, TopicName(topic), PublisherName(name))
+        return Publisher(self, TopicName(topic), PublisherName(name), linger_s=linger_s)
 
     def subscribe(
         self,

@@ -2,9 +2,11 @@
 
 Theory of operation
     Events are numbered 0, 1, 2, … under the publisher's name and sent in batches, many of them
-    before the first receipt is back. A batch is what came in one turn of the loop; but while enough
-    of them are on their way, what is fresh waits for the next receipt, or until it fills a batch:
-    the busier the broker, the larger the batches, and the less each event costs at both ends.
+    before the first receipt is back. What is sent leaves at the end of the loop's turn, unless a
+    batch has just left: then it lingers for a moment (`linger_s`), or until it fills a batch, or
+    until anyone waits for a receipt. And while enough batches are on their way, it waits for the
+    next receipt. The more there is to send, the larger the batches, and the less each event costs
+    at both ends.
     What has no receipt is kept. After a new connection, or after a refusal that says "later", all
     of it is sent again in order, and the broker recognises by the numbers what it has already.
     When a name is used again, its next number is asked for first.
@@ -13,7 +15,7 @@ Theory of operation
 Invariants
     I1  batches without receipt are kept in order, without holes: the last ends at `sequence`
     I2  at most `window_events_max` events have no receipt (or one call's worth)
-    I3  what is fresh leaves at the end of the turn, or there are batches whose receipt lets it go
+    I3  what is fresh leaves within `linger_s`, or there are batches whose receipt lets it go
 """
 
 from __future__ import annotations
@@ -54,6 +56,10 @@ BATCH_BYTES_MAX = 512 << 10
 BATCHES_EARLY_MAX = 8
 """Batches on their way; beyond it only a full one is sent before a receipt has come."""
 
+LINGER_S = 0.004
+"""How long after a batch the next may gather, while nobody waits for a receipt. An event that is
+sent after a longer pause leaves at once."""
+
 RETRY_S, RETRY_LONGEST_S = 0.01, 0.5
 
 
@@ -74,9 +80,11 @@ class Publisher:
         topic: TopicName,
         name: PublisherName,
         window_events_max: int = WINDOW_EVENTS_MAX,
+        linger_s: float = LINGER_S,
     ) -> None:
         self.topic = topic
         self.name = name
+        self.linger_s = linger_s
         self.sequence = 0
         """The number that the next event gets: so many were sent under this name so far."""
         self.repeats = 0  # batches sent again
@@ -91,7 +99,8 @@ class Publisher:
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = RETRY_S
         self._stuck_since_s: float | None = None
-        self._is_packing = False
+        self._packing: asyncio.Handle | None = None
+        self._packed_s = 0.0  # when a batch was made last
         self._moves = 0  # since the last receipt
         self._loop = asyncio.get_running_loop()
 
@@ -143,8 +152,9 @@ class Publisher:
                 await self.flush()
         finally:
             self._carrier.unlisten(self._resume)
-            if self._retry is not None:
-                self._retry.cancel()
+            for handle in (self._retry, self._packing):
+                if handle is not None:
+                    handle.cancel()
 
     # --- numbers ---------------------------------------------------------------------------------
 
@@ -198,9 +208,13 @@ class Publisher:
         return len(fresh) >= BATCH_EVENTS_MAX or size >= BATCH_BYTES_MAX
 
     def _pack_soon(self) -> None:
-        if not self._is_packing and len(self._batches) < BATCHES_EARLY_MAX:
-            self._is_packing = True
-            self._loop.call_soon(self._pack)
+        if self._packing is not None or len(self._batches) >= BATCHES_EARLY_MAX:
+            return
+        due_s = self._packed_s + self.linger_s
+        if self._waiters or due_s <= self._loop.time():
+            self._packing = self._loop.call_soon(self._pack)
+        else:
+            self._packing = self._loop.call_at(due_s, self._pack)
 
     async def _let_go(self) -> None:
         """Send a full batch; let it leave, and receipts in, while we go on."""
@@ -210,9 +224,12 @@ class Publisher:
 
     def _pack(self) -> None:
         """Make a batch of what is fresh, and send it unless earlier ones must go first."""
-        self._is_packing = False
+        if self._packing is not None:
+            self._packing.cancel()
+            self._packing = None
         if not self._fresh:
             return
+        self._packed_s = self._loop.time()
         events, self._fresh, self._fresh_bytes = tuple(self._fresh), [], 0
         batch = Batch(self.sequence - len(events), events)
         self._batches.append(batch)
@@ -301,6 +318,9 @@ class Publisher:
             if not is_reached():
                 waiter = self._loop.create_future()
                 self._waiters.append(waiter)
+                if self._packing is not None:  # what is fresh lingers no more
+                    self._packing.cancel()
+                    self._packing = self._loop.call_soon(self._pack)
                 await waiter
 
     def _wake(self) -> None:

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gapless.client import client as asynchronous
+from gapless.client.publisher import LINGER_S
 from gapless.client.together import together as asynchronous_together
 from gapless.core.errors import UsageError
 
@@ -214,9 +215,9 @@ class Client:
     ) -> list[Receipt]:
         return self._thread.run(self._client.publish_many(topic, events))
 
-    def publisher(self, topic: str, *, name: str) -> Publisher:
+    def publisher(self, topic: str, *, name: str, linger_s: float = LINGER_S) -> Publisher:
         async def make() -> AsyncPublisher:
-            return self._client.publisher(topic, name=name)
+            return self._client.publisher(topic, name=name, linger_s=linger_s)
 
         return Publisher(self._thread, self._thread.run(make()))
 

@@ -123,16 +123,22 @@ class Matcher(Generic[KeyT]):
         if found is not None:
             numbers, handles = found
             return list(zip(numbers.tolist(), self._key_array.take(handles).tolist(), strict=True))
+        if (wanted := self.match_any()) is not None:
+            return list(product(range(len(events)), wanted))
         index, keys = self._index, self._keys
-        assert isinstance(index, PythonIndex)
-        if index.asks_for_nothing:  # then no event need be looked at
-            wanted = [keys[handle] for handle in index.match({})]
-            return list(product(range(len(events)), wanted))  # type: ignore[arg-type]
         return [
             (number, keys[handle])  # type: ignore[misc]
             for number, attributes in enumerate(events)
             for handle in index.match(attributes)
         ]
+
+    def match_any(self) -> list[KeyT] | None:
+        """The keys of all filters, if each matches every event: then none need be looked at. None
+        if not, or if that is not known."""
+        index = self._index
+        if isinstance(index, PythonIndex) and index.asks_for_nothing:
+            return self.match({})
+        return None
 
     def match_handles(
         self, events: Sequence[Mapping[str, Value]]

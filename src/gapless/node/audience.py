@@ -129,6 +129,9 @@ class Audience:
 
     def match(self, events: Sequence[Attributes], *, apart: bool = True) -> Wanted:
         """Who wants what of these events. `apart`: by client, who is alone in its group."""
+        if (everybody := self._matcher.match_any()) is not None:
+            everything = list(range(len(events)))
+            return Wanted([(group, everything) for group in everybody], {})
         groups: dict[Group, list[int]] = {}
         singles: dict[ClientName, Single] = {}
         for index, group in self._one_by_one(events, singles, apart=apart):

@@ -25,7 +25,6 @@ from gapless.core.identity import Instant
 
 if TYPE_CHECKING:
     from gapless.core.identity import PubendName
-    from gapless.knowledge.subend import Subend
     from gapless.node.config import Config
 
 
@@ -39,14 +38,13 @@ class Pace:
         self.deadline: Instant | None = None  # of those: it stays, whatever is sent meanwhile
         self._ripe: set[PubendName] = set()  # have waited, and may hand it out
 
-    def holds(self, subend: Subend, now: Instant) -> bool:
-        """Is what has become settled there to wait? Then it is `ripe` soon."""
-        count, size = subend.stream.event_count, subend.stream.size
+    def holds(self, pubend: PubendName, count: int, size: int, now: Instant) -> bool:
+        """Are so many events that have become settled to wait? Then they are `ripe` soon."""
         is_full = count >= self.config.batch_events_max or size >= self.config.batch_bytes_max
-        if self._paid <= now or is_full or not count or subend.pubend in self._ripe:
-            self._ripe.discard(subend.pubend)
+        if self._paid <= now or is_full or not count or pubend in self._ripe:
+            self._ripe.discard(pubend)
             return False
-        self._held[subend.pubend] = None
+        self._held[pubend] = None
         self.deadline = self.deadline or self._paid
         return True
 

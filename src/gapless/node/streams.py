@@ -257,7 +257,7 @@ class Streams:
         subend = self.subends[pubend]
         if subend.horizon <= subend.taken or self.durables.is_full(pubend):
             return []
-        if self.pace.holds(subend, now):
+        if self.pace.holds(pubend, subend.stream.event_count, subend.stream.size, now):
             return []
         before, settled = subend.taken, subend.take(subend.horizon, now)
         done = self.subscribers.deliver(topic, pubend, settled, subend.taken)

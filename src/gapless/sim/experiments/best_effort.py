@@ -2,7 +2,8 @@
 
 An event is sent on as it comes, through the same routing and to the same matcher; there is no log,
 no receipt, no acknowledgement, no nack and no silence, and nothing is remembered of an event that
-has passed. Heartbeats stay, for without them there would be no other way around a dead broker.
+has passed. Heartbeats stay, for without them there would be no other way around a dead broker; and
+so does the pace at which a broker hands out what many want, for that is not what certainty costs.
 What a `Node` costs beyond this is the price of exactly-once delivery.
 """
 
@@ -18,6 +19,8 @@ from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import Span, tick_at
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
+from gapless.node.deadlines import earliest
+from gapless.node.pace import Pace
 from gapless.node.routing import Routing
 from gapless.node.subscribers import Subscribers
 
@@ -51,17 +54,22 @@ class BestEffort:
         self.cell = network.cell_of[name]
         self.routing = Routing(name, network, config, now)
         self.subscribers = Subscribers(config, attributes_of)
+        self.pace = Pace(config)
         self._ends: dict[PubendName, int] = {}
+        self._held: dict[PubendName, Settled] = {}  # what waits for its time
 
     @property
     def deadline(self) -> Instant | None:
-        return self.routing.deadline
+        return earliest([self.routing.deadline, self.pace.deadline])
 
     def start(self, now: Instant) -> list[Effect]:
         return self.fire(now)
 
     def fire(self, now: Instant) -> list[Effect]:
-        return self.routing.fire(now)
+        effects = self.routing.fire(now)
+        for pubend in self.pace.ripe(now):
+            effects += self._deliver(pubend, now)
+        return effects
 
     def link_up(self, peer: PeerName, now: Instant) -> list[Effect]:
         self.subscribers.connect(ClientName(peer))
@@ -107,9 +115,20 @@ class BestEffort:
         for cell in self.network.downstream(pubend, self.cell.name):
             effects += self.routing.send(cell, pubend.name, knowledge, now)
         if self.cell.subscribers:
-            settled = Settled(list(knowledge.ticks), list(knowledge.events), [])
-            through = knowledge.span.end
-            effects += self.subscribers.deliver(pubend.topic, pubend.name, settled, through).effects
+            held = self._held.setdefault(pubend.name, Settled([], [], []))
+            held.ticks.extend(knowledge.ticks)
+            held.events.extend(knowledge.events)
+            effects += self._deliver(pubend.name, now)
+        return effects
+
+    def _deliver(self, pubend: PubendName, now: Instant) -> list[Effect]:
+        held = self._held[pubend]
+        if self.pace.holds(pubend, len(held.ticks), sum(map(len, held.events)), now):
+            return []
+        del self._held[pubend]
+        topic, through = self.network.pubends[pubend].topic, held.ticks[-1] + 1
+        effects = self.subscribers.deliver(topic, pubend, held, through).effects
+        self.pace.spend(len(effects), now)
         return effects
 
     def _subscribe(self, client: ClientName, message: Subscribe) -> list[Effect]:
