@@ -96,6 +96,9 @@ def topic(name: str, *hosts: str) -> str:
 class Processes:
     """The brokers of one network, by name; `async with` kills what is left."""
 
+    program = PROGRAM
+    """Python code that takes the options of a broker as its argument, and runs it."""
+
     def __init__(
         self,
         *text: str,
@@ -149,7 +152,7 @@ class Processes:
         }
         with (self.folder / name / "log").open("ab") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, json.dumps(options)],
+                [sys.executable, "-c", self.program, json.dumps(options)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

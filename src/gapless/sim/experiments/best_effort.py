@@ -122,8 +122,10 @@ class BestEffort:
         return effects
 
     def _deliver(self, pubend: PubendName, now: Instant) -> list[Effect]:
-        held = self._held[pubend]
-        if self.pace.holds(pubend, len(held.ticks), sum(map(len, held.events)), now):
+        held = self._held.get(pubend)  # it may have left already, as enough for a message
+        if held is None or self.pace.holds(
+            pubend, len(held.ticks), sum(map(len, held.events)), now
+        ):
             return []
         del self._held[pubend]
         topic, through = self.network.pubends[pubend].topic, held.ticks[-1] + 1
