@@ -11,8 +11,8 @@ import pytest
 import gapless
 from gapless.cli.real.processes import Processes, cell
 from gapless.core.events import Event
-from tests.broker.stage import PATIENCE_S, run
-from tests.cli.test_serve import PROGRAM
+from tests.broker.stage import run
+from tests.children import PATIENCE_S, PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
