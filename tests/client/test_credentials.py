@@ -92,7 +92,7 @@ def test_plain_and_tls_do_not_mix_and_both_ends_say_so(tmp_path: Path) -> None:
         castle = Castle(tmp_path / "a")
         async with castle.broker() as broker:
             with pytest.raises(LinkError, match=r"TLS.*gapless\+tls://"):
-                await connect(f"gapless://{broker.address}", patience_s=0.5).__aenter__()
+                await connect(f"gapless://{broker.address}", patience_s=2.0).__aenter__()
         async with make_broker(tmp_path / "b") as broker:
             tls = connect(f"gapless+tls://{broker.address}", ca=castle.ca, token="a.b")
             with pytest.raises(RefusedError, match="does not speak TLS"):
