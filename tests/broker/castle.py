@@ -14,7 +14,8 @@ from gapless.client.client import connect
 from gapless.core.identity import BrokerName
 from gapless.core.messages import Hello
 from gapless.node.network import parse_network
-from tests.broker.stage import ONE, PATIENCE_S, ByHand
+from tests.broker.stage import ONE, ByHand
+from tests.children import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,6 +19,7 @@ from gapless.wire.codec import Unknown
 from gapless.wire.events import encode_event
 from gapless.wire.framing import Unframer
 from gapless.wire.kinds import codec
+from tests.children import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from gapless.node.config import Config
 
 Result = TypeVar("Result")
-
-PATIENCE_S = 60.0
-"""Long enough for any machine; a test that waits for it has failed."""
 
 ONE = """
 [[cell]]

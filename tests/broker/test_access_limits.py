@@ -110,7 +110,7 @@ def test_handshakes_that_are_begun_and_not_ended_are_bounded(tmp_path: Path) -> 
     async def main() -> None:
         castle = Castle(tmp_path, table=TABLE + "strangers_max = 5\n")
         async with (
-            castle.broker(hello_patience_s=1.0) as broker,
+            castle.broker(hello_patience_s=3.0) as broker,
             castle.client(broker, "admin") as client,
         ):
             host, port = broker.address.split(":")

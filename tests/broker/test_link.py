@@ -104,7 +104,7 @@ def test_what_comes_before_the_hello_is_not_taken(tmp_path: Path) -> None:
 
 def test_a_connection_that_says_nothing_is_closed(tmp_path: Path) -> None:
     async def main() -> None:
-        async with make_broker(tmp_path, hello_patience_s=0.05) as broker:
+        async with make_broker(tmp_path, hello_patience_s=0.5) as broker:
             silent = await ByHand.connect(broker, hello=None)
             greeting = await ByHand.connect(broker)
             greeting.send(Ping(7))
@@ -223,7 +223,7 @@ def test_a_neighbour_that_falls_silent_is_let_go_and_one_that_speaks_is_kept(
     """A link whose other end is gone without a word would else be waited for, for ever."""
 
     async def main() -> None:
-        async with make_broker(tmp_path, LINE, "s", silence_s=0.2) as broker:
+        async with make_broker(tmp_path, LINE, "s", silence_s=1.0) as broker:
             silent = await ByHand.connect(broker, hello=Hello(sender=BrokerName("r1")))
             spoke = await ByHand.connect(broker, hello=Hello(sender=BrokerName("r2")))
             reading = asyncio.create_task(silent.read_all())

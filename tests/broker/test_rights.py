@@ -32,6 +32,7 @@ from gapless.core.client_messages import (
     Refused,
     Subscribe,
     Subscribed,
+    Unreached,
     Unsubscribe,
 )
 from gapless.core.errors import ProtocolError, UsageError
@@ -66,7 +67,7 @@ from tests.broker.stage import publication
 
 ANSWERS = {
     Receipt, PublisherPosition, Refused, Subscribed, Ended, Deliveries, Lost, CaughtUp, FellBehind,
-    Done, Committed, ProducerPosition, RangeRead, Positions,
+    Unreached, Done, Committed, ProducerPosition, RangeRead, Positions,
     TopicList, TopicNews, TopicQuestion,
 }  # fmt: skip
 """What brokers send, to clients and, of topics, to each other; it is not for clients to send."""

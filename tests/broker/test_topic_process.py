@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import gapless
 from gapless.cli.real.processes import Processes
 from gapless.core.events import Event
-from tests.broker.stage import LINE, PATIENCE_S, run
+from tests.broker.stage import LINE, run
+from tests.children import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -29,6 +29,7 @@ from gapless.core.ticks import Span, Tick
 from gapless.core.token import Token
 from gapless.pipelines.verdict import Verdict
 from gapless.sim.journals import Session
+from tests.children import child
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
@@ -172,20 +173,15 @@ def test_the_live_view_shows_what_happened_and_who_is_there() -> None:
 def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     # A shell that runs us in the background has us ignore it; on a terminal it counts.
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    demo = subprocess.Popen(
-        [sys.executable, "-c", f"{heed}; from gapless.cli import main; main()", "demo"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
-    assert demo.stdout is not None
-    assert any("brokers are ready" in line for line in demo.stdout)
-    (folder,) = tmp_path.glob("gapless-*")
-    told = [json.loads((folder / name / "address.json").read_text()) for name in ROLES]
-    demo.send_signal(signal.SIGINT)
-    assert demo.wait() == 130
-    demo.stdout.close()
+    command = [sys.executable, "-c", f"{heed}; from gapless.cli import main; main()", "demo"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with child(command, stderr=subprocess.STDOUT, env=environment) as demo:
+        assert demo.stdout is not None
+        assert any("brokers are ready" in line for line in demo.stdout)
+        (folder,) = tmp_path.glob("gapless-*")
+        told = [json.loads((folder / name / "address.json").read_text()) for name in ROLES]
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait() == 130
     assert not folder.exists()
     for each in told:
         with pytest.raises(ProcessLookupError):

@@ -7,42 +7,26 @@ import os
 import pty
 import signal
 import subprocess
-import sys
-import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.children import PATIENCE_S, PROGRAM, child, rest, told, warned
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-PROGRAM = [sys.executable, "-c", "from gapless.cli import main; main()"]
-PATIENCE_S = 60
 
 
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A `gapless serve` on any free port: its URL and process."""
     command = [*PROGRAM, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
-    process = subprocess.Popen(
-        [*command, "--data", str(folder), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    watchdog = threading.Timer(PATIENCE_S, process.kill)
-    watchdog.start()
-    assert process.stdout is not None
-    try:
-        told = process.stdout.readline()
-        assert "is ready at gapless" in told, process.communicate()[1]
-        yield told.split("ready at ")[1].split(",")[0].strip(), process
-    finally:
-        watchdog.cancel()
-        process.kill()
-        process.communicate()
+    with child([*command, "--data", str(folder), *options]) as process:
+        line = told(process)
+        assert "is ready at gapless" in line, process.communicate()[1]
+        yield line.split("ready at ")[1].split(",")[0].strip(), process
 
 
 def gapless(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -57,24 +41,17 @@ def gapless(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str
 
 
 def test_a_first_user_serves_subscribes_publishes_and_looks(tmp_path: Path) -> None:
-    with ExitStack() as endings, serving(tmp_path, "--topic", "trades") as (url, process):
-        subscribe = subprocess.Popen(
-            [*PROGRAM, "subscribe", "trades", "price > 90", "--count", "2", "--json", "--url", url],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        endings.callback(subscribe.communicate)
-        endings.callback(subscribe.kill)
-        assert subscribe.stderr is not None
-        assert "subscribed to trades" in subscribe.stderr.readline()
-        told = gapless("publish", "trades", "symbol=IBM", "price=92.5", "--body", "b", "--url", url)
-        assert told.stdout.startswith("published at trades/0, tick "), told.stderr
+    options = ("price > 90", "--count", "2", "--json")
+    with (
+        serving(tmp_path, "--topic", "trades") as (url, process),
+        child([*PROGRAM, "subscribe", "trades", *options, "--url", url]) as subscribe,
+    ):
+        assert "subscribed to trades" in warned(subscribe)
+        done = gapless("publish", "trades", "symbol=IBM", "price=92.5", "--body", "b", "--url", url)
+        assert done.stdout.startswith("published at trades/0, tick "), done.stderr
         gapless("publish", "trades", "price=1", "--url", url)
         gapless("publish", "trades", "price=91", 'symbol="7"', "--url", url)
-        assert subscribe.stdout is not None
-        found = subscribe.stdout.read()
-        first, second = map(json.loads, found.splitlines())
+        first, second = map(json.loads, rest(subscribe).splitlines())
         assert (first["attributes"], first["body"]) == ({"symbol": "IBM", "price": 92.5}, "b")
         assert second["attributes"] == {"price": 91, "symbol": "7"}
         status = gapless("status", "--data", str(tmp_path), "--json")
@@ -102,21 +79,14 @@ def test_a_file_under_a_name_is_published_once_however_often_it_is_run(tmp_path:
         table = tmp_path / "events.csv"
         table.write_text("i,text,body\n3,a b,hello\n4,,\n")
         options = ("--file", str(table), "--body-field", "body", "--rate", "1000", "--json")
-        told = json.loads(gapless("publish", "events", *options, "--url", url).stdout)
-        assert told["published"] == 2
+        loaded = json.loads(gapless("publish", "events", *options, "--url", url).stdout)
+        assert loaded["published"] == 2
 
 
 def test_status_is_watched_in_a_pipe_too(tmp_path: Path) -> None:
-    with ExitStack() as endings, serving(tmp_path):
-        watch = subprocess.Popen(
-            [*PROGRAM, "status", "--data", str(tmp_path), "--watch", "--json"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        endings.callback(watch.communicate)
-        endings.callback(watch.kill)
-        assert watch.stdout is not None
-        uptimes = [json.loads(watch.stdout.readline())["serve"]["uptime_s"] for _ in range(2)]
+    command = [*PROGRAM, "status", "--data", str(tmp_path), "--watch", "--json"]
+    with serving(tmp_path), child(command) as watch:
+        uptimes = [json.loads(told(watch))["serve"]["uptime_s"] for _ in range(2)]
         assert uptimes[0] < uptimes[1]
 
 
@@ -132,6 +102,7 @@ def test_on_a_terminal_a_file_shows_how_far_it_is_and_how_fast(tmp_path: Path) -
             text=True,
             env={**os.environ, "COLUMNS": "100", "TERM": "xterm"},
             check=True,
+            timeout=PATIENCE_S,
         )
         os.close(theirs)
         shown = os.read(ours, 1 << 16).decode()

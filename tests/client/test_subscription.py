@@ -15,10 +15,11 @@ from gapless.core.client_messages import (
     Lost,
     Subscribe,
     Subscribed,
+    Unreached,
     Unsubscribe,
 )
 from gapless.core.events import Event, EventBatch
-from gapless.core.identity import PubendName, TopicName
+from gapless.core.identity import BrokerName, PubendName, TopicName
 from gapless.core.ticks import Span, Tick
 from gapless.core.token import Token
 from gapless.wire.events import encode_event
@@ -217,6 +218,28 @@ def test_a_subscription_that_the_broker_ended_says_why_after_all_that_had_come()
             assert await take(subscription, 1) == [11]
             with pytest.raises(SubscriptionInterruptedError, match=r"too slow\. Consume faster\."):
                 await anext(subscription)
+
+    run(main())
+
+
+def test_who_waits_until_all_brokers_are_reached_waits_for_the_last_or_the_end() -> None:
+    async def main() -> None:
+        desk, some = Desk(), (BrokerName("a"), BrokerName("b"))
+        async with desk.subscription() as subscription:
+            await subscription.reached()  # there is nothing to wait for
+            desk.inbox.switch(Unreached(1, some))
+            waiting = asyncio.create_task(subscription.reached())
+            desk.inbox.switch(Unreached(1, some[:1]))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert (subscription.unreached, waiting.done()) == (some[:1], False)
+            desk.inbox.switch(Unreached(1))
+            await waiting
+            desk.inbox.switch(Unreached(1, some))
+            waiting = asyncio.create_task(subscription.reached())
+            desk.inbox.ended(Ended(1, "deleted"))
+            await waiting
+        desk.inbox.switch(Unreached(1, some))  # nobody is there any more
 
     run(main())
 

@@ -224,8 +224,9 @@ def test_without_a_broker_a_commit_fails_when_patience_ends(tmp_path: Path) -> N
     async def main() -> None:
         broker = make_broker(tmp_path)
         await broker.start()
-        async with gapless.connect(f"gapless://{broker.address}", patience_s=0.2) as client:
+        async with gapless.connect(f"gapless://{broker.address}") as client:
             await broker.drain()
+            client.patience_s = 0.2
             with pytest.raises(LinkError):
                 await client.commit("t", producer="job", id=1, parts=[])
 

@@ -12,6 +12,7 @@ from gapless.core.client_messages import (
     Receipt,
     Refused,
     Subscribed,
+    Unreached,
     Unsubscribe,
 )
 from gapless.core.effects import Tell
@@ -185,6 +186,27 @@ def test_where_a_link_broke_nobody_waits_for_silence() -> None:
     country.run()
     country.ask("a", publish("red", topic="feed"), "pat")
     assert feed(country) == ["red"]
+
+
+def test_who_subscribes_while_brokers_are_not_reached_is_told_which_and_when_they_are() -> None:
+    country = started()
+    country.cut.add("a")
+    country.restart("l")
+    country.wait(PATIENCE)
+    for client in ("ann", "bob"):  # the second finds it in force
+        assert isinstance(country.ask("l", subscribe(1, topic="feed"), client), Subscribed)
+        assert country.heard[f"{client}@l"][-2] == Unreached(1, (BrokerName("a"),))
+    country.ask("a", publish("missed", topic="feed"), "pat")
+    country.ask("b", publish("red", topic="feed"), "pat")
+    country.cut.clear()
+    country.wait(PATIENCE)
+    country.ask("a", publish("green", topic="feed"), "pat")
+    for client in ("ann", "bob"):
+        heard = country.heard[f"{client}@l"]
+        assert [each for each in heard if isinstance(each, Unreached)][1:] == [Unreached(1)]
+        assert feed(country, f"{client}@l") == ["red", "green"]
+    assert isinstance(country.ask("l", subscribe(1, topic="feed"), "eve"), Subscribed)
+    assert not any(isinstance(each, Unreached) for each in country.heard["eve@l"])
 
 
 def test_a_broker_that_restarts_is_another_source_and_publishes_once_it_knows_who_wants() -> None:

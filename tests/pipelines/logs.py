@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tests.broker.stage import PATIENCE_S
+from tests.children import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -108,10 +108,11 @@ def test_a_full_disk_refuses_events_and_takes_them_again_when_there_is_room(
         async with Processes(ONE, folder=folder) as brokers:
             await brokers.start("b")
             async with (
-                connect(brokers.url("b"), patience_s=2.0) as client,
+                connect(brokers.url("b")) as client,
                 connect(brokers.url("b")) as other,
                 other.subscribe("t", name="desk") as subscription,
             ):
+                client.patience_s = 2.0
                 count = await fill(client)
                 assert count > 100
                 assert free(folder) < 16 * MEBIBYTE, "no room for another segment"

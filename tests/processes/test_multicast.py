@@ -10,7 +10,8 @@ import gapless
 from gapless.cli.real.processes import Processes, cell
 from gapless.core.events import Event
 from gapless.node.name_book import SPACE
-from tests.broker.stage import PATIENCE_S, run
+from tests.broker.stage import run
+from tests.children import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path

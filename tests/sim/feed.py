@@ -18,6 +18,7 @@ from gapless.core.client_messages import (
     Refused,
     Subscribe,
     Subscribed,
+    Unreached,
 )
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, TopicName
@@ -73,13 +74,20 @@ class Reader:
 
     condition: str
     request: int
+    accepted: dict[str, dict[int, int]]
     got: dict[str, list[int]] = field(default_factory=dict)
     has_begun: bool = False
+    unreached: tuple[BrokerName, ...] = ()
+    reached_at: dict[str, int] | None = (
+        None  # by source, the ticks before it was told it reached all
+    )
     is_refused: bool = False
     connection: Connection | None = None
 
     def tell(self, message: Message) -> None:
         match message:
+            case Unreached(brokers=brokers):
+                self.unreached = brokers
             case Subscribed():
                 self.has_begun = True
             case Deliveries(pubend=pubend, ticks=ticks):
@@ -91,6 +99,8 @@ class Reader:
                 self.is_refused |= request == self.request
             case _:
                 pass
+        if self.has_begun and not self.unreached and self.reached_at is None:
+            self.reached_at = {source: max(ticks) for source, ticks in self.accepted.items()}
 
     def cut_off(self) -> None:
         self.connection = None
@@ -132,7 +142,7 @@ class Play:
         if reader is not None:
             self.past.append(self.readers.pop(broker))
         self.requests += 1
-        reader = Reader(self.dice.choice(CONDITIONS), self.requests)
+        reader = Reader(self.dice.choice(CONDITIONS), self.requests, self.sent.accepted)
         name = ClientName(f"{broker}.{self.requests}")
         reader.connection = self.world.connect(name, reader, broker)
         if reader.connection is None:
@@ -209,6 +219,24 @@ class Play:
             for source in sorted(living & self.sent.accepted.keys())
             if (wanted := self.wanted(reader, source))
             and reader.got.get(source, [])[-1:] != wanted[-1:]
+        ]
+
+    def untold(self) -> list[str]:
+        """Of sources that live, what those who were told that they reach everybody, and are
+        connected, have missed since."""
+        living = {source_of(self.node(name)) for name in self.world.processes}
+        return [
+            f"{reader.condition!r} of {source}: {sorted(missed)}"
+            for reader in self.readers.values()
+            if reader.reached_at is not None
+            for source in sorted(living & self.sent.accepted.keys())
+            if (
+                missed := {
+                    tick
+                    for tick in self.wanted(reader, source)
+                    if tick > reader.reached_at.get(source, 0)
+                }.difference(reader.got.get(source, ()))
+            )
         ]
 
     def waiting(self) -> list[str]:

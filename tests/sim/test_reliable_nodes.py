@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gapless.tree.broker import TreeBroker
 from gapless.tree.subscriptions import Subscriptions
 from tests.sim.feed import A_WHILE, Play
 
@@ -25,8 +26,10 @@ def test_each_gets_a_contiguous_run_of_each_source_and_the_end_of_those_that_liv
     play.world.run(A_WHILE)
     assert play.holes() == []
     assert play.missing() == []
+    assert play.untold() == []
     assert play.waiting() == []
     assert all(reader.has_begun for reader in play.readers.values())
+    assert all(reader.reached_at is not None for reader in play.readers.values())
     deliveries = sum(len(ticks) for r in play.readers.values() for ticks in r.got.values())
     assert deliveries > 100, "hardly anything happened"
 
@@ -47,3 +50,15 @@ def test_a_network_whose_tables_forget_a_subscription_is_found_out(
     play.storm(5)
     play.world.run(A_WHILE)
     assert play.holes() or play.missing()
+
+
+def test_brokers_that_do_not_say_what_is_not_reached_are_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TreeBroker, "unreached", lambda *_: ())
+    play = Play(5)
+    play.storm(25)
+    play.world.heal()
+    play.world.run(A_WHILE)
+    assert play.holes() == []
+    assert play.untold()

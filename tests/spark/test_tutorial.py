@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.children import PATIENCE_S
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -48,4 +50,4 @@ def test_the_tutorial_runs_and_prints_what_it_says(
 def run_commands(block: str, url: str) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "GAPLESS_URL": url, "PATH": path}
-    subprocess.run(["bash", "-euc", block], env=environment, check=True, timeout=60)
+    subprocess.run(["bash", "-euc", block], env=environment, check=True, timeout=PATIENCE_S)

@@ -20,6 +20,7 @@ from gapless.core.errors import (
 from gapless.storage.disk import DiskVolume
 from gapless.storage.segment import Sync
 from gapless.storage.volume import Limits
+from tests.children import PATIENCE_S
 from tests.storage.labs import NO_SYNC, SMALL_SEGMENT_BYTES, append, indices, small
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def test_a_disk_without_room_refuses_appends_and_takes_chops(tmp_path: Path) -> 
     """For real, by a limit on file sizes; in a process of its own, which it limits."""
     ended = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path / "volume")],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert "no room for a segment" in ended.stdout

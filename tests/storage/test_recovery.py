@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 import sys
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from gapless.core.errors import StorageCorruptError, StorageError
 from gapless.storage.disk import DiskVolume
 from gapless.storage.frame import MAGIC, Header
 from gapless.storage.segment import Sync
+from tests.children import child, rest, told
 from tests.storage.labs import NO_SYNC, SMALL_SEGMENT_BYTES
 
 if TYPE_CHECKING:
@@ -353,18 +353,14 @@ def test_all_that_a_killed_process_acknowledged_is_there(tmp_path: Path) -> None
     """kill -9 in mid-load, again and again, on one volume with real syncs."""
     acknowledged = 0
     for life in range(4):
-        process = subprocess.Popen(
-            [sys.executable, "-c", KILLED, str(tmp_path / "volume")], stdout=subprocess.PIPE
-        )
-        assert process.stdout
-        for _ in range(20 + 13 * life):
-            acknowledged = int(process.stdout.readline())
-        process.kill()
-        for line in process.stdout.read().splitlines(keepends=True):
-            if line.endswith(b"\n"):
-                acknowledged = int(line)
-        process.stdout.close()
-        assert process.wait() == -signal.SIGKILL
+        with child([sys.executable, "-c", KILLED, str(tmp_path / "volume")]) as process:
+            for _ in range(20 + 13 * life):
+                acknowledged = int(told(process))
+            process.kill()
+            for line in rest(process).splitlines(keepends=True):
+                if line.endswith("\n"):
+                    acknowledged = int(line)
+            assert process.wait() == -signal.SIGKILL
         volume = DiskVolume(tmp_path / "volume")
         found = volume.scan("a", 0, 1 << 60, bytes_max=1 << 30)
         assert len(found.indices) >= acknowledged

@@ -40,6 +40,7 @@ from gapless.core.client_messages import (
     Refused,
     Subscribe,
     Subscribed,
+    Unreached,
     Unsubscribe,
 )
 from gapless.core.events import EventBatch, EventRun
@@ -197,6 +198,8 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     "subscribe from an instant": Subscribe(TOPIC, 2, 1, name=DESK, instant=1_000_000),
     "subscribed": Subscribed(2, 1, {"trades/0": 20}),
     "subscribed, behind": Subscribed(2, 1, {"trades/0": 20}, ("trades/0",), 1),
+    "unreached": Unreached(1, (BrokerName("b"), BrokerName("c"))),
+    "reached": Unreached(1),
     "unsubscribe": Unsubscribe(1),
     "ended": Ended(1, "too slow", "Consume faster."),
     "ended here": Ended(1, "moved", elsewhere=True),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gapless.client.credentials import Options
 
 URL = "gapless://127.0.0.1:7117"
-ANSWER_S = 1.0
+ANSWER_S = 2.0
 """How long the first answer of a broker may take. Once connected, more patience is in place."""
 
 TLS_ANSWER_S = 5.0

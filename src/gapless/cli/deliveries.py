@@ -30,6 +30,8 @@ SAVE_S = 0.25
 
 INTERRUPTED = "gapless: the connection broke; what was published until it is there again is missed"
 
+REACHED = "all brokers are reached: whatever is published from now on comes"
+
 END_S = 2.0
 """How long the end waits until the broker knows it, too. The file has it in any case."""
 
@@ -86,8 +88,11 @@ async def print_all(
                 interruption="gap" if tells_gaps else "raise",
             )
             try:
-                async with subscription, saved(subscription, output):
-                    typer.echo(f"subscribed to {topic} at {client.address}", err=True)
+                async with (
+                    subscription,
+                    reach_told(subscription, f"subscribed to {topic} at {client.address}"),
+                    saved(subscription, output),
+                ):
                     async for item in subscription:
                         if output.put(item):
                             return
@@ -100,6 +105,28 @@ async def print_all(
 async def is_reliable(client: Client, topic: str) -> bool:
     """Does nobody know what was missed by one who was away?"""
     return any(each.name == topic and each.service == "reliable" for each in await client.topics())
+
+
+@asynccontextmanager
+async def reach_told(subscription: Subscription, beginning: str) -> AsyncIterator[None]:
+    """Say that it has begun; and what it misses as yet, if anything, and when it does no more."""
+
+    async def tell_reached() -> None:
+        await subscription.reached()
+        typer.echo(REACHED, err=True)
+
+    if not subscription.unreached:
+        typer.echo(beginning, err=True)
+        yield
+        return
+    brokers = ", ".join(subscription.unreached)
+    typer.echo(f"{beginning}; not reached yet, and missed with all behind: {brokers}", err=True)
+    telling = asyncio.create_task(tell_reached())
+    try:
+        yield
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
 
 
 @asynccontextmanager

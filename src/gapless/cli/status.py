@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-ANSWER_S = 2.0
+ANSWER_S = 5.0
 WATCH_S = 1.0
 COLUMNS = (
     "broker", "state", "address", "clients", "subscriptions", "delivered", "neighbours", "sync",

@@ -44,6 +44,7 @@ from gapless.core.client_messages import (
     Lost,
     Refused,
     Subscribed,
+    Unreached,
 )
 from gapless.core.errors import GaplessError, UsageError
 from gapless.core.identity import PublisherName, SubscriptionName, TopicName
@@ -354,7 +355,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
                 self._answer(request, message)
             case Lost():
                 self.inbox.lose(message)
-            case CaughtUp() | FellBehind():
+            case CaughtUp() | FellBehind() | Unreached():
                 self.inbox.switch(message)
             case Ended():
                 self.inbox.ended(message)

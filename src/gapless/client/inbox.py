@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 from gapless.client.delivery import Ticket
 from gapless.client.errors import SubscriptionInterruptedError
-from gapless.core.client_messages import FellBehind
+from gapless.core.client_messages import FellBehind, Unreached
 from gapless.core.identity import PubendName
 from gapless.core.ticks import Tick, pubend_number_of
 from gapless.wire.events import decode_events
@@ -117,11 +117,14 @@ class Inbox:
             if number not in wanted:
                 subscriber.settle()
 
-    def switch(self, message: CaughtUp | FellBehind) -> None:
-        if message.subscription in self._subscribers:
-            is_behind = isinstance(message, FellBehind)
-            subscriber = self._subscribers[message.subscription]
-            subscriber.set_behind(message.pubend, is_behind=is_behind)
+    def switch(self, message: CaughtUp | FellBehind | Unreached) -> None:
+        subscriber = self._subscribers.get(message.subscription)
+        if subscriber is None:
+            return
+        if isinstance(message, Unreached):
+            subscriber.set_unreached(message.brokers)
+        else:
+            subscriber.set_behind(message.pubend, is_behind=isinstance(message, FellBehind))
 
     def lose(self, message: Lost) -> None:
         for number in message.subscriptions:

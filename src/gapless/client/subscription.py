@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gapless.client.wish import Wish
     from gapless.core.client_messages import Order, Subscribe
     from gapless.core.events import Event
-    from gapless.core.identity import TopicName
+    from gapless.core.identity import BrokerName, TopicName
     from gapless.core.messages import Message
     from gapless.core.ticks import Span
 
@@ -68,6 +68,7 @@ class Subscription(Stepping):
         )
         self._is_live = False
         self.behind = set()  # pubends of which it gets deliveries of its own
+        self.unreached: tuple[BrokerName, ...] = ()
         self._settled: dict[PubendName | None, int] = {}  # of what the inbox notes for all: known
         self._first = Token()  # where it began
         self._acknowledged = Token()
@@ -134,6 +135,12 @@ class Subscription(Stepping):
         token = self.token
         while not await self._acknowledge(token):
             ...
+
+    async def reached(self) -> None:
+        """Until nothing is missed any more that is published at `unreached` brokers, or behind
+        them; or until it is over. Only subscriptions of reliable topics begin before that."""
+        while self.unreached and not self._is_over:
+            await self._next_answer(None)
 
     async def __aenter__(self) -> Self:
         self._residence.enter()
@@ -261,6 +268,10 @@ class Subscription(Stepping):
         self.behind = self.behind | {pubend} if is_behind else self.behind - {pubend}
         if not is_behind:
             self._settled = dict(self._carrier.inbox.positions(self.topic, self.order))
+
+    def set_unreached(self, brokers: tuple[BrokerName, ...]) -> None:
+        self.unreached = brokers
+        self._tell_change()
 
     def add(
         self, pubend: PubendName | None, events: list[Event], through: int, ticket: Ticket | None

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gapless.client.wish import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
+    from gapless.core.identity import BrokerName
     from gapless.core.token import Token
     from gapless.core.topic_messages import Service
     from gapless.wire.framing import Bytes
@@ -148,6 +149,15 @@ class Subscription(Entered["AsyncSubscription"]):
                 yield item
             if not self._thread.run(self._inner.wait_ready()):
                 return
+
+    @property
+    def unreached(self) -> tuple[BrokerName, ...]:
+        """Of a reliable topic: what is published there, or behind them, is missed as yet."""
+        return self._inner.unreached
+
+    def reached(self) -> None:
+        """Wait until there are none."""
+        self._thread.run(self._inner.reached())
 
     def acknowledge(self) -> None:
         self._thread.run(self._inner.acknowledge())

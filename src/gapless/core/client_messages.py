@@ -118,6 +118,15 @@ class Subscribed(Message, frozen=True):
     moves: int = 0
 
 
+class Unreached(Message, frozen=True):
+    """The subscription, of a reliable topic, has not reached these brokers: what is published there
+    or behind them is missed until it has. Said before its `Subscribed` if there are any, and again
+    whenever they change; none: from here on it gets everything."""
+
+    subscription: int
+    brokers: tuple[BrokerName, ...] = ()
+
+
 class Unsubscribe(Message, frozen=True):
     """End a subscription; nothing is delivered to it after the `Ended`."""
 

@@ -270,7 +270,8 @@ class Config:
 
     tree_patience: int = 3 * SECOND
     """How long without an answer until another counts as unreachable, and is stepped over. Must be
-    more than `tree_beat`."""
+    more than `tree_beat`; and had better be more than `redial_longest_s` of the broker, or else one
+    that is about to dial a broker that has just started may count as unreachable there."""
 
     tree_queue_max: int = 10_000
     """Events of reliable topics that wait to be confirmed at which a broker takes no more from its

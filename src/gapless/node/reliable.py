@@ -8,10 +8,13 @@ Theory of operation
     Each life of a broker is a source of its own: its name and epoch are the pubend of its events,
     the numbers of its queue are their ticks. So a subscriber sees the ticks of each pubend ascend.
     The machine is made when there is a first topic for it, and only once the epoch is durable.
+    A subscription may begin while it has not reached every broker: its members are told which
+    (`Unreached`) before they are told that it began, and when it has.
     A receipt says that the event is in this broker's queue, in memory: it reaches everybody who is
     connected unless this broker crashes first.
 
-Invariants: those of the tree and of the groups.
+Invariants: those of the tree and of the groups, and
+    I1  what members were last told of brokers that are not reached is so, after each step
 
 Source: `tree.broker`. Decision: docs/decisions/0018.
 """
@@ -20,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.core.client_messages import Ended, Receipt, Refused, Subscribed
+from gapless.core.client_messages import Ended, Receipt, Refused, Subscribed, Unreached
 from gapless.core.effects import Effect, Send, Tell
 from gapless.core.errors import FilterError, ProtocolError, UsageError
 from gapless.core.identity import PubendName
@@ -85,6 +88,7 @@ class Reliable:
         self._subscribers = subscribers
         self._attributes_of = attributes_of
         self._groups: Groups[SubscriptionId] = Groups()
+        self._unreached: dict[SubscriptionId, tuple[BrokerName, ...]] = {}  # as was told, if any
         self._joined = JoinedEdges(network, store)
         self._join_at: BrokerName | None = None
 
@@ -171,7 +175,34 @@ class Reliable:
             group = Group(message.topic, label, message.condition, name)
             self._groups.add(group)
         self._groups.enter(group, (client, message.subscription), message.request)
-        return (begin(group) if group.is_in_force else []) + self._carry(effects, now)
+        return (self._let_in(group) if group.is_in_force else []) + self._carry(effects, now)
+
+    def _let_in(self, group: Group[SubscriptionId]) -> list[Effect]:
+        """Those that wait for it to be in force begin."""
+        assert self.tree is not None
+        effects: list[Effect] = []
+        unreached = self.tree.unreached(group.name)
+        if unreached:
+            self._unreached[group.name] = unreached
+        for (client, number), request in group.let_in().items():
+            if unreached:
+                effects.append(Send(client, Unreached(number, unreached)))
+            effects.append(Send(client, Subscribed(request, number, {})))
+        return effects
+
+    def _tell_reach(self) -> list[Effect]:
+        """Those that have not reached everybody are told of each change."""
+        effects: list[Effect] = []
+        for name, before in list(self._unreached.items()):
+            assert self.tree is not None
+            group, unreached = self._groups.named(name), self.tree.unreached(name)
+            if group is not None and unreached != before:
+                effects += [Send(key[0], Unreached(key[1], unreached)) for key in group.members]
+            if group is None or not unreached:
+                del self._unreached[name]
+            else:
+                self._unreached[name] = unreached
+        return effects
 
     @property
     def _is_apart(self) -> bool:
@@ -230,10 +261,10 @@ class Reliable:
                 done += self._deliver(delivered, now)
                 delivered = []
                 group = self._groups.named(effect.message.id)
-                done += begin(group) if group is not None else []
+                done += self._let_in(group) if group is not None else []
             elif isinstance(effect.message, NoRoom):
                 done += self._no_room(effect.message)
-        return done + self._deliver(delivered, now)
+        return done + self._deliver(delivered, now) + self._tell_reach()
 
     def _no_room(self, message: NoRoom) -> list[Effect]:
         """The tree has ended a subscription."""
@@ -284,11 +315,9 @@ class Reliable:
         self._groups.check()
         if self.tree is not None:
             self.tree.check()
-
-
-def begin(group: Group[SubscriptionId]) -> list[Effect]:
-    """Those that wait for it to be in force begin."""
-    return [Send(key[0], Subscribed(n, key[1], {})) for key, n in group.let_in().items()]
+            for group in self._groups:
+                told = self._unreached.get(group.name, ())
+                assert not group.is_in_force or told == self.tree.unreached(group.name), "I1"
 
 
 def dismiss(group: Group[SubscriptionId], problem: str, remedy: str) -> list[Effect]:

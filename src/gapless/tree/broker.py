@@ -281,6 +281,12 @@ class TreeBroker:
         """Every subscription known here, and what closes it."""
         return {each.id: tuple(sorted(each.tags)) for each in self._subscriptions}
 
+    def unreached(self, name: SubscriptionId) -> tuple[BrokerName, ...]:
+        """Brokers from which, or from behind which, a subscription of ours may miss something."""
+        routed = self._subscriptions.get(name)
+        tags = () if routed is None else routed.tags
+        return tuple(sorted({broker for tag in tags for broker in tag.nodes}))
+
     def statistics(self) -> dict[str, int]:
         return {
             "neighbours": len(self._neighbourhood),

@@ -38,6 +38,7 @@ from gapless.core.client_messages import (
     Refused,
     Subscribe,
     Subscribed,
+    Unreached,
     Unsubscribe,
 )
 from gapless.core.messages import Addresses, Goodbye, Hello, Ping, Pong
@@ -93,6 +94,7 @@ CLIENTS: tuple[type[Message], ...] = (
     Refused,
     Subscribe,
     Subscribed,
+    Unreached,
     Unsubscribe,
     Ended,
     Deliveries,

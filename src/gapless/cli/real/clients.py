@@ -31,7 +31,7 @@ PACE_S = 0.001
 """Short: events go one by one, as those of many publishers do, and not in batches."""
 
 LOOK_S = 0.01
-SETTLE_S = 20.0
+SETTLE_S = 60.0
 """How long to wait for what is owed; then it counts as lost."""
 
 LEVEL_S = 0.25

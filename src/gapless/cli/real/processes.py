@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "import sys; from gapless.cli.real.processes import run_broker; run_broker(sys.argv[1])"
 LOOK_S = 0.01
-READY_S = 60.0
+READY_S = 120.0
 """How long a broker may take to be ready: much longer than it does."""
 
 

@@ -52,7 +52,7 @@ LAKE_BROKER = "east"
 DRIVER = "the Spark driver"
 TRADES_PER_S = 250
 LOOK_S = 0.02
-SETTLE_S = 30.0
+SETTLE_S = 60.0
 """How long the end may take; what has not come by then counts as missing."""
 
 
