@@ -132,9 +132,8 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
     def publisher(self, topic: str, *, name: str, linger_s: float = LINGER_S) -> Publisher:
         """A pipelined publisher whose events are published once, whatever breaks meanwhile.
 
-        The name is remembered by the topic's broker for good, with the number of its next event;
-        one process at a time may use it. Events that are sent soon after others may gather for
-        `linger_s`, while nobody waits for a receipt: larger batches cost less.
+        The name is remembered for good, with the number of its next event; one process at a time
+        may use it. Events sent soon after others gather for `linger_s`, unless anyone waits.
         """
         if not name:
             raise UsageError("a publisher needs a name", "Give name=…, and use it again later.")
