@@ -12,7 +12,8 @@ from gapless.client.publisher import BATCH_EVENTS_MAX, BATCHES_EARLY_MAX
 from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.errors import EventError
 from gapless.wire.events import check_events
-from tests.broker.stage import PATIENCE_S, run, wait_until
+from tests.broker.stage import run, wait_until
+from tests.children import PATIENCE_S
 from tests.client.desk import PUBEND, Desk
 
 LATER = ("the disk is full", "Later.", True)
