@@ -1,7 +1,7 @@
 """Run benchmarks: `python -m benchmarks [--quick] [--keep] [NAME …]`.
 
-A benchmark is a module of this package with `def run(quick: bool) -> list[Report]`. Two of them have
-options of their own: `python -m benchmarks peers --help`, and `pipelines --help`.
+A benchmark is a module of this package with `def run(quick: bool) -> list[Report]`. Two of them
+have options of their own: `python -m benchmarks peers --help`, and `pipelines --help`.
 """
 
 from __future__ import annotations
