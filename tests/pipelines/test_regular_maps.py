@@ -161,13 +161,33 @@ def test_the_places_of_columns_in_a_file_do_not_matter(tmp_path: Path) -> None:
     assert batch.to_pydict() == wanted
 
 
-def test_null_maps_and_null_values_are_left_to_arrow(tmp_path: Path) -> None:
-    odd: list[Any] = [None, [("a", None)], [("a", {"int": None})], [("a", {"int": 1, "text": "x"})]]
-    for each in odd:
-        maps = pa.array([[("a", {"int": 1})], each, [("a", {"int": 1})]], MAPS)
-        table = pa.table({"pubend": ["p"] * 3, "tick": range(3), "attributes": maps})
-        pq.write_table(table, tmp_path / "a.parquet")
-        assert read(tmp_path / "a.parquet") == [None]
+ONE: dict[str, Any] = {"int": 1}
+ODD: list[Any] = [
+    None,
+    [("a", None)],
+    [("a", {"int": None})],
+    [("a", {"int": 1, "text": "x"})],
+    [("a", ONE), ("b", None)],
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_null_maps_and_null_values_are_left_to_arrow(tmp_path: Path, odd: Any) -> None:
+    """Where it is one event, and where all are like that."""
+    for rows in ([[("a", ONE)], odd, [("a", ONE)]], [odd] * 3):
+        assert read_maps(tmp_path / "a.parquet", rows) == [None]
+
+
+def test_what_begins_an_event_counts_though_names_repeat(tmp_path: Path) -> None:
+    pair = [("a", ONE), ("b", ONE)]
+    assert read_maps(tmp_path / "a.parquet", [pair, pair]) != [None]
+    assert read_maps(tmp_path / "a.parquet", [pair[:1], [pair[1], *pair]]) == [None]
+
+
+def read_maps(path: Path, maps: list[Any]) -> list[Any]:
+    ids = {"pubend": ["p"] * len(maps), "tick": range(len(maps))}
+    pq.write_table(pa.table(ids | {"attributes": pa.array(maps, MAPS)}), path)
+    return read(path)
 
 
 def test_a_file_that_was_damaged_never_breaks_the_reader(tmp_path: Path) -> None:

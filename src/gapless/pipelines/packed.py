@@ -110,13 +110,13 @@ def number_at(data, at, index, bits):  # type: ignore[no-untyped-def]
 
 
 @_inner
-def packed_pattern(pattern, first, bits):  # type: ignore[no-untyped-def]
+def packed_pattern(pattern, bits):  # type: ignore[no-untyped-def]
     """The bytes of groups of the pattern, over and over, enough to compare `PIECE` at any group."""
     period = len(pattern)
     step = period * bits
     out = np.zeros((PIECE // max(step, 1) + 2) * step, np.uint8)
     for index in range(len(out) * 8 // max(bits, 1)):
-        number = pattern[(first + index) % period]
+        number = pattern[index % period]
         for bit in range(index * bits, (index + 1) * bits):
             out[bit >> 3] |= np.uint8((number & 1) << (bit & 7))
             number >>= 1
@@ -124,10 +124,10 @@ def packed_pattern(pattern, first, bits):  # type: ignore[no-untyped-def]
 
 
 @_keep
-def repeats(data, bits, pattern, first, count):  # type: ignore[no-untyped-def]
-    """Are these numbers `count` of the pattern, over and over, from its place `first` on?"""
+def repeats(data, bits, pattern, count):  # type: ignore[no-untyped-def]
+    """Are these numbers, so many of them, the pattern over and over?"""
     period, done, at = len(pattern), 0, 0
-    expected = packed_pattern(pattern, first, bits)
+    expected = packed_pattern(pattern, bits)
     while done < count:
         run, at = head(data, at)
         size = (run >> 1) * bits if run & 1 else (bits + 7) // 8
@@ -147,13 +147,13 @@ def repeats(data, bits, pattern, first, count):  # type: ignore[no-untyped-def]
             if differ:
                 return False
             for index in range(8 * groups, numbers):
-                if number_at(data, at, index, bits) != pattern[(first + done + index) % period]:
+                if number_at(data, at, index, bits) != pattern[(done + index) % period]:
                     return False
         else:
             numbers = min(run >> 1, count - done)
             value = np.int64(low_bytes(data, at, size))
             for index in range(min(numbers, period)):
-                if pattern[(first + done + index) % period] != value:
+                if pattern[(done + index) % period] != value:
                     return False
         done, at = done + numbers, at + size
     return True

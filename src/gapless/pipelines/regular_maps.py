@@ -99,14 +99,13 @@ class _Reader:
         chunk, present = self._chunk(NAMES)
         if not all(present):
             raise RefusedError
-        done, codes = 0, np.empty(self._width, np.int32)
-        for page in chunk.pages:
+        codes = np.empty(self._width, np.int32)
+        for number, page in enumerate(chunk.pages):
             bits, data = _indices(page)
-            if not done and not 0 <= packed.unpack(data, bits, codes) < chunk.distinct:
+            if not number and not 0 <= packed.unpack(data, bits, codes) < chunk.distinct:
                 raise RefusedError
-            if not packed.repeats(data, bits, codes, done, page.levels):
+            if not packed.repeats(data, bits, codes, page.levels):
                 raise RefusedError
-            done += page.levels
         texts = _texts(chunk).to_pylist()
         names = [texts[code] for code in codes.tolist()]
         if len(set(names)) < len(names):
@@ -120,18 +119,18 @@ class _Reader:
         column, (repetition, definition) = self._leaves[path]
         if repetition != 1 or column.num_values != self._rows * self._width:
             raise RefusedError
-        chunk, bits, done = read_chunk(self._file, column), int(definition).bit_length(), 0
+        chunk, bits = read_chunk(self._file, column), int(definition).bit_length()
         starts, levels = np.ones(self._width, np.int32), np.empty(self._width, np.int32)
         starts[0] = 0
-        for page in chunk.pages:
-            if not done and packed.unpack(page.definition, bits, levels) < 0:
+        for number, page in enumerate(chunk.pages):
+            if not number and packed.unpack(page.definition, bits, levels) < 0:
                 raise RefusedError
-            if not (
-                packed.repeats(page.repetition, 1, starts, done, page.levels)
-                and packed.repeats(page.definition, bits, levels, done, page.levels)
+            if (
+                page.levels % self._width  # no writer cuts an event
+                or not packed.repeats(page.repetition, 1, starts, page.levels)
+                or not packed.repeats(page.definition, bits, levels, page.levels)
             ):
                 raise RefusedError
-            done += page.levels
         return chunk, (levels == definition).tolist()
 
     def _take(self, path: str, names: list[str], found: dict[str, Any]) -> None:
@@ -143,39 +142,36 @@ class _Reader:
         if not owners:
             return
         if path == f"{VALUES}text":
-            indices, texts = self._indices_of(chunk, present), _texts(chunk)
+            indices, texts = self._indices_of(chunk, len(owners)), _texts(chunk)
             for place, name in enumerate(owners):
                 every = np.ascontiguousarray(indices[place :: len(owners)])
                 found[name] = pa.DictionaryArray.from_arrays(every, texts, safe=False)
         else:
-            values = self._values_of(chunk, present, path.removeprefix(VALUES))
+            values = self._values_of(chunk, len(owners), FORMS[path.removeprefix(VALUES)])
             for place, name in enumerate(owners):
                 found[name] = pa.array(np.ascontiguousarray(values[place :: len(owners)]))
 
-    def _indices_of(self, chunk: Chunk, present: list[bool]) -> Numbers:
+    def _indices_of(self, chunk: Chunk, each: int) -> Numbers:
+        """All indices into the dictionary, so many of each event."""
         from gapless.pipelines import packed
 
-        out, filled, done = np.empty(self._rows * sum(present), np.int32), 0, 0
+        out, filled = np.empty(self._rows * each, np.int32), 0
         for page in chunk.pages:
             bits, data = _indices(page)
-            count = count_present(present, done, page.levels)
-            part = out[filled : filled + count]
-            if count and not 0 <= packed.unpack(data, bits, part) < chunk.distinct:
+            end = filled + page.levels // self._width * each
+            if not 0 <= packed.unpack(data, bits, out[filled:end]) < chunk.distinct:
                 raise RefusedError
-            filled, done = filled + count, done + page.levels
+            filled = end
         return out
 
-    def _values_of(self, chunk: Chunk, present: list[bool], kind: str) -> NDArray[Any]:
-        form = FORMS[kind]
+    def _values_of(self, chunk: Chunk, each: int, form: str) -> NDArray[Any]:
         if all(page.is_dictionary for page in chunk.pages):
-            return _plain(chunk.dictionary, form, chunk.distinct)[self._indices_of(chunk, present)]
-        parts, done = [], 0
-        for page in chunk.pages:
-            if page.is_dictionary:
-                raise RefusedError
-            parts.append(_plain(page.values, form, count_present(present, done, page.levels)))
-            done += page.levels
-        return np.concatenate(parts)
+            return _plain(chunk.dictionary, form, chunk.distinct)[self._indices_of(chunk, each)]
+        if any(page.is_dictionary for page in chunk.pages):
+            raise RefusedError
+        events = [page.levels // self._width for page in chunk.pages]
+        pages = zip(chunk.pages, events, strict=True)
+        return np.concatenate([_plain(page.values, form, count * each) for page, count in pages])
 
 
 def is_empty(column: Any) -> bool:
@@ -184,13 +180,6 @@ def is_empty(column: Any) -> bool:
     return bool(
         figures is not None and figures.has_null_count and figures.null_count == column.num_values
     )
-
-
-def count_present(present: list[bool], first: int, count: int) -> int:
-    """How many of so many levels have a value, from the one with number `first` on."""
-    whole, rest = divmod(count, len(present))
-    at = first % len(present)
-    return whole * sum(present) + sum((present + present)[at : at + rest])
 
 
 def _indices(page: Page) -> tuple[int, Any]:
