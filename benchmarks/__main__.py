@@ -1,7 +1,7 @@
 """Run benchmarks: `python -m benchmarks [--quick] [--keep] [NAME …]`.
 
-A benchmark is a module of this package with `def run(quick: bool) -> list[Report]`. The one against
-other brokers has options of its own: `python -m benchmarks peers --help`.
+A benchmark is a module of this package with `def run(quick: bool) -> list[Report]`. Two of them
+have options of their own: `python -m benchmarks peers --help`, and `pipelines --help`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import benchmarks
 if TYPE_CHECKING:
     from benchmarks.report import Report
 
+OWN_OPTIONS = {"peers": "benchmarks.peers.command", "pipelines": "benchmarks.pipelines"}
 NOT_BENCHMARKS = {"peers", "report", "workloads", "__main__"}
 
 
@@ -31,10 +32,8 @@ def summary(name: str) -> str:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["peers"]:
-        from benchmarks.peers.command import main as run_peers
-
-        run_peers(sys.argv[2:])
+    if len(sys.argv) > 1 and sys.argv[1] in OWN_OPTIONS:
+        importlib.import_module(OWN_OPTIONS[sys.argv[1]]).main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",

@@ -9,10 +9,15 @@ fewer events, each form of job in its turn: a virtual machine compiles what it h
 are read so often in one job that the matcher alone would take some seconds for it: what any job of
 Spark costs is then small. CPU is that of all processes together: where others use the machine,
 "CPU of alone" tells what a calm one would do, if both keep all cores busy.
+
+    python -m benchmarks pipelines [--quick] [--keep] [--subscriptions 1000,100000] [--forms maps]
+
+Five minutes or less for all sizes with the forms that have a target; others by name.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -30,14 +35,14 @@ from pyspark.sql import DataFrame
 from benchmarks import workloads
 from benchmarks.peers.usage import cpu_seconds, members
 from benchmarks.report import Report, rate
-from gapless.client.columns import attributes_column
+from gapless.client.columns import SCHEMA, attributes_column
 from gapless.pipelines.audience import open_audience, write_audience
 from gapless.pipelines.lake import Lake
 from gapless.pipelines.replay import Piece, Pieces, Replay
 from gapless.pipelines.writing import LAYOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -51,12 +56,27 @@ SIZES = {1_000: 2_000_000, 100_000: 500_000, 1_000_000: 50_000}
 """By number of subscriptions: how many events are in the files."""
 
 QUICK = {1_000: 500_000, 20_000: 100_000}
+EVENTS = 100_000
+"""With any other number of subscriptions."""
 
 JOB_S, QUICK_JOB_S = 10.0, 4.0
 """How long the matcher alone would take for what one job does."""
 
-WARM_PART = 0.3
+ALONE_S = 2.0
+"""How long it is measured, each time."""
+
+WARM_PART = 0.5
 """How much of it is done before, for the virtual machine to have compiled what it does."""
+
+FORMS = {
+    "columns": "columns, by number",
+    "maps": "maps, by number",
+    "maps-by-name": "maps, by name",
+    "frame": "DataFrame of columns, by number",
+    "frame-of-maps": "DataFrame of maps, by number",
+}
+WANTED = ("columns", "maps")
+"""What is measured unless others are named."""
 
 
 class Speed(NamedTuple):
@@ -67,43 +87,47 @@ class Speed(NamedTuple):
 
 
 def write_events(folder: Path, load: workloads.Workload, count: int) -> None:
-    """The same events twice: as maps and as columns; one file a core."""
+    """The same events twice: as maps, as a lake has them, and as columns; one file a core."""
     cores = os.cpu_count() or 1
-    names = list(load.events[0])
-    maps = attributes_column(load.events)
+    rows, names = count // cores, list(load.events[0])
     columns = {name: pa.array([event[name] for event in load.events]) for name in names}
-    for form, given in (("maps", {"attributes": maps}), ("columns", columns)):
+    kinds = pa.schema([SCHEMA.field(name) for name in ("pubend", "tick", "attributes")])
+    for form, given in (
+        ("maps", {"attributes": attributes_column(load.events)}),
+        ("columns", columns),
+    ):
         (folder / form).mkdir()
         one = pa.table(given)
+        table = pa.concat_tables([one] * (rows // len(one) + 1)).slice(0, rows)
         for core in range(cores):
-            rows = count // cores
-            table = pa.concat_tables([one] * (rows // len(one) + 1)).slice(0, rows)
             ticks = pa.array(range(core * rows, (core + 1) * rows), pa.int64())
-            table = table.add_column(0, "tick", ticks)
-            table = table.add_column(0, "pubend", pa.repeat(pa.scalar("t/0"), rows))
+            whole = table.add_column(0, "tick", ticks)
+            whole = whole.add_column(0, "pubend", pa.repeat(pa.scalar("t/0"), rows))
+            whole = whole.cast(kinds) if form == "maps" else whole
             path = folder / form / f"{core}.parquet"
             layout = LAYOUT if form == "maps" else {}
-            pq.write_table(table.combine_chunks(), path, row_group_size=GROUP_ROWS, **layout)
+            pq.write_table(whole.combine_chunks(), path, row_group_size=GROUP_ROWS, **layout)
 
 
-def match_alone(folder: str, core: int, repeats: int) -> Speed:
+def match_alone(folder: str, core: int) -> Speed:
     """Of one process, on batches that are in memory."""
     opened = open_audience(f"{folder}/audience")
     table = pq.read_table(f"{folder}/columns/{core}.parquet").drop_columns(["pubend", "tick"])
     batches = table.combine_chunks().to_batches(ROWS)
     opened.matcher.match_batch(batches[0])
-    begin, cpu = time.perf_counter(), time.process_time()
-    for _ in range(repeats):
+    count, begin, cpu = 0, time.perf_counter(), time.process_time()
+    while time.perf_counter() - begin < ALONE_S:
         for batch in batches:
             opened.matcher.match_batch(batch)
-    count, cpu = table.num_rows * repeats, time.process_time() - cpu
+        count += table.num_rows
+    cpu = time.process_time() - cpu
     return Speed(count / (time.perf_counter() - begin), cpu / count)
 
 
 def alone(folder: Path) -> Speed:
     cores = os.cpu_count() or 1
     with ProcessPoolExecutor(cores) as pool:
-        found = list(pool.map(match_alone, repeat(str(folder)), range(cores), repeat(3)))
+        found = list(pool.map(match_alone, repeat(str(folder)), range(cores)))
     return Speed(sum(each.events_s for each in found), sum(each.cpu_s for each in found) / cores)
 
 
@@ -147,17 +171,17 @@ def forms(spark: SparkSession, folder: Path) -> dict[str, Callable[[int], DataFr
         return match_numbers(reduce(DataFrame.unionAll, tables), audience)
 
     return {
-        "columns, by number": lambda times: match_files(
-            spark, paths * times, audience, by_number=True
-        ),
-        "maps, by number": partial(lake, by_number=True),
-        "maps, by name": partial(lake, by_number=False),
-        "DataFrame of columns, by number": partial(rows, "columns"),
-        "DataFrame of maps, by number": partial(rows, "maps"),
+        "columns": lambda times: match_files(spark, paths * times, audience, by_number=True),
+        "maps": partial(lake, by_number=True),
+        "maps-by-name": partial(lake, by_number=False),
+        "frame": partial(rows, "columns"),
+        "frame-of-maps": partial(rows, "maps"),
     }
 
 
-def measure(report: Report, spark: SparkSession, size: int, count: int, job_s: float) -> None:
+def measure(
+    report: Report, spark: SparkSession, size: int, count: int, job_s: float, wanted: Sequence[str]
+) -> None:
     print(f"{size:,} subscriptions …", flush=True)
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -165,26 +189,31 @@ def measure(report: Report, spark: SparkSession, size: int, count: int, job_s: f
         write_events(folder, load, count)
         named = ((f"n{number}", text) for number, text in enumerate(load.conditions))
         write_audience(named, folder / "audience")
-        for name, make in forms(spark, folder).items():
-            before = alone(folder)  # each time, and around it: the machine changes
-            passes = ceil(job_s * before.events_s / count)
-            found, after = of_job(make, count, passes), alone(folder)
+        before, jobs = alone(folder), forms(spark, folder)
+        for name in wanted:
+            # By CPU, so that a busy machine makes no job so short that what any job costs counts.
+            passes = ceil(job_s * (os.cpu_count() or 1) / (before.cpu_s * count))
+            # Before and behind each job: the machine changes.
+            found, after = of_job(jobs[name], count, passes), alone(folder)
             limit = (before.events_s + after.events_s) / 2
             cpu = min(before.cpu_s, after.cpu_s)
             report.add(
                 f"{size:,}",
                 f"{count * passes:,}",
                 rate(limit),
-                name,
+                FORMS[name],
                 rate(found.events_s),
                 f"{found.events_s / limit:.0%}",
                 f"{found.cpu_s * 1e6:.2f} µs",
                 f"{cpu / found.cpu_s:.0%}",
             )
             print("  ".join(report.rows[-1]), flush=True)
+            before = after
 
 
-def run(quick: bool) -> list[Report]:
+def run(
+    quick: bool, sizes: Sequence[int] | None = None, wanted: Sequence[str] = WANTED
+) -> list[Report]:
     from gapless.pipelines.session import make_session
 
     report = Report(
@@ -200,10 +229,29 @@ def run(quick: bool) -> list[Report]:
         "spark.driver.memory": "2g",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS),
     }
+    counts = QUICK if quick else SIZES
     spark = make_session("local[*]", settings)
     try:
-        for size, count in (QUICK if quick else SIZES).items():
-            measure(report, spark, size, count, QUICK_JOB_S if quick else JOB_S)
+        for size in sizes or counts:
+            count = counts.get(size, EVENTS)
+            measure(report, spark, size, count, QUICK_JOB_S if quick else JOB_S, wanted)
     finally:
         spark.stop()
     return [report]
+
+
+def main(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks pipelines")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, for a first look")
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/*.md")
+    parser.add_argument("--subscriptions", help="how many, with commas; all sizes if not given")
+    parser.add_argument("--forms", default=",".join(WANTED), help=f"of {', '.join(FORMS)}")
+    options = parser.parse_args(words)
+    wanted = options.forms.split(",")
+    if not FORMS.keys() >= {*wanted}:
+        parser.error(f"--forms: choose from {', '.join(FORMS)}")
+    sizes = [int(size) for size in (options.subscriptions or "").split(",") if size]
+    for report in run(options.quick, sizes, wanted):
+        report.show()
+        if options.keep:
+            report.keep(" ".join(["python -m benchmarks pipelines", *words]))

@@ -5,8 +5,9 @@ Theory of operation
     attribute. Nothing else of it is read, nor what the file's figures tell: a kind of values that
     is not there, a pubend that is the only one. Names and texts stay the dictionaries that Parquet
     has made of them (each text is then looked up once a batch, and not once an event), and batches
-    are large: all of that together is what makes reading cheaper than matching. A row group is read
-    in one piece, since Arrow has no dictionary in a map that spans two of them.
+    are large: all of that together is what makes reading cheaper than matching. Maps of events that
+    have the same names come as columns, without Arrow (`regular_maps`). A row group is read in one
+    piece, since Arrow has no dictionary in a map that spans two of them.
 
 Invariants
     I1  exactly the rows with ticks in [start, end) come, in the order of the file
@@ -22,52 +23,75 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
+from gapless.pipelines.regular_maps import (
+    NAMES,
+    VALUES,
+    has_known_maps,
+    is_empty,
+    read_regular,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 ROWS = 1 << 16
 """Rows of one batch."""
 
-NAMES, VALUES = "attributes.key_value.key", "attributes.key_value.value."
+PLACES = ("pubend", "tick")
 
 
 def read_events(path: Path, start: int, end: int) -> Iterator[Any]:
     """Batches with what is matched of a file, and where it stands."""
-    schema = pq.read_schema(path)
-    has_maps = "attributes" in schema.names
-    texts = [field.name for field in schema if kinds.is_string(field.type)]
-    if has_maps:
-        texts += [NAMES, f"{VALUES}text"]
-    with pq.ParquetFile(path, read_dictionary=texts) as file:
-        for number in range(file.num_row_groups):
-            part = file.metadata.row_group(number)
-            columns = ["pubend", "tick", *_leaves(part)] if has_maps else [*schema.names]
-            pubend = _only_text(part, "pubend")
-            if pubend is not None:
-                columns.remove("pubend")
-            group = file.read_row_group(number, columns, use_threads=False)
-            if pubend is not None:
-                group = group.add_column(0, "pubend", _repeated(pubend, group.num_rows))
-            for batch in group.combine_chunks().to_batches(ROWS):
+    with pa.OSFile(str(path)) as data:  # opened once: another may take its place meanwhile
+        for table in _tables(data):
+            for batch in table.combine_chunks().to_batches(ROWS):
                 kept = _between(batch, start, end)
                 if kept.num_rows:
                     yield kept
 
 
+def _tables(data: pa.NativeFile) -> Iterator[Any]:
+    """One a row group: with a column an attribute, or with maps."""
+    facts = pq.read_metadata(data)
+    schema = facts.schema.to_arrow_schema()
+    has_maps = "attributes" in schema.names
+    texts = [field.name for field in schema if kinds.is_string(field.type)]
+    if has_maps:
+        texts += [NAMES, f"{VALUES}text"]
+    is_known = has_maps and has_known_maps(schema.field("attributes").type)
+    file = pq.ParquetFile(data, metadata=facts, read_dictionary=texts)
+    for number in range(file.num_row_groups):
+        group = facts.row_group(number)
+        cut = read_regular(data, facts.schema, group) if is_known else None
+        if cut is not None and cut.keys().isdisjoint(PLACES):
+            places = _read(file, number, PLACES)
+            yield pa.table({name: places[name] for name in PLACES} | cut)
+        elif has_maps:
+            yield _read(file, number, [*PLACES, *_leaves(group)])
+        else:
+            yield _read(file, number, schema.names)
+
+
+def _read(file: pq.ParquetFile, number: int, columns: Sequence[str]) -> Any:
+    """A row group; its pubend is not read if it is known."""
+    pubend = _only_text(file.metadata.row_group(number), "pubend")
+    if pubend is None:
+        return file.read_row_group(number, columns, use_threads=False)
+    rest = [name for name in columns if name != "pubend"]
+    group = file.read_row_group(number, rest, use_threads=False)
+    return group.add_column(0, "pubend", _repeated(pubend, group.num_rows))
+
+
 def _leaves(group: Any) -> list[str]:
     """The columns that attributes stand in, without those that no value is in."""
-    found = [NAMES]
-    for number in range(group.num_columns):
-        column = group.column(number)
-        figures = column.statistics
-        if column.path_in_schema.startswith(VALUES) and not (
-            figures is not None
-            and figures.has_null_count
-            and figures.null_count == column.num_values
-        ):
-            found.append(column.path_in_schema)
-    return found if len(found) > 1 else [NAMES, f"{VALUES}int"]
+    columns = map(group.column, range(group.num_columns))
+    found = [
+        column.path_in_schema
+        for column in columns
+        if column.path_in_schema.startswith(VALUES) and not is_empty(column)
+    ]
+    return [NAMES, *(found or [f"{VALUES}int"])]
 
 
 def _only_text(group: Any, name: str) -> str | None:

@@ -38,16 +38,22 @@ GROUP_BYTES = 16 << 20
 COPY_ROWS = 10_000
 
 VALUES = "attributes.key_value.value"
+NUMBERS = (f"{VALUES}.bool", f"{VALUES}.int", f"{VALUES}.float")
 LAYOUT: dict[str, Any] = {
-    "compression": "zstd",
+    "compression": {
+        **dict.fromkeys([*SCHEMA.names, f"{VALUES}.text"], "zstd"),
+        **dict.fromkeys(["attributes.key_value.key", *NUMBERS], "lz4"),
+    },
     "use_dictionary": [
         *("topic", "pubend", "publisher", "body", "attributes.key_value.key"),
-        *(f"{VALUES}.int", f"{VALUES}.float", f"{VALUES}.text"),
+        *(*NUMBERS[1:], f"{VALUES}.text"),
     ],
     "column_encoding": dict.fromkeys(("tick", "published", "sequence"), "DELTA_BINARY_PACKED"),
 }
 """How Parquet keeps the columns. What only grows is kept as differences: a third of the bytes, and
-read in less than half the time that a dictionary takes in which nothing comes twice."""
+read in less than half the time that a dictionary takes in which nothing comes twice. Numbers in a
+dictionary, and names, are packed as they are: the better compression saves half a percent of their
+bytes and takes half as long again to read."""
 
 
 @dataclass(frozen=True, slots=True)
