@@ -32,6 +32,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import compress
 from struct import Struct, pack, unpack, unpack_from
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -102,8 +103,7 @@ class FilteredLog:
         self.end = int.from_bytes(store.get(DELIVERED, pubend) or b"", "little")
         self.written = self.end  # like `end`, counting what is not durable yet
         self._heads: dict[int, int] = {}
-        self._flight: dict[int, bytes] = {}  # records not durable yet
-        self._writes: deque[tuple[int, tuple[int, ...]]] = deque()  # under way: end, ticks
+        self._writes: deque[tuple[int, dict[int, bytes]]] = deque()  # under way: end, records
         self._unsaved = 0  # records since the last snapshot of heads
         self._backs: dict[int, int] = {}  # of durable records that have one for all takers
         self._load_heads()
@@ -145,11 +145,11 @@ class FilteredLog:
         if through <= self.written:
             return ()
         first = bisect_left(ticks, self.written)
-        taken = [tick for tick, some in zip(ticks[first:], takers[first:], strict=True) if some]
-        records = self._encode_all(taken, [some for some in takers[first:] if some])
+        ticks, takers = ticks[first:], takers[first:]
+        taken = list(compress(ticks, takers))
+        records = self._encode_all(taken, list(filter(None, takers)))
         self.written = through
-        self._flight.update(zip(taken, records, strict=True))
-        self._writes.append((through, tuple(taken)))
+        self._writes.append((through, dict(zip(taken, records, strict=True))))
         self._unsaved += len(taken)
         writes: list[Write] = [Put(DELIVERED, self.pubend, through.to_bytes(8, "little"))]
         if taken:
@@ -161,6 +161,8 @@ class FilteredLog:
     def _encode_all(self, ticks: Sequence[int], takers: Sequence[Sequence[int]]) -> list[bytes]:
         """Their records. One with the very same takers as one before, who have taken nothing else
         since, differs from it in the back pointer alone."""
+        if takers and takers.count(takers[0]) == len(takers):
+            return self._encode_alike(ticks, takers[0])
         records = list[bytes]()
         last: dict[int, tuple[bytes, int, Sequence[int]]] = {}  # by identity of the takers
         busy = set[int]()  # all of those
@@ -179,6 +181,14 @@ class FilteredLog:
         self._move_heads(last.values())
         return records
 
+    def _encode_alike(self, ticks: Sequence[int], takers: Sequence[int]) -> list[bytes]:
+        """The same where all events have the same takers: no more than a copy for each."""
+        first = self._encode(ticks[0], takers)
+        head, size = first[: 4 + 4 * len(takers)], BACK.size
+        backs = pack(f"<{len(ticks) - 1}q", *ticks[:-1])
+        self._heads.update(dict.fromkeys(takers, ticks[-1]))
+        return [first, *(head + backs[at : at + size] for at in range(0, len(backs), size))]
+
     def _move_heads(self, last: Iterable[tuple[bytes, int, Sequence[int]]]) -> None:
         for _, tick, takers in last:
             self._heads.update(dict.fromkeys(takers, tick))
@@ -194,9 +204,7 @@ class FilteredLog:
 
     def persisted(self) -> None:
         """The oldest write under way is durable."""
-        self.end, ticks = self._writes.popleft()
-        for tick in ticks:
-            del self._flight[tick]
+        self.end, _ = self._writes.popleft()
 
     def chop(self, tick: int) -> Chop | None:
         """What is before `tick` is lost from now on; None if nothing is new."""
@@ -271,14 +279,16 @@ class FilteredLog:
     def _durable_head(self, taker: int) -> int:
         tick = self._heads.get(taker, NOWHERE)
         while tick >= self.end:
-            tick = _previous(self._flight[tick], taker)[0]
+            record = next(records[tick] for _, records in self._writes if tick in records)
+            tick = _previous(record, taker)[0]
         return tick
 
     def check(self) -> None:
         assert self.start <= self.end <= self.written, "I1"
-        assert all(self.end <= tick < self.written for tick in self._flight), "I2"
-        for tick, record in self._flight.items():
-            assert all(back < tick for back in _decode(record)[1]), "I3"
+        for _, records in self._writes:
+            assert all(self.end <= tick < self.written for tick in records), "I2"
+            for tick, record in records.items():
+                assert all(back < tick for back in _decode(record)[1]), "I3"
 
 
 def _decode(record: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:

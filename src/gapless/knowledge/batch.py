@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -26,13 +28,13 @@ def cut(events: Sequence[bytes], count_max: int, bytes_max: int) -> list[tuple[i
     batch, be it empty."""
     if len(events) <= count_max and sum(map(len, events)) <= bytes_max:
         return [(0, len(events))]
-    bounds, low, size = [], 0, 0
-    for index, event in enumerate(events):
-        if index > low and (index - low == count_max or size + len(event) > bytes_max):
-            bounds.append((low, index))
-            low, size = index, 0
-        size += len(event)
-    bounds.append((low, len(events)))
+    sizes = list(accumulate(map(len, events), initial=0))  # of all before each
+    bounds, low = [], 0
+    while low < len(events):
+        fitting = bisect_right(sizes, sizes[low] + bytes_max, low) - 1
+        high = max(low + 1, min(fitting, low + count_max))
+        bounds.append((low, high))
+        low = high
     return bounds
 
 
