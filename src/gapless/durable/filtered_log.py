@@ -55,6 +55,7 @@ NOWHERE = -1
 """The back pointer of the first record of a chain."""
 
 BACK = Struct("<q")
+BYTES = Struct("8s")  # one of those, as it stands
 
 BACKS_MAX = 50_000
 """Records of which it is remembered where all their takers lead back to; beyond it, all is
@@ -71,6 +72,19 @@ class Reading(NamedTuple):
     wanted: list[int]
     unknown_from: int
     through: int
+
+
+class Flight(NamedTuple):
+    """A write that is under way: it makes the log complete below `end`."""
+
+    end: int
+    ticks: list[int]
+    records: list[bytes]
+
+    def record(self, tick: int) -> bytes:
+        place = bisect_left(self.ticks, tick)
+        assert self.ticks[place] == tick, "a chain leads to records that are kept"
+        return self.records[place]
 
 
 @dataclass(slots=True)
@@ -103,7 +117,7 @@ class FilteredLog:
         self.end = int.from_bytes(store.get(DELIVERED, pubend) or b"", "little")
         self.written = self.end  # like `end`, counting what is not durable yet
         self._heads: dict[int, int] = {}
-        self._writes: deque[tuple[int, dict[int, bytes]]] = deque()  # under way: end, records
+        self._flight: deque[Flight] = deque()
         self._unsaved = 0  # records since the last snapshot of heads
         self._backs: dict[int, int] = {}  # of durable records that have one for all takers
         self._load_heads()
@@ -149,7 +163,7 @@ class FilteredLog:
         taken = list(compress(ticks, takers))
         records = self._encode_all(taken, list(filter(None, takers)))
         self.written = through
-        self._writes.append((through, dict(zip(taken, records, strict=True))))
+        self._flight.append(Flight(through, taken, records))
         self._unsaved += len(taken)
         writes: list[Write] = [Put(DELIVERED, self.pubend, through.to_bytes(8, "little"))]
         if taken:
@@ -184,10 +198,10 @@ class FilteredLog:
     def _encode_alike(self, ticks: Sequence[int], takers: Sequence[int]) -> list[bytes]:
         """The same where all events have the same takers: no more than a copy for each."""
         first = self._encode(ticks[0], takers)
-        head, size = first[: 4 + 4 * len(takers)], BACK.size
+        head = first[: 4 + 4 * len(takers)]
         backs = pack(f"<{len(ticks) - 1}q", *ticks[:-1])
         self._heads.update(dict.fromkeys(takers, ticks[-1]))
-        return [first, *(head + backs[at : at + size] for at in range(0, len(backs), size))]
+        return [first, *[head + back for (back,) in BYTES.iter_unpack(backs)]]
 
     def _move_heads(self, last: Iterable[tuple[bytes, int, Sequence[int]]]) -> None:
         for _, tick, takers in last:
@@ -204,7 +218,7 @@ class FilteredLog:
 
     def persisted(self) -> None:
         """The oldest write under way is durable."""
-        self.end, _ = self._writes.popleft()
+        self.end = self._flight.popleft().end
 
     def chop(self, tick: int) -> Chop | None:
         """What is before `tick` is lost from now on; None if nothing is new."""
@@ -279,15 +293,15 @@ class FilteredLog:
     def _durable_head(self, taker: int) -> int:
         tick = self._heads.get(taker, NOWHERE)
         while tick >= self.end:
-            record = next(records[tick] for _, records in self._writes if tick in records)
-            tick = _previous(record, taker)[0]
+            flight = next(each for each in self._flight if tick < each.end)
+            tick = _previous(flight.record(tick), taker)[0]
         return tick
 
     def check(self) -> None:
         assert self.start <= self.end <= self.written, "I1"
-        for _, records in self._writes:
-            assert all(self.end <= tick < self.written for tick in records), "I2"
-            for tick, record in records.items():
+        for flight in self._flight:
+            assert all(self.end <= tick < flight.end for tick in flight.ticks), "I2"
+            for tick, record in zip(flight.ticks, flight.records, strict=True):
                 assert all(back < tick for back in _decode(record)[1]), "I3"
 
 
