@@ -33,6 +33,7 @@ from gapless.core.client_messages import Done
 from gapless.core.effects import Append, Delete, Effect, Persist, Put, Send, Write
 from gapless.core.identity import Instant, ProducerName
 from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
+from gapless.knowledge.batch import fits, size_of
 from gapless.knowledge.receipts import STEP
 from gapless.knowledge.stages import Staged, Stages, key_of, refuse
 from gapless.knowledge.staging import Key, Slot, decode_events
@@ -254,13 +255,13 @@ class Transactions:
                 record = self.store.read(copy.slot.stream, index)
                 copy.ahead = index, decode_events(record)
             some = copy.ahead[1][skip:]
-            sizes = list(accumulate(map(len, some), initial=size))
-            count = min(count_max - len(events), bisect_right(sizes, bytes_max) - 1)
-            count = count if events else max(count, 1)
-            events += some[:count]
-            if count < len(some):
+            if not fits(some, count_max - len(events), bytes_max - size):
+                ends = list(accumulate(map(len, some), initial=size))[1:]
+                count = min(count_max - len(events), bisect_right(ends, bytes_max))
+                events += some[: count if events else max(count, 1)]
                 break
-            size, skip = sizes[-1], 0
+            events += some
+            size, skip = size + size_of(some), 0
         return tuple(events)
 
     def written(
