@@ -10,7 +10,7 @@ import pytest
 
 import gapless
 from gapless.client.errors import LinkError, RefusedError
-from gapless.client.transaction import STAGE_BYTES_MAX, STAGE_EVENTS_MAX, Stager
+from gapless.client.transaction import STAGE_BYTES_MAX, STAGE_EVENTS_MAX, STAGES_MAX, Stager
 from gapless.core.client_messages import Done, Refused
 from gapless.core.errors import UsageError
 from gapless.core.events import Event
@@ -180,7 +180,7 @@ def test_the_rest_of_a_part_follows_when_its_first_batch_is_durable() -> None:
     ("sizes", "wanted"),
     [
         ([10] * (2 * STAGE_EVENTS_MAX + 1), [0, 1, 1 + STAGE_EVENTS_MAX, 1 + 2 * STAGE_EVENTS_MAX]),
-        ([STAGE_BYTES_MAX + 1, STAGE_BYTES_MAX, 1, STAGE_BYTES_MAX], [0, 1, 2, 3, 4]),
+        ([STAGE_BYTES_MAX + 1, STAGE_BYTES_MAX, 1, STAGE_BYTES_MAX - 1], [0, 1, 2, 3]),
         ([], [0]),
     ],
 )
@@ -201,6 +201,25 @@ def test_encoded_events_go_in_messages_within_limits_behind_what_was_sent(
         assert [each.position for each in staged] == wanted
         assert [event for each in staged for event in each.events] == [*first.events, *events]
         assert stager.count == 1 + len(sizes)
+
+    run(main())
+
+
+def test_encoded_events_wait_while_enough_messages_have_no_answer() -> None:
+    async def main() -> None:
+        desk = Desk()
+        stager = Stager(desk, TopicName("t"), ProducerName("job"), 1, "p")
+        await stager.__aenter__()
+        task = asyncio.ensure_future(stager.send_encoded([bytes(STAGE_BYTES_MAX)] * 12))
+        answered = 0
+        while not task.done():
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert stager.count - answered <= STAGES_MAX
+            stages = [each for each in desk.sent if isinstance(each, Stage)]
+            desk.answer(Done(stages[answered].request))
+            answered += 1
+        assert (stager.count, answered) == (12, 12 - STAGES_MAX + 1)
 
     run(main())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,9 @@ from gapless.durable import filtered_log
 from gapless.durable.filtered_log import HEADS, FilteredLog, Reading, Trail
 from gapless.storage.memory import MemoryVolume
 from tests.durable.stand import PUBEND, Disk, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LIMITS = Limits()
 
@@ -256,3 +260,20 @@ def test_events_with_the_very_same_takers_have_the_records_that_they_would_have_
             for log in (alike, apart):
                 log.persisted()
                 log.check()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_one_write_of_events_that_all_the_same_take_is_what_many_would_be(count: int) -> None:
+    together, singly = (FilteredLog(PUBEND, MemoryVolume(), LIMITS) for _ in range(2))
+    for log in (together, singly):
+        log.write([1, 2], [[3], [3, 5]], 3)  # so that their chains part
+    for start, takers in ((3, [5, 3]), (30, [3]), (60, [3, 5])):
+        ticks = list(range(start, start + 4 * count, 4))
+        at_once = appended(together.write(ticks, [takers] * count, ticks[-1] + 1))
+        one_by_one = [appended(singly.write([tick], [takers], tick + 1)) for tick in ticks]
+        assert at_once == [record for some in one_by_one for record in some]
+
+
+def appended(writes: Sequence[Write]) -> list[tuple[int, bytes]]:
+    found = [write for write in writes if isinstance(write, Append)]
+    return [each for one in found for each in zip(one.indices, one.records, strict=True)]

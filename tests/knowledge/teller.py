@@ -31,6 +31,7 @@ class Teller:
     """One pubend, one client that speaks for all; requests are numbered from 1."""
 
     def __init__(self, volume: MemoryVolume | None = None, now: int = 0, **limits: Any) -> None:
+        limits = {"copy_batches_max": 1, **limits}
         self.limits = limits
         self.volume = volume or MemoryVolume()
         self.now = Instant(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -210,6 +211,30 @@ def test_a_disk_that_fills_up_in_the_middle_delays_the_rest_and_whoever_waits() 
 # --- bounds ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("limits", "writes"),
+    [
+        ({"batch_events_max": 2, "copy_batches_max": 2}, ["abcd", "efgh", "ij"]),
+        ({"batch_events_max": 2, "copy_batches_max": 3}, ["abcdef", "ghij"]),
+        ({"batch_bytes_max": 3, "copy_batches_max": 3}, ["abcdefghi", "j"]),
+        ({"batch_bytes_max": 1, "batch_events_max": 9, "copy_batches_max": 1}, list("abcdefghij")),
+    ],
+)
+def test_a_write_takes_so_many_batches_of_a_transaction_over_all_its_records(
+    limits: dict[str, Any], writes: list[str]
+) -> None:
+    teller = Teller(**limits)
+    for position, text in ((0, "abc"), (3, "defgh"), (8, "ij")):
+        teller.stage(text, position=position)
+    teller.commit("p", sync=False)
+    seen = [teller.told()]
+    while teller.disk:
+        teller.sync()
+        seen.append(teller.told())
+    assert [text[len(before) :] for before, text in pairwise(seen)] == writes
+    assert are_consecutive(teller.ticks())
+
+
 def test_only_so_many_transactions_are_open_at_once() -> None:
     teller = Teller(transactions_max=2)
     assert [teller.stage("a", number=number) for number in (1, 2)] == ["done", "done"]
@@ -252,7 +277,8 @@ def test_any_mix_of_writes_crashes_and_full_disks_ends_in_whole_transactions(
     data: st.DataObject,
 ) -> None:
     """Each letter is an event of its own; upper case is published, lower case staged."""
-    teller = Teller(batch_events_max=data.draw(st.integers(1, 3)))
+    batch, copy = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))
+    teller = Teller(batch_events_max=batch, copy_batches_max=copy)
     wanted: dict[int, str] = {}
     for number in range(1, 5):
         text = "".join(chr(97 + 6 * (number - 1) + i) for i in range(data.draw(st.integers(1, 5))))

@@ -30,10 +30,11 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
+from gapless.knowledge.batch import cut
 from gapless.wire.events import encode_events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gapless.client.carrier import Carrier
     from gapless.core.errors import GaplessError
@@ -42,9 +43,12 @@ if TYPE_CHECKING:
     from gapless.wire.framing import Bytes
 
 
-STAGE_EVENTS_MAX = 1_024
-STAGE_BYTES_MAX = 512 << 10
+STAGE_EVENTS_MAX = 4_096
+STAGE_BYTES_MAX = 1 << 20
 """What goes into one message of events that are handed over encoded."""
+
+STAGES_MAX = 4
+"""Such messages without an answer; beyond it `send_encoded` waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +84,19 @@ class Stager(Publisher):
 
     async def send_encoded(self, events: Sequence[bytes]) -> None:
         """Hand over many events at once that are encoded, without publisher and sequence."""
-        for piece in _pieces(events):
-            if self._has_to_wait():
-                await self._wait_for_room()
+        for low, high in cut(events, STAGE_EVENTS_MAX, STAGE_BYTES_MAX) if events else ():
+            if self._error or self._carrier.problem or len(self._batches) >= STAGES_MAX:
+                await self._wait_for_turn()
             self._pack()
-            self._fresh = piece
+            piece = self._fresh = list(events[low:high])
             self.sequence += len(piece)
             self._unconfirmed += len(piece)
             await self._let_go()
+
+    async def _wait_for_turn(self) -> None:
+        await self._wait_until(lambda: len(self._batches) < STAGES_MAX)
+        if (error := self._error or self._carrier.problem) is not None:
+            raise error
 
     def _encode(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
         return encode_events(events)
@@ -116,18 +125,6 @@ class Stager(Publisher):
     def forget(self, abort: Abort) -> None:
         """Say once, to whom the events were sent, that they are not wanted."""
         self._carrier.send(abort)
-
-
-def _pieces(events: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """In order, each within the limits of one message, or a single event."""
-    start = size = 0
-    for index, event in enumerate(events):
-        size += len(event)
-        if index > start and (size > STAGE_BYTES_MAX or index - start >= STAGE_EVENTS_MAX):
-            yield list(events[start:index])
-            start, size = index, len(event)
-    if events:
-        yield list(events[start:])
 
 
 class Transaction:

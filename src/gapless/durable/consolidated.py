@@ -24,6 +24,8 @@ Source: DSN 2003, sec. 4.1; PROTOCOLS C2, C5.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.effects import Effect, Persist, Tell
@@ -56,12 +58,22 @@ class Batch(NamedTuple):
     through: int
 
 
-class Taken(NamedTuple):
-    """An event that durable subscriptions took, until that is durable."""
+@dataclass(slots=True)
+class Taken:
+    """Events that durable subscriptions took, until that is durable. No step for each of them."""
 
-    tick: int
-    event: bytes
-    takers: Sequence[int]
+    ticks: list[int] = field(default_factory=list)
+    events: list[bytes] = field(default_factory=list)
+    takers: list[Sequence[int]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ticks)
+
+    def add(self, settled: Settled, takers: Sequence[Sequence[int]]) -> None:
+        """Those of the settled events that somebody takes."""
+        self.ticks += compress(settled.ticks, takers)
+        self.events += compress(settled.events, takers)
+        self.takers += filter(None, takers)
 
 
 class Consolidated:
@@ -73,8 +85,8 @@ class Consolidated:
         self.log = FilteredLog(pubend, store, timing)
         self.delivered = self.log.end
         self.deadline: Instant | None = None
-        self._waiting: list[Taken] = []
-        self._writing: list[Taken] = []
+        self._waiting = Taken()
+        self._writing = Taken()
         self._writes: tuple[Write, ...] = ()  # under way, or to be tried again
         self._is_out = False
         self._number = 0
@@ -103,8 +115,8 @@ class Consolidated:
         assert not settled.lost, "I4"
         assert through >= self.delivered, "I1"
         self.delivered = through
-        batch = zip(settled.ticks, settled.events, takers, strict=True)
-        self._waiting += [Taken(*each) for each in batch if each[2]]
+        assert len(settled.ticks) == len(takers)
+        self._waiting.add(settled, takers)
         return self._write(now)
 
     def _write(self, now: Instant, *, in_haste: bool = False) -> list[Effect]:
@@ -115,10 +127,9 @@ class Consolidated:
             if self.deadline is None:
                 self.deadline = Instant(now + self.timing.delivered_flush)
             return []
-        self._writing, self._waiting = self._waiting, []
-        ticks = [taken.tick for taken in self._writing]
-        takers = [taken.takers for taken in self._writing]
-        self._writes = self.log.write(ticks, takers, self.delivered)
+        taken = self._writing = self._waiting
+        self._waiting = Taken()
+        self._writes = self.log.write(taken.ticks, taken.takers, self.delivered)
         return self._put_out()
 
     def _put_out(self) -> list[Effect]:
@@ -136,7 +147,7 @@ class Consolidated:
             self.deadline = Instant(now + self.timing.storage_retry)
             return []
         self.log.persisted()
-        self._writes, self._writing = (), []
+        self._writes, self._writing = (), Taken()
         return self._write(now)
 
     def fire(self, now: Instant) -> list[Effect]:
@@ -147,9 +158,13 @@ class Consolidated:
 
     def tail(self, taker: int, start: int) -> Batch:
         """For one that has all below `latest`: what it is still owed before it is like others."""
-        taken = [*self._writing, *self._waiting]
-        mine = [each for each in taken if each.tick >= start and taker in each.takers]
-        return Batch([t.tick for t in mine], [t.event for t in mine], max(start, self.delivered))
+        ticks, events = list[int](), list[bytes]()
+        for taken in (self._writing, self._waiting):
+            for tick, event, takers in zip(taken.ticks, taken.events, taken.takers, strict=True):
+                if tick >= start and taker in takers:
+                    ticks.append(tick)
+                    events.append(event)
+        return Batch(ticks, events, max(start, self.delivered))
 
     def chop(self, tick: int) -> list[Effect]:
         """Nobody needs what is logged before `tick`."""
@@ -159,7 +174,7 @@ class Consolidated:
     def check(self) -> None:
         self.log.check()
         assert self.latest <= self.delivered, "I1"
-        pending = [*self._writing, *self._waiting]
-        assert all(self.latest <= taken.tick < self.delivered for taken in pending), "I2"
+        pending = [*self._writing.ticks, *self._waiting.ticks]
+        assert all(self.latest <= tick < self.delivered for tick in pending), "I2"
         idle = self.delivered == self.latest
         assert idle or self._is_out or self.deadline is not None, "I3"

@@ -32,6 +32,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import compress
 from struct import Struct, pack, unpack, unpack_from
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,6 +55,7 @@ NOWHERE = -1
 """The back pointer of the first record of a chain."""
 
 BACK = Struct("<q")
+BYTES = Struct("8s")  # one of those, as it stands
 
 BACKS_MAX = 50_000
 """Records of which it is remembered where all their takers lead back to; beyond it, all is
@@ -70,6 +72,19 @@ class Reading(NamedTuple):
     wanted: list[int]
     unknown_from: int
     through: int
+
+
+class Flight(NamedTuple):
+    """A write that is under way: it makes the log complete below `end`."""
+
+    end: int
+    ticks: list[int]
+    records: list[bytes]
+
+    def record(self, tick: int) -> bytes:
+        place = bisect_left(self.ticks, tick)
+        assert self.ticks[place] == tick, "a chain leads to records that are kept"
+        return self.records[place]
 
 
 @dataclass(slots=True)
@@ -102,8 +117,7 @@ class FilteredLog:
         self.end = int.from_bytes(store.get(DELIVERED, pubend) or b"", "little")
         self.written = self.end  # like `end`, counting what is not durable yet
         self._heads: dict[int, int] = {}
-        self._flight: dict[int, bytes] = {}  # records not durable yet
-        self._writes: deque[tuple[int, tuple[int, ...]]] = deque()  # under way: end, ticks
+        self._flight: deque[Flight] = deque()
         self._unsaved = 0  # records since the last snapshot of heads
         self._backs: dict[int, int] = {}  # of durable records that have one for all takers
         self._load_heads()
@@ -145,11 +159,11 @@ class FilteredLog:
         if through <= self.written:
             return ()
         first = bisect_left(ticks, self.written)
-        taken = [tick for tick, some in zip(ticks[first:], takers[first:], strict=True) if some]
-        records = self._encode_all(taken, [some for some in takers[first:] if some])
+        ticks, takers = ticks[first:], takers[first:]
+        taken = list(compress(ticks, takers))
+        records = self._encode_all(taken, list(filter(None, takers)))
         self.written = through
-        self._flight.update(zip(taken, records, strict=True))
-        self._writes.append((through, tuple(taken)))
+        self._flight.append(Flight(through, taken, records))
         self._unsaved += len(taken)
         writes: list[Write] = [Put(DELIVERED, self.pubend, through.to_bytes(8, "little"))]
         if taken:
@@ -161,6 +175,8 @@ class FilteredLog:
     def _encode_all(self, ticks: Sequence[int], takers: Sequence[Sequence[int]]) -> list[bytes]:
         """Their records. One with the very same takers as one before, who have taken nothing else
         since, differs from it in the back pointer alone."""
+        if takers and takers.count(takers[0]) == len(takers):
+            return self._encode_alike(ticks, takers[0])
         records = list[bytes]()
         last: dict[int, tuple[bytes, int, Sequence[int]]] = {}  # by identity of the takers
         busy = set[int]()  # all of those
@@ -179,6 +195,14 @@ class FilteredLog:
         self._move_heads(last.values())
         return records
 
+    def _encode_alike(self, ticks: Sequence[int], takers: Sequence[int]) -> list[bytes]:
+        """The same where all events have the same takers: no more than a copy for each."""
+        first = self._encode(ticks[0], takers)
+        head = first[: 4 + 4 * len(takers)]
+        backs = pack(f"<{len(ticks) - 1}q", *ticks[:-1])
+        self._heads.update(dict.fromkeys(takers, ticks[-1]))
+        return [first, *[head + back for (back,) in BYTES.iter_unpack(backs)]]
+
     def _move_heads(self, last: Iterable[tuple[bytes, int, Sequence[int]]]) -> None:
         for _, tick, takers in last:
             self._heads.update(dict.fromkeys(takers, tick))
@@ -194,9 +218,7 @@ class FilteredLog:
 
     def persisted(self) -> None:
         """The oldest write under way is durable."""
-        self.end, ticks = self._writes.popleft()
-        for tick in ticks:
-            del self._flight[tick]
+        self.end = self._flight.popleft().end
 
     def chop(self, tick: int) -> Chop | None:
         """What is before `tick` is lost from now on; None if nothing is new."""
@@ -271,14 +293,16 @@ class FilteredLog:
     def _durable_head(self, taker: int) -> int:
         tick = self._heads.get(taker, NOWHERE)
         while tick >= self.end:
-            tick = _previous(self._flight[tick], taker)[0]
+            flight = next(each for each in self._flight if tick < each.end)
+            tick = _previous(flight.record(tick), taker)[0]
         return tick
 
     def check(self) -> None:
         assert self.start <= self.end <= self.written, "I1"
-        assert all(self.end <= tick < self.written for tick in self._flight), "I2"
-        for tick, record in self._flight.items():
-            assert all(back < tick for back in _decode(record)[1]), "I3"
+        for flight in self._flight:
+            assert all(self.end <= tick < flight.end for tick in flight.ticks), "I2"
+            for tick, record in zip(flight.ticks, flight.records, strict=True):
+                assert all(back < tick for back in _decode(record)[1]), "I3"
 
 
 def _decode(record: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -21,18 +23,22 @@ def size_of(events: Iterable[bytes]) -> int:
     return sum(map(len, events))
 
 
+def fits(events: Sequence[bytes], count_max: int, bytes_max: int) -> bool:
+    return len(events) <= count_max and size_of(events) <= bytes_max
+
+
 def cut(events: Sequence[bytes], count_max: int, bytes_max: int) -> list[tuple[int, int]]:
     """The bounds of consecutive batches within both limits; one event always fits. At least one
     batch, be it empty."""
-    if len(events) <= count_max and sum(map(len, events)) <= bytes_max:
+    if fits(events, count_max, bytes_max):
         return [(0, len(events))]
-    bounds, low, size = [], 0, 0
-    for index, event in enumerate(events):
-        if index > low and (index - low == count_max or size + len(event) > bytes_max):
-            bounds.append((low, index))
-            low, size = index, 0
-        size += len(event)
-    bounds.append((low, len(events)))
+    sizes = list(accumulate(map(len, events), initial=0))  # of all before each
+    bounds, low = [], 0
+    while low < len(events):
+        fitting = bisect_right(sizes, sizes[low] + bytes_max, low) - 1
+        high = max(low + 1, min(fitting, low + count_max))
+        bounds.append((low, high))
+        low = high
     return bounds
 
 
@@ -74,7 +80,7 @@ def retell(
     just that and fit one message; they need no second look then."""
     more = news.final_below or news.lost_below or news.more or news.vector or news.base
     is_same = span == news.span and ticks is news.ticks and not (more or news.purpose)
-    if is_same and len(cut(events, *limits)) == 1:
+    if is_same and (len(events) < 2 or fits(events, *limits)):
         return [news]
     return split(Knowledge(news.pubend, span, digest=news.digest), ticks, events, limits)
 

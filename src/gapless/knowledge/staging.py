@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant, ProducerName
@@ -49,16 +50,12 @@ def decode_head(record: bytes) -> tuple[str, int, int]:
     return record[HEAD.size : HEAD.size + length].decode(), position, count
 
 
-def decode_events(record: bytes) -> list[bytes]:
+def decode_events(record: bytes) -> tuple[bytes, ...]:
     length, _, count = HEAD.unpack_from(record)
     start = HEAD.size + length
     lengths = struct.unpack_from(f"<{count}I", record, start)
-    start += LENGTH.size * count
-    events = []
-    for each in lengths:
-        events.append(record[start : start + each])
-        start += each
-    return events
+    bounds = list(accumulate(lengths, initial=start + LENGTH.size * count))
+    return tuple(map(record.__getitem__, map(slice, bounds, bounds[1:])))
 
 
 @dataclass(slots=True)

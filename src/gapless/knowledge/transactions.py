@@ -3,9 +3,9 @@
 Theory of operation
     What is staged is durable and invisible (`stages`). A commit waits for the pubend to have no
     write under way; then ONE write makes it fact: the producer's last number, which parts count,
-    the first tick, and as many events as go into one batch. From then on the pubend does nothing
+    the first tick, and as many events as go into one write. From then on the pubend does nothing
     else, no publication, no promise of silence, until the rest has followed at consecutive ticks,
-    batch by batch, through the same log as everything else; the last batch also ends the stage.
+    write by write, through the same log as everything else; the last one also ends the stage.
     How far that has come needs no note: the log ends there. So a restart goes on from the end of
     the log, and a disk that has no room is tried again.
     The last committed number of each producer is kept for good. Not above it: a repeat, which is
@@ -22,8 +22,10 @@ Cost: an event is written twice, and read once from what the system has just wri
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -31,11 +33,14 @@ from gapless.core.client_messages import Done
 from gapless.core.effects import Append, Delete, Effect, Persist, Put, Send, Write
 from gapless.core.identity import Instant, ProducerName
 from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
+from gapless.knowledge.batch import fits, size_of
 from gapless.knowledge.receipts import STEP
 from gapless.knowledge.stages import Staged, Stages, key_of, refuse
 from gapless.knowledge.staging import Key, Slot, decode_events
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gapless.core.identity import ClientName, PubendName
     from gapless.core.store import Store
     from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
@@ -58,7 +63,8 @@ class Copy:
     done: int = 0  # events in the log
     skip: int = 0  # of them in the first of `rest`
     ticks: range = range(0)  # what is being written
-    events: list[bytes] = field(default_factory=list)
+    events: tuple[bytes, ...] = ()
+    ahead: tuple[int, tuple[bytes, ...]] = (-1, ())  # the last record that was read: its events
 
     @classmethod
     def of(cls, key: Key, parts: tuple[str, ...], slot: Slot | None) -> Copy:
@@ -214,7 +220,7 @@ class Transactions:
     # --- into the log ---------------------------------------------------------------------------
 
     def write(self, log: str, next_tick: int) -> tuple[Write, ...]:
-        """The next batch of a transaction; the first one with the record that commits it."""
+        """The next events of a transaction; the first with the record that commits it."""
         assert self.wants_to_write
         writes: list[Write] = []
         if self.copy is None:
@@ -229,7 +235,7 @@ class Transactions:
         first = copy.first_tick + copy.done * STEP
         copy.ticks = range(first, first + len(copy.events) * STEP, STEP)
         if copy.events:
-            writes.append(Append(log, tuple(copy.ticks), tuple(copy.events)))
+            writes.append(Append(log, copy.ticks, copy.events))
         if slot is not None:
             if copy.done + len(copy.events) == copy.count:
                 writes += self.stages.ending(slot)
@@ -238,31 +244,37 @@ class Transactions:
                 writes.append(Put(self.stages.facts, str(slot.number), fact))
         return tuple(writes)
 
-    def _read(self, copy: Copy) -> list[bytes]:
-        """The staged events that come next, as many as go into one batch."""
+    def _read(self, copy: Copy) -> tuple[bytes, ...]:
+        """The staged events that come next, as many as go into one write."""
         events, size, skip = list[bytes](), 0, copy.skip
+        count_max = self.timing.batch_events_max * self.timing.copy_batches_max
+        bytes_max = self.timing.batch_bytes_max * self.timing.copy_batches_max
         for index, _ in copy.rest:
             assert copy.slot is not None
-            for event in decode_events(self.store.read(copy.slot.stream, index))[skip:]:
-                size += len(event)
-                if events and (
-                    len(events) >= self.timing.batch_events_max
-                    or size > self.timing.batch_bytes_max
-                ):
-                    return events
-                events.append(event)
-            skip = 0
-        return events
+            if copy.ahead[0] != index:
+                record = self.store.read(copy.slot.stream, index)
+                copy.ahead = index, decode_events(record)
+            some = copy.ahead[1][skip:]
+            if not fits(some, count_max - len(events), bytes_max - size):
+                ends = list(accumulate(map(len, some), initial=size))[1:]
+                count = min(count_max - len(events), bisect_right(ends, bytes_max))
+                events += some[: count if events else max(count, 1)]
+                break
+            events += some
+            size, skip = size + size_of(some), 0
+        return tuple(events)
 
-    def written(self, now: Instant, *, ok: bool) -> tuple[list[Effect], list[int], list[bytes]]:
-        """A batch has ended: what to answer, and which events are in the log now."""
+    def written(
+        self, now: Instant, *, ok: bool
+    ) -> tuple[list[Effect], Sequence[int], tuple[bytes, ...]]:
+        """A write has ended: what to answer, and which events are in the log now."""
         copy = self.copy
         assert copy is not None
         self.is_writing = False
-        ticks, events = list(copy.ticks), copy.events
-        copy.ticks, copy.events = range(0), []
+        ticks, events = copy.ticks, copy.events
+        copy.ticks, copy.events = range(0), ()
         if not ok:
-            return self._try_again(copy, now), [], []
+            return self._try_again(copy, now), (), ()
         copy.advance(len(events))
         effects: list[Effect] = []
         if copy.asked is not None:

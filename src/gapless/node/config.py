@@ -132,6 +132,11 @@ class Config:
     """What is staged at a pubend, in bytes on disk; beyond it a stage is refused and may be tried
     again. A restart reads it through."""
 
+    copy_batches_max: int = 4
+    """How many times `batch_events_max` events of a committed transaction, and `batch_bytes_max`
+    bytes, go into the log in one write; the rest follows. More of them take fewer syncs, and the
+    broker has more to do at a time."""
+
     producers_max: int = 10_000
     """Producers of transactions a pubend remembers; beyond it a new name is refused."""
 

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from gapless.client import sync
 from gapless.core.errors import GaplessError, UsageError
+from gapless.wire.buffers import keep_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,6 +59,7 @@ def stage(
     attempt: int,
 ) -> Staged:
     """Stage all rows of a partition; durable when it returns."""
+    keep_buffers()
     part = f"{staged.partition}.{attempt}.{uuid4().hex}"
     stagers: dict[str, sync.Stager] = {}
     with ExitStack() as stack:
