@@ -85,7 +85,7 @@ class Counting(DataSource):
 
 
 def run(quick: bool) -> list[Report]:
-    alone = Report("spark_sink-alone", "The Spark sink, without Spark", ("work", "rows/s"))
+    alone = Report("spark-sink-alone", "The Spark sink, without Spark", ("work", "rows/s"))
     count = 50_000 if quick else 1_000_000
     with serving() as (url, broker):
         for name, rows_s in bare(url, 20_000 if quick else 200_000).items():
@@ -93,7 +93,7 @@ def run(quick: bool) -> list[Report]:
         with TemporaryDirectory(prefix="gapless-") as scratch:
             found = Jobs(url, broker, count, Path(scratch)).measure()
     columns = ("job", "rows/s", "CPU µs/row", "broker", "rows/s to read: maps, typed", "by CPU")
-    report = Report("spark_sink", "The Spark sink", columns)
+    report = Report("spark-sink", "The Spark sink", columns)
     for name, cost in found.items():
         kind = name.partition(":")[0]
         reads = [found[f"{kind}: {each}"] for each in (MAPS_READ, TYPED_READ)]

@@ -30,11 +30,10 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
-from gapless.knowledge.batch import cut
 from gapless.wire.events import encode_events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gapless.client.carrier import Carrier
     from gapless.core.errors import GaplessError
@@ -84,11 +83,11 @@ class Stager(Publisher):
 
     async def send_encoded(self, events: Sequence[bytes]) -> None:
         """Hand over many events at once that are encoded, without publisher and sequence."""
-        for low, high in cut(events, STAGE_EVENTS_MAX, STAGE_BYTES_MAX) if events else ():
+        for piece in _pieces(events):
             if self._error or self._carrier.problem or len(self._batches) >= STAGES_MAX:
                 await self._wait_for_turn()
             self._pack()
-            piece = self._fresh = list(events[low:high])
+            self._fresh = piece
             self.sequence += len(piece)
             self._unconfirmed += len(piece)
             await self._let_go()
@@ -125,6 +124,18 @@ class Stager(Publisher):
     def forget(self, abort: Abort) -> None:
         """Say once, to whom the events were sent, that they are not wanted."""
         self._carrier.send(abort)
+
+
+def _pieces(events: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """In order, each within the limits of one message, or a single event."""
+    start = size = 0
+    for index, event in enumerate(events):
+        size += len(event)
+        if index > start and (size > STAGE_BYTES_MAX or index - start >= STAGE_EVENTS_MAX):
+            yield list(events[start:index])
+            start, size = index, len(event)
+    if events:
+        yield list(events[start:])
 
 
 class Transaction:
