@@ -65,8 +65,9 @@ JOB_S, QUICK_JOB_S = 10.0, 4.0
 ALONE_S = 2.0
 """How long it is measured, each time."""
 
-WARM_PART = 0.5
-"""How much of it is done before, for the virtual machine to have compiled what it does."""
+WARM_PART, FIRST_WARM_PART = 0.3, 1.0
+"""How much of it is done before, for the virtual machine to have compiled what it does; and of the
+first job, when it has compiled nothing yet."""
 
 FORMS = {
     "columns": "columns, by number",
@@ -138,13 +139,13 @@ def as_lake(folder: Path, passes: int) -> tuple[Replay, Pieces]:
     return Replay(Lake(folder, "t"), None), Pieces(pieces, [])
 
 
-def of_job(make: Callable[[int], DataFrame], count: int, passes: int) -> Speed:
-    """Of a job that takes each event so often."""
+def of_job(make: Callable[[int], DataFrame], count: int, passes: int, warm_part: float) -> Speed:
+    """Of a job that takes each event so often; a part of it is done before."""
 
     def run(times: int) -> None:
         make(times).write.format("noop").mode("overwrite").save()
 
-    run(ceil(passes * WARM_PART))
+    run(ceil(passes * warm_part))
     begin, cpu = time.perf_counter(), cpu_of_all()
     run(passes)
     seconds, cpu = time.perf_counter() - begin, cpu_of_all() - cpu
@@ -193,8 +194,9 @@ def measure(
         for name in wanted:
             # By CPU, so that a busy machine makes no job so short that what any job costs counts.
             passes = ceil(job_s * (os.cpu_count() or 1) / (before.cpu_s * count))
-            # Before and behind each job: the machine changes.
-            found, after = of_job(jobs[name], count, passes), alone(folder)
+            warm_part = WARM_PART if report.rows else FIRST_WARM_PART
+            found = of_job(jobs[name], count, passes, warm_part)
+            after = alone(folder)  # before and behind each job: the machine changes
             limit = (before.events_s + after.events_s) / 2
             cpu = min(before.cpu_s, after.cpu_s)
             report.add(
