@@ -72,5 +72,5 @@ def draw_jobs(seed: int, network: Network, config: Config) -> tuple[tuple[JobPla
     if dice.random() < 0.5:
         limits["batch_events_max"] = dice.choice((1, 2))  # so that a commit takes several writes
     expiry = dice.choice((300, 2_000)) * MILLISECOND
-    limits["copy_batches_max"] = 1
+    limits["copy_batches_max"] = 1 + 3 * (seed % 2)
     return tuple(plans), replace(config, transaction_expiry=expiry, **limits)
