@@ -3,10 +3,10 @@
 Theory of operation
     Events are numbered 0, 1, 2, … under the publisher's name and sent in batches, many of them
     before the first receipt is back. What is sent leaves at the end of the loop's turn, unless a
-    batch has just left: then it lingers for a moment (`linger_s`), or until it fills a batch, or
-    until anyone waits for a receipt. And while enough batches are on their way, it waits for the
-    next receipt. The more there is to send, the larger the batches, and the less each event costs
-    at both ends.
+    batch has just left: then it lingers for a moment (`linger_s`), or until it fills a batch, until
+    nothing is on its way any more, or until anyone waits for a receipt. And while enough batches
+    are on their way, it waits for the next receipt. The more there is to send, the larger the
+    batches, and the less each event costs at both ends.
     What has no receipt is kept. After a new connection, or after a refusal that says "later", all
     of it is sent again in order, and the broker recognises by the numbers what it has already.
     When a name is used again, its next number is asked for first.
@@ -57,8 +57,8 @@ BATCHES_EARLY_MAX = 8
 """Batches on their way; beyond it only a full one is sent before a receipt has come."""
 
 LINGER_S = 0.004
-"""How long after a batch the next may gather, while nobody waits for a receipt. An event that is
-sent after a longer pause leaves at once."""
+"""How long after a batch the next may gather, while that has no receipt and nobody waits for one.
+An event that is sent after a longer pause leaves at once."""
 
 RETRY_S, RETRY_LONGEST_S = 0.01, 0.5
 
@@ -211,10 +211,15 @@ class Publisher:
         if self._packing is not None or len(self._batches) >= BATCHES_EARLY_MAX:
             return
         due_s = self._packed_s + self.linger_s
-        if self._waiters or due_s <= self._loop.time():
+        if self._waiters or not self._batches or due_s <= self._loop.time():
             self._packing = self._loop.call_soon(self._pack)
         else:
             self._packing = self._loop.call_at(due_s, self._pack)
+
+    def _linger_no_more(self) -> None:
+        if self._packing is not None:
+            self._packing.cancel()
+            self._packing = self._loop.call_soon(self._pack)
 
     async def _let_go(self) -> None:
         """Send a full batch; let it leave, and receipts in, while we go on."""
@@ -289,6 +294,8 @@ class Publisher:
             self._unconfirmed -= len(self._batches.popleft().events)
         if self._fresh:
             self._pack_soon()
+        if not self._batches:
+            self._linger_no_more()
         self._wake()
 
     def _try_later(self, refused: Refused) -> None:
@@ -318,9 +325,7 @@ class Publisher:
             if not is_reached():
                 waiter = self._loop.create_future()
                 self._waiters.append(waiter)
-                if self._packing is not None:  # what is fresh lingers no more
-                    self._packing.cancel()
-                    self._packing = self._loop.call_soon(self._pack)
+                self._linger_no_more()
                 await waiter
 
     def _wake(self) -> None:
