@@ -25,8 +25,13 @@ _PADDING = b"." * (PAYLOAD_BYTES - TIME_NS.stop)
 Kind = Literal["all", "symbol and price", "exchange"]
 
 
-def make_payload(number: int, time_ns: int) -> bytes:
-    return b"~pB~%012d%020d" % (number, time_ns) + _PADDING
+def make_payload(number: int, rest: bytes) -> bytes:
+    return b"~pB~%012d%b" % (number, rest)
+
+
+def rest_of_payload(time_ns: int) -> bytes:
+    """What payloads that are published together share."""
+    return b"%020d%b" % (time_ns, _PADDING)
 
 
 class Event:

@@ -9,7 +9,8 @@ made once however many connections there are, the second without looking at subs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeVar
 
 from gapless.core.client_messages import Deliveries
 from gapless.core.events import EventBatch
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     Single = tuple[list[int], list[int]]
     """Indices of events, ascending, and for each the number of a subscription that gets it."""
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,7 @@ class Packing:
         if len(indices) == len(settled.ticks):  # all of them, for each is there once
             ticks, events = tuple(settled.ticks), tuple(settled.events)
         else:
-            ticks = tuple([settled.ticks[index] for index in indices])
-            events = tuple([settled.events[index] for index in indices])
+            ticks, events = _pick(settled.ticks, indices), _pick(settled.events, indices)
         size = sum(map(len, events))
         whole = len(events) <= self._limits[0] and size <= self._limits[1]
         messages = [
@@ -101,3 +103,11 @@ class Packing:
             for low, high in ([(0, len(events))] if whole else cut(events, *self._limits))
         ]
         return Parcel(len(events), size, messages)
+
+
+def _pick(values: Sequence[_Value], indices: list[int]) -> tuple[_Value, ...]:
+    """The values at these places, in one call."""
+    if len(indices) < 2:  # one value is not a tuple of one, to `itemgetter`
+        return tuple([values[index] for index in indices])
+    picked: tuple[_Value, ...] = itemgetter(*indices)(values)
+    return picked

@@ -87,7 +87,7 @@ class Soles:
         order = np.argsort(places, kind="stable")
         places, indices, handles = places[order], indices[order], handles[order]
         numbers = np.frombuffer(self._numbers, np.int64)[handles]
-        bounds = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
+        bounds = [0, *(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist(), len(places)]
         for low, high in pairwise(bounds):
             if low < high:
                 name = self._names[places[low]]

@@ -85,9 +85,8 @@ class AttributeRows(Sequence["Attributes"]):
 def check_plain(batch: EventBatch, event_bytes_max: int = EVENT_BYTES_MAX) -> None:
     """The same as `check_events`, sooner for nearly all batches."""
     data, bounds = _end_to_end(batch)
-    if max(map(len, batch), default=0) > event_bytes_max or not parse.is_plain(
-        data, bounds, ATTRIBUTE_COUNT_MAX, NAME_BYTES_MAX
-    ):
+    is_long = len(data) > event_bytes_max and max(map(len, batch)) > event_bytes_max
+    if is_long or not parse.is_plain(data, bounds, ATTRIBUTE_COUNT_MAX, NAME_BYTES_MAX):
         check_events(batch, event_bytes_max)
 
 

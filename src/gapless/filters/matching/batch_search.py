@@ -38,7 +38,9 @@ def search_batch(
     first, counts, found = 0, [], []
     while first < count:
         after = kernels.match_rows(words, rows, width, extra, extra_ends, room, ends, first)
-        counts.append(np.diff(ends[first:after], prepend=0))
+        some = ends[first:after].copy()
+        some[1:] -= ends[first : after - 1]  # np.diff takes ten times as long for a few hundred
+        counts.append(some)
         found.append(room[: ends[after - 1]].copy())
         first = after
     if len(found) == 1:
