@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from gapless.broker.surveyor import LookAhead, Surveyor
+from gapless.broker.surveyor import IDLE_S, LookAhead, Surveyor, rest_s
 from gapless.node.log_part import Piece
 from gapless.wire.events import encode_event
 from gapless.wire.survey import survey
@@ -34,10 +34,16 @@ def test_logs_are_looked_at_beside_the_loop_and_not_after_it_was_closed() -> Non
     surveyor.compiled.loading.join()
 
     async def main() -> None:
-        ahead = LookAhead(scene.outlook, surveyor, lambda: 0)
+        ahead = LookAhead(scene.outlook, surveyor)
         await wait_until(lambda: scene.search.digests is not None)
         assert any(each.name.startswith("look ahead") for each in threading.enumerate())
         await ahead.close()
         assert not any(each.name.startswith("look ahead") for each in threading.enumerate())
 
     run(main())
+
+
+def test_a_process_that_does_something_else_is_looked_at_less_than_an_idle_one() -> None:
+    assert rest_s(0.01, others_s=0.001, passed_s=0.04) == 0.03
+    assert rest_s(0.01, others_s=0.004, passed_s=0.04) == 0.49
+    assert rest_s(1.0, others_s=0.0, passed_s=4.0) == rest_s(0.0, 0.0, 0.1) == IDLE_S

@@ -119,7 +119,7 @@ class Broker:
         if self.settings.join is not None:
             self._links.hello = replace(self._links.hello, address=self.address)
         self._pump.start()
-        self._ahead = LookAhead(node.ranges.outlook, surveyor, lambda: self._pump.steps)
+        self._ahead = LookAhead(node.ranges.outlook, surveyor)
         self._dialler = Dialler(self._links)
         self.is_ready = True
         logger.info(

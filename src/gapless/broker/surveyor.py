@@ -3,8 +3,8 @@
 Theory of operation
     A search does without it until it is loaded (`broker.compiled`).
     `LookAhead` surveys logs before anybody searches them (`node.outlook`): in a thread, one part of
-    some milliseconds at a time, with a rest after each, longer where the broker has other things to
-    do: it takes a quarter of one core at most, or a fiftieth. What it sees is handed over on the
+    some milliseconds at a time, with a rest after each, longer where the process has other things
+    to do: it takes a quarter of one core at most, or a fiftieth. What it sees is handed over on the
     loop.
 
 Invariants
@@ -40,8 +40,8 @@ CLOCK_S = 0.001
 REST, REST_BUSY = 3, 49
 """Rest after each part, to the time that it took."""
 
-BUSY_STEPS_PER_S = 20
-"""More steps of the node in a second, and the broker is busy."""
+BUSY_SHARE = 0.05
+"""The process is busy if all else that it does takes more than so much of one core."""
 
 
 class Surveyor:
@@ -62,29 +62,37 @@ def _load() -> Survey:
     return survey
 
 
+def rest_s(took_s: float, others_s: float, passed_s: float) -> float:
+    """How long to rest after a look, if all else has used so much CPU time while so much passed."""
+    if not took_s:
+        return IDLE_S
+    is_busy = others_s > BUSY_SHARE * passed_s
+    return min(took_s * (REST_BUSY if is_busy else REST), IDLE_S)
+
+
 class LookAhead:
-    """Surveys the logs of one broker while it has little else to do. `count_steps`: of its node."""
+    """Surveys the logs of one broker while it has little else to do. `used_s`: CPU time so far, of
+    the process."""
 
     def __init__(
-        self, outlook: Outlook, surveyor: Surveyor, count_steps: Callable[[], int]
+        self, outlook: Outlook, surveyor: Surveyor, used_s: Callable[[], float] = time.process_time
     ) -> None:
         self._outlook = outlook
         self._surveyor = surveyor
-        self._count_steps = count_steps
+        self._used_s = used_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="look ahead")
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        before, before_s = self._count_steps(), loop.time()
+        before_used_s, before_s = self._used_s(), loop.time()
         try:
             while not self._surveyor.compiled.has_failed:
                 took_s = await self._look()
-                steps, now_s = self._count_steps(), loop.time()
-                is_busy = steps - before > BUSY_STEPS_PER_S * (now_s - before_s)
-                before, before_s = steps, now_s
-                rest_s = took_s * (REST_BUSY if is_busy else REST)
-                await asyncio.sleep(min(rest_s, IDLE_S) if took_s else IDLE_S)
+                used_s, now_s = self._used_s(), loop.time()
+                others_s, passed_s = used_s - before_used_s - took_s, now_s - before_s
+                before_used_s, before_s = used_s, now_s
+                await asyncio.sleep(rest_s(took_s, others_s, passed_s))
         except Exception:  # a part that cannot be read: who searches it will be told
             logger.warning("logs are not looked at ahead of searches any more", exc_info=True)
 
