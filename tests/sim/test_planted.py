@@ -53,7 +53,7 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "answers-before-durable": ("a topic is durable before its founder", (3, 1)),
     "believes-old-entries": (("all catalogues agree", "AssertionError"), (6, 7)),
     "notes-in-memory": (("it starts where", "no gap"), (8, 3)),
-    "grants-what-is-taken": (("it starts where", "no gap"), (9, 8)),
+    "grants-what-is-taken": (("it starts where", "no gap"), (182, 88)),
     "commits-twice": (WHOLE, (17, 30)),
     "forgets-producers": (WHOLE, (99, 54)),
     "forgets-the-rest": (WHOLE, (27, 160)),

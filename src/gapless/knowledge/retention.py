@@ -8,6 +8,8 @@ Theory of operation
     policy may end that early, by age or by size. What is not yet delivered everywhere is never
     released, so one who keeps up never sees a gap.
     Released is a prefix of the log. Once it is chopped, durably, it is lost: who asks is told so.
+    Where that prefix would be silence alone it is not released: nothing would be gained, and who
+    asks would be told of a loss that there was not.
     Between the decision and that moment nothing is said of it: a crash may bring it back, and a
     look into the log may find it or not.
 
@@ -151,8 +153,7 @@ class Release:
         if self._has_events():
             done, failed = self.ended
             return [Persist((Chop(self.stream, self.going),), (done,), (failed,))]
-        self.gone = self.going  # nothing but silence
-        self._arm(now)
+        self.going = self.gone  # nothing but silence: there is nothing to give back, nor to lose
         return []
 
     def chopped(self, now: Instant, *, ok: bool) -> None:

@@ -93,7 +93,7 @@ class Ranges:
         if start >= end:
             return RangeRead(request, name)
         kept_from = min(max(start, pubend.released), end)
-        lost_below = kept_from if kept_from > max(start, 1) else 0  # no event has tick 0
+        lost_below = kept_from if kept_from > start else 0
         if kept_from < min(pubend.release.going, end):  # it will be lost in a moment
             if kept_from == start:
                 return Refused(request, f"{name!r} is being chopped", "Read again.", retry=True)
