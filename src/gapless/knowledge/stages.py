@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gapless.core.transaction_messages import Abort, Commit, Stage
     from gapless.knowledge.timing import Timing
 
+TRANSACTIONS = "transactions"
 LATER = "Ask the same again later."
 SMALLER = "Make several of it, or raise the limit at the broker."
 AGAIN = "Stage all its events again, in a new part, and commit that."
@@ -64,16 +65,16 @@ class Stages:
         self.pubend = pubend
         self.store = store
         self.timing = timing
-        self.facts = f"transactions/{pubend}"
+        self.facts = f"{TRANSACTIONS}/{pubend}"
         self.open: dict[Key, Slot] = {}
         self.claimed: dict[Key, Slot] = {}  # they are being committed: nothing may change them
         self.committed: tuple[Slot, int, list[str]] | None = None  # found so by a restart
         self.staged_bytes = 0
-        self._pending: deque[Staging] = deque()
+        self.pending: deque[Staging] = deque()
         self._free: list[tuple[int, int]] = []  # slots that were used: number, next index
         found = {int(key): fact for key, fact in store.items(self.facts).items()}
         for number, fact in sorted(found.items()):
-            stream = self._stream(number)
+            stream = stream_of(number, pubend)
             slot, first_tick, parts = Slot.recover(number, stream, fact, store, now)
             self.staged_bytes += slot.size
             if first_tick is None:
@@ -84,10 +85,7 @@ class Stages:
         self._slot_count = max(found, default=-1) + 1
         for number in range(self._slot_count):
             if number not in found:
-                heapq.heappush(self._free, (number, store.bounds(self._stream(number))[1]))
-
-    def _stream(self, number: int) -> str:
-        return f"stage/{number}/{self.pubend}"
+                heapq.heappush(self._free, (number, store.bounds(stream_of(number, pubend))[1]))
 
     @property
     def deadline(self) -> Instant | None:
@@ -149,9 +147,9 @@ class Stages:
             number, index = heapq.heappop(self._free)
         else:
             number = self._slot_count  # new in this life, but perhaps not on this disk
-            index = self.store.bounds(self._stream(number))[1]
+            index = self.store.bounds(stream_of(number, self.pubend))[1]
             self._slot_count += 1
-        slot = self.open[key] = Slot(number, self._stream(number), key, index, index, now)
+        slot = self.open[key] = Slot(number, stream_of(number, self.pubend), key, index, index, now)
         return slot
 
     def _append(
@@ -166,7 +164,7 @@ class Stages:
         assert message.part is not None
         part, size = slot.parts[message.part], len(record) + RECORD_BYTES
         place = (slot.end, part.accepted, count, size)
-        self._pending.append(Staging(client, message.request, slot, message.part, *place))
+        self.pending.append(Staging(client, message.request, slot, message.part, *place))
         writes: list[Write] = []
         if not slot.is_known:
             writes.append(Put(self.facts, str(slot.number), slot.fact()))
@@ -182,7 +180,7 @@ class Stages:
 
     def staged(self, message: Staged, now: Instant, *, was_committed: bool) -> list[Effect]:
         """The oldest write to a slot has ended; `was_committed` is said of its transaction."""
-        write = self._pending.popleft()
+        write = self.pending.popleft()
         slot = write.slot
         slot.pending -= 1
         done = Send(write.client, Done(write.request))
@@ -221,7 +219,7 @@ class Stages:
     @property
     def oldest(self) -> Key:
         """Of the oldest write under way: the transaction."""
-        return self._pending[0].slot.key
+        return self.pending[0].slot.key
 
     def abort(self, client: ClientName, message: Abort, now: Instant) -> list[Effect]:
         """Drop what is staged, or one part of it; fine if there is nothing."""
@@ -272,6 +270,11 @@ class Stages:
         for slot in slots:
             for part in slot.parts.values():
                 assert part.count == sum(count for _, count in part.records) <= part.accepted
+
+
+def stream_of(number: int, pubend: PubendName) -> str:
+    """The log stream of a slot."""
+    return f"stage/{number}/{pubend}"
 
 
 def key_of(message: Stage | Commit | Abort) -> Key:

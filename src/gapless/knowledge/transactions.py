@@ -29,13 +29,13 @@ from itertools import accumulate
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from gapless.core.client_messages import Done
-from gapless.core.effects import Append, Delete, Effect, Persist, Put, Send, Write
+from gapless.core.client_messages import Done, Refused
+from gapless.core.effects import Append, Chop, Delete, Effect, Persist, Put, Send, Write
 from gapless.core.identity import Instant, ProducerName
 from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
 from gapless.knowledge.batch import fits, size_of
 from gapless.knowledge.receipts import STEP
-from gapless.knowledge.stages import Staged, Stages, key_of, refuse
+from gapless.knowledge.stages import TRANSACTIONS, Staged, Stages, key_of, refuse, stream_of
 from gapless.knowledge.staging import Key, Slot, decode_events
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
     from gapless.knowledge.timing import Timing
 
+PRODUCERS = "producers"
 LAST = Struct("<qqq")  # number, first tick, events
 
 
@@ -87,7 +88,7 @@ class Transactions:
         self.store = store
         self.timing = timing
         self.stages = Stages(pubend, store, timing, now)
-        self.producers = f"producers/{pubend}"
+        self.producers = f"{PRODUCERS}/{pubend}"
         self.last: dict[ProducerName, tuple[int, int, int]] = {
             ProducerName(name): LAST.unpack(fact)
             for name, fact in store.items(self.producers).items()
@@ -170,6 +171,14 @@ class Transactions:
     def position(self, client: ClientName, query: ProducerQuery) -> list[Effect]:
         last = self.last.get(query.producer)
         return [Send(client, ProducerPosition(query.request, last[0] if last else None))]
+
+    def refuse_all(self, problem: str, remedy: str) -> list[Effect]:
+        """The pubend is going: an answer for everyone who waits for one."""
+        copies = [*self.claims.values(), *([self.copy] if self.copy is not None else [])]
+        asked = [copy.asked for copy in copies if copy.asked is not None]
+        waiting = [(client, message.request) for client, message in asked]
+        waiting += [(write.client, write.request) for write in self.stages.pending]
+        return [Send(client, Refused(request, problem, remedy)) for client, request in waiting]
 
     def _refuse_new(self, client: ClientName, message: Stage | Commit) -> Send | None:
         """Why there is no room for one more transaction; None if there is."""
@@ -327,3 +336,13 @@ class Transactions:
         if self.copy is not None:
             left = sum(count for _, count in self.copy.rest) - self.copy.skip
             assert self.copy.done + left == self.copy.count
+
+
+def leftovers(pubend: PubendName, store: Store) -> list[Write]:
+    """The writes that leave nothing of the transactions of a pubend that is gone."""
+    slots, producers = (f"{table}/{pubend}" for table in (TRANSACTIONS, PRODUCERS))
+    writes: list[Write] = [Delete(producers, name) for name in store.items(producers)]
+    for number in store.items(slots):
+        stream = stream_of(int(number), pubend)
+        writes += Delete(slots, number), Chop(stream, store.bounds(stream)[1])
+    return writes
