@@ -84,7 +84,7 @@ class Teller:
 
     def stage(
         self,
-        text: str,
+        text: Iterable[str],
         *,
         part: str = "p",
         position: int = 0,

@@ -10,6 +10,7 @@ Invariants (checked by `check`)
     I1  a slot is used by one transaction at a time
     I2  what is staged has at most `staged_bytes_max` bytes, or is one record
     I3  the open ones stand in the order in which they were last heard of: O(1) for the deadline
+    I4  of it, at most `publish_pending_bytes_max` bytes are not durable yet, or one record
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from gapless.core.client_messages import Done, Refused
 from gapless.core.effects import Append, Chop, Delete, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
+from gapless.core.store import RECORD_BYTES_MAX
 from gapless.knowledge.staging import RECORD_BYTES, Key, Part, Slot, encode_stage
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 TRANSACTIONS = "transactions"
 LATER = "Ask the same again later."
 SMALLER = "Make several of it, or raise the limit at the broker."
+FEWER = "Stage fewer events at a time."
 AGAIN = "Stage all its events again, in a new part, and commit that."
 
 
@@ -70,6 +73,7 @@ class Stages:
         self.claimed: dict[Key, Slot] = {}  # they are being committed: nothing may change them
         self.committed: tuple[Slot, int, list[str]] | None = None  # found so by a restart
         self.staged_bytes = 0
+        self.pending_bytes = 0  # not durable yet
         self.pending: deque[Staging] = deque()
         self._free: list[tuple[int, int]] = []  # slots that were used: number, next index
         found = {int(key): fact for key, fact in store.items(self.facts).items()}
@@ -131,6 +135,9 @@ class Stages:
             if not events:
                 return [refuse(client, message, "these events are being written")]
         record = encode_stage(message.part, part.accepted if part else 0, events)
+        if len(record) > RECORD_BYTES_MAX:
+            problem = f"a stage of {len(record)} bytes is more than one record takes"
+            return [Send(client, Refused(message.request, problem, FEWER))]
         size = len(record) + RECORD_BYTES
         room = self.timing.staged_bytes_max
         if slot is not None and slot.size + size > room:
@@ -138,6 +145,8 @@ class Stages:
             return [Send(client, Refused(message.request, problem, SMALLER))]
         if self.staged_bytes and self.staged_bytes + size > room:
             return [refuse(client, message, "the pubend has no room to stage more")]
+        if self.pending and self.pending_bytes + size > self.timing.publish_pending_bytes_max:
+            return [refuse(client, message, "more is being staged than the disk has taken")]
         slot = slot or self._begin(key, now)
         slot.parts.setdefault(message.part, Part())
         return self._append(client, message, slot, record, len(events), now)
@@ -174,6 +183,7 @@ class Stages:
         slot.pending += 1
         slot.size += size
         self.staged_bytes += size
+        self.pending_bytes += size
         self._touch(slot, now)
         done, failed = Staged(self.pubend), Staged(self.pubend, ok=False)
         return [Persist(tuple(writes), (Tell(done),), (Tell(failed),))]
@@ -183,6 +193,7 @@ class Stages:
         write = self.pending.popleft()
         slot = write.slot
         slot.pending -= 1
+        self.pending_bytes -= write.size
         done = Send(write.client, Done(write.request))
         if slot.is_over:  # its space is given back already
             if was_committed:
@@ -265,6 +276,7 @@ class Stages:
         used = sorted([slot.number for slot in slots] + [number for number, _ in self._free])
         assert used == list(range(self._slot_count)), "I1"
         assert self.staged_bytes == sum(slot.size for slot in slots), "I2"
+        assert self.pending_bytes == sum(write.size for write in self.pending), "I4"
         times = [slot.touched for slot in self.open.values()]
         assert times == sorted(times), "I3"
         for slot in slots:

@@ -91,7 +91,7 @@ class Config:
     be tried again."""
 
     publish_pending_bytes_max: int = 64 * MEBIBYTE
-    """The same in bytes."""
+    """The same in bytes; and as many that are being staged."""
 
     batch_events_max: int = 1_000
     """Events in one message to a broker or a client, or in one write; more go into several. A
