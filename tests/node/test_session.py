@@ -9,6 +9,7 @@ from gapless.core.broker_messages import ReleaseHold, StartQuery, StartReply
 from gapless.core.client_messages import Deliveries, Lost, Subscribe, Subscribed
 from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.identity import BrokerName, SubscriptionName
+from tests.bounds import so_long_as
 from tests.node.town import ALONE, CHAIN, NEWS, Town, publish
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class SlowDisk(Town):
 
     def _do(self, effects: Iterable[Effect]) -> None:
         rest = deque(effects)
-        while rest:
+        for _ in so_long_as(lambda: rest):
             match rest.popleft():
                 case Send(to, message):
                     self.sent.append((to, message))
@@ -48,7 +49,7 @@ class SlowDisk(Town):
 
     def write_all(self) -> list[tuple[str, Message]]:
         sent: list[tuple[str, Message]] = []
-        while self.writing:
+        for _ in so_long_as(lambda: self.writing):
             sent += self.write()
         return sent
 
@@ -75,7 +76,7 @@ def test_where_one_starts_that_wants_the_earliest_event_is_durable_before_it_is_
     town = with_events(3)
     town.connect("ann")
     sent = town.receive("ann", Subscribe(NEWS, 1, 1, name=DESK, earliest=True))
-    while DESK not in town.node.attachments.sessions:
+    for _ in so_long_as(lambda: DESK not in town.node.attachments.sessions):
         sent += town.write()
     assert town.writing, "where it starts is being written"
     told = [each for to, each in sent if to == "ann"]
