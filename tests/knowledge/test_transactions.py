@@ -272,6 +272,16 @@ def test_of_producers_of_one_transaction_only_the_newest_are_remembered() -> Non
     assert "".join(teller.log()) == "abcd"
 
 
+def test_who_is_forgotten_goes_with_the_commit_that_takes_the_place() -> None:
+    teller = Teller(producers_once_max=1)
+    teller.commit(producer="once/a")
+    teller.commit(producer="once/b", sync=False)
+    teller.sync()  # and a crash before anything else is written
+    restarted = teller.restart()
+    restarted.pubend.check()
+    assert (restarted.last("once/a"), restarted.last("once/b")) == (None, 1)
+
+
 @settings(max_examples=60)
 @given(st.data())
 def test_any_mix_of_writes_crashes_and_full_disks_ends_in_whole_transactions(

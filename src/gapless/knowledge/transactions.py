@@ -238,6 +238,7 @@ class Transactions:
             producer, transaction = self.copy.key
             fact = LAST.pack(transaction, next_tick, self.copy.count)
             writes.append(Put(self.producers, producer, fact))
+            writes += [Delete(self.producers, oldest) for oldest in self._outdated(producer)]
         copy, slot = self.copy, self.copy.slot
         self.is_writing = True
         copy.events = self._read(copy)
@@ -252,6 +253,12 @@ class Transactions:
                 fact = slot.fact(copy.parts, copy.first_tick)
                 writes.append(Put(self.stages.facts, str(slot.number), fact))
         return tuple(writes)
+
+    def _outdated(self, producer: ProducerName) -> list[ProducerName]:
+        """Those of one transaction that are forgotten when this one commits."""
+        if not producer.startswith(ONCE) or producer in self.last:
+            return []
+        return list(self._once)[: max(len(self._once) + 1 - self.timing.producers_once_max, 0)]
 
     def _read(self, copy: Copy) -> tuple[bytes, ...]:
         """The staged events that come next, as many as go into one write."""
@@ -307,15 +314,13 @@ class Transactions:
         """The commit is durable: answer it, and drop what can never be committed any more."""
         copy.asked = None
         producer, transaction = copy.key
+        for _ in self._outdated(producer):
+            del self.last[self._once.popleft()]
         if producer.startswith(ONCE) and producer not in self.last:
             self._once.append(producer)
         self.last[producer] = (transaction, copy.first_tick, copy.count)
         answer = Committed(message.request, self.pubend, copy.first_tick, copy.count)
         effects: list[Effect] = [Send(client, answer)]
-        while len(self._once) > self.timing.producers_once_max:
-            oldest = self._once.popleft()
-            del self.last[oldest]
-            effects.append(Persist((Delete(self.producers, oldest),)))
         for key, slot in list(self.stages.open.items()):
             if self.is_committed(key):
                 effects.append(Persist(self.stages.drop(slot)))
