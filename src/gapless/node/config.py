@@ -230,6 +230,9 @@ class Config:
     filtered_pending_max: int = 10_000
     """Events delivered and not yet in the filtered log; beyond it the stream waits for the disk."""
 
+    filtered_pending_bytes_max: int = 64 * MEBIBYTE
+    """The same in bytes."""
+
     delivered_flush: int = 250 * MILLISECOND
     """How long a position may wait to be written when nobody took an event."""
 
