@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from gapless.core.broker_messages import ReleaseHold, StartQuery, StartReply
-from gapless.core.client_messages import Deliveries, Lost, Subscribe, Subscribed
+from gapless.core.client_messages import Deliveries, Lost, Refused, Subscribe, Subscribed
 from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.identity import BrokerName, SubscriptionName
 from tests.bounds import so_long_as
@@ -113,3 +113,19 @@ def test_a_hold_on_release_waits_until_the_epoch_is_durable() -> None:
     for _ in range(20):
         sent += town.wait(100_000)
     assert any(isinstance(each, ReleaseHold) for _, each in sent)
+
+
+def test_who_loses_a_name_that_is_being_created_may_come_again_and_has_it() -> None:
+    town = SlowDisk("h", HOME)
+    town.write_all()
+    for name in ("new", "old"):
+        town.connect(name)
+    wish = Subscribe(NEWS, 1, 1, name=DESK)
+    assert town.receive("new", wish) == []
+    [(to, refused)] = town.receive("old", wish)  # what the old connection said comes late
+    assert isinstance(refused, Refused)
+    assert (to, refused.retry) == ("new", True)
+    town.leave("old")
+    town.write_all()
+    [(to, answer)] = town.receive("new", wish)
+    assert (to, type(answer)) == ("new", Subscribed)
