@@ -158,6 +158,22 @@ def test_a_transaction_that_never_fits_is_not_asked_to_try_again() -> None:
     assert teller.commit("p") == "committed 20"
 
 
+def test_a_transaction_of_which_nothing_is_left_gives_its_space_back_at_once() -> None:
+    teller = Teller()
+    teller.stage("a", part="p")
+    teller.stage("b", part="q", sync=False)
+    teller.abort(part="p", sync=False)
+    teller.volume.size_max = 0
+    teller.sync()
+    teller.volume.size_max = None
+    teller.sync_all()
+    assert [teller.said(request) for request in (2, 3)] == [
+        "later: the broker's disk is full",
+        "done",
+    ]
+    assert (teller.staged_records(), teller.pubend.transactions.open_count) == (0, 0)
+
+
 def test_no_more_waits_for_the_disk_than_there_is_memory_for() -> None:
     teller = Teller(publish_pending_bytes_max=300)
     assert teller.stage("a" * 99, sync=False) == "", "one alone always may"

@@ -194,13 +194,18 @@ class Stages:
         slot = write.slot
         slot.pending -= 1
         self.pending_bytes -= write.size
-        done = Send(write.client, Done(write.request))
         if slot.is_over:  # its space is given back already
             if was_committed:
-                return [done]
+                return [Send(write.client, Done(write.request))]
             return [refuse(write.client, write, "the transaction was ended meanwhile", retry=False)]
-        if not message.ok:
-            return self._undo(write)
+        effects: list[Effect] = [self._take(write, now) if message.ok else self._undo(write)]
+        if slot.key in self.open and not (slot.parts or slot.pending):
+            effects.append(Persist(self.drop(slot)))  # nothing is left of it
+        return effects
+
+    def _take(self, write: Staging, now: Instant) -> Send:
+        """It is durable: does it count? The answer."""
+        slot = write.slot
         slot.is_known = True
         if slot.key in self.open:
             self._touch(slot, now)
@@ -210,11 +215,11 @@ class Stages:
         elif not part.take(write.index, write.position, write.count):
             if not part.accepted:
                 del slot.parts[write.name]
-            return [refuse(write.client, write, "earlier events of the part are missing")]
-        return [done]
+            return refuse(write.client, write, "earlier events of the part are missing")
+        return Send(write.client, Done(write.request))
 
-    def _undo(self, write: Staging) -> list[Effect]:
-        """There was no room."""
+    def _undo(self, write: Staging) -> Send:
+        """There was no room. The answer."""
         slot = write.slot
         slot.size -= write.size
         self.staged_bytes -= write.size
@@ -222,10 +227,7 @@ class Stages:
             part.accepted, part.is_ending = part.count, False
             if not part.accepted:
                 del slot.parts[write.name]
-        effects: list[Effect] = [refuse(write.client, write, "the broker's disk is full")]
-        if slot.key in self.open and not (slot.parts or slot.pending):
-            effects.append(Persist(self.drop(slot)))
-        return effects
+        return refuse(write.client, write, "the broker's disk is full")
 
     @property
     def oldest(self) -> Key:
