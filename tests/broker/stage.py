@@ -12,8 +12,9 @@ from gapless.broker.settings import Settings
 from gapless.client.client import connect
 from gapless.core.client_messages import Publish
 from gapless.core.events import EventBatch
-from gapless.core.identity import BrokerName, TopicName
+from gapless.core.identity import BrokerName, ProducerName, TopicName
 from gapless.core.messages import Hello
+from gapless.core.transaction_messages import Stage
 from gapless.node.network import parse_network
 from gapless.wire.codec import Unknown
 from gapless.wire.events import encode_event
@@ -156,6 +157,11 @@ class ByHand:
     async def close(self) -> None:
         self.writer.transport.abort()
         await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
+
+
+def stage(count: int) -> Stage:
+    place = (TopicName("t"), 1, ProducerName("job"), 1, "p", 0)
+    return Stage(*place, publication(count).events)
 
 
 def publication(count: int = 1, request: int = 1, body: bytes = b"") -> Publish:

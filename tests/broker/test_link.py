@@ -13,7 +13,16 @@ from gapless.core.client_messages import Receipt, Subscribe, Subscribed
 from gapless.core.identity import BrokerName, PubendName, TopicName
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.core.ticks import Span
-from tests.broker.stage import LINE, ByHand, connected, make_broker, publication, run, wait_until
+from tests.broker.stage import (
+    LINE,
+    ByHand,
+    connected,
+    make_broker,
+    publication,
+    run,
+    stage,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +68,7 @@ def test_bytes_that_are_no_message_end_that_link_only(
         (NACK, "not for clients"),
         (Receipt(1, PubendName("t/0"), (1,)), "not for clients"),
         (publication(101), "101 events, the limit is 100"),
+        (stage(101), "101 events, the limit is 100"),
     ],
 )
 def test_a_message_that_makes_no_sense_ends_that_link_only(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,6 +88,18 @@ def test_many_connections_stage_and_one_commits_what_it_names(tmp_path: Path) ->
             assert await numbers(subscription, 5) == [10, 11, 0, 1, 2]
             with pytest.raises(RefusedError, match="is not staged"):
                 await client.commit("t", producer="job", id=8, parts=["gone"])
+
+    run(main())
+
+
+def test_lengths_of_parts_are_checked_whatever_mapping_has_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            async with client.stage("t", producer="job", id=1, part="p") as stager:
+                await stager.send({"i": 0})
+            parts = MappingProxyType({"p": 2})
+            with pytest.raises(RefusedError, match="has 1 events, not 2"):
+                await client.commit("t", producer="job", id=1, parts=parts)
 
     run(main())
 

@@ -29,6 +29,7 @@ class Limits(Config):
     filtered_walk_max: int = 5_000
     filtered_replay_max: int = 20_000
     filtered_pending_max: int = 10_000
+    filtered_pending_bytes_max: int = 64 << 20
     delivered_flush: int = 250 * MILLISECOND
     released_flush: int = 250 * MILLISECOND
     storage_retry: int = 1 * SECOND

@@ -124,15 +124,16 @@ def test_without_room_the_same_is_tried_again_and_nothing_is_lost() -> None:
     assert stand.machine.log.read(1, 0, 8).wanted == [3, 5, 7]
 
 
-def test_it_is_full_only_while_as_much_waits_as_may() -> None:
-    stand = Stand(filtered_pending_max=2)
+@pytest.mark.parametrize("limit", ["filtered_pending_max", "filtered_pending_bytes_max"])
+def test_it_is_full_only_while_as_much_waits_as_may(limit: str) -> None:
+    stand = Stand(None, **{limit: 3 if limit == "filtered_pending_max" else 6})
     full = []
-    for tick in range(2):
+    for tick in range(3):
         stand.advance({tick: [1]}, tick + 1)
         full.append(stand.machine.is_full)
     stand.sync()
     full.append(stand.machine.is_full)
-    assert full == [False, True, False]
+    assert full == [False, False, True, False]
 
 
 def test_the_tail_is_what_was_delivered_and_is_not_durable_yet() -> None:

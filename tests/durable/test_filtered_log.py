@@ -210,7 +210,9 @@ def test_a_long_chain_is_walked_about_twice_however_many_reads_it_takes() -> Non
     log = FilteredLog(PUBEND, volume, replace(LIMITS, filtered_read_max=10))
     write(log, volume, {tick: [1] for tick in range(1_000)}, 1_000)
     trail, at, wanted = Trail(), 0, list[int]()
-    while at < 1_000:
+    for _ in range(1_000):
+        if at == 1_000:
+            break
         reading = log.read(1, at, 1_000, trail=trail)
         wanted += reading.wanted
         at = reading.through

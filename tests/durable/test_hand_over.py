@@ -10,6 +10,7 @@ from gapless.core.broker_messages import Ack, ReleaseEcho, ReleaseHold
 from gapless.core.identity import BrokerName, CellName, Instant, PubendName, SubscriptionName
 from gapless.core.token import Token
 from gapless.durable.hand_over import TRANSITIONS, Arrival, Forget, Step, may_forget
+from tests.bounds import so_long_as
 from tests.durable.reports import Reports
 from tests.durable.stand import limits
 
@@ -114,7 +115,7 @@ def test_release_never_passes_the_token_however_messages_are_lost_and_overtake(
         released[NEW] = 50  # it is durable there: reports and holds say so from now on
         arrival = arrive(FIRST)
         now = 0
-        while arrival.step is not Step.DONE:
+        for _ in so_long_as(lambda arrival=arrival: arrival.step is not Step.DONE):  # type: ignore[misc]
             now += TIMING.hand_over_repeat
             for out in arrival.fire(Instant(now)):
                 if isinstance(out, ReleaseHold):

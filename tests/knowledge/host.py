@@ -14,6 +14,7 @@ from gapless.core.identity import ClientName, Instant, PublisherName, TopicName
 from gapless.core.ticks import tick_at
 from gapless.knowledge.pubend import Persisted, Pubend
 from gapless.storage.memory import MemoryVolume
+from tests.bounds import so_long_as
 from tests.knowledge.notation import CONFIG, PUBEND, nack
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Host:
             self._do(*self.pubend.persisted(effect.message, Instant(now)))
 
     def sync_all(self, now: int = 0) -> None:
-        while self.disk:
+        for _ in so_long_as(lambda: self.disk):
             self.sync(now)
 
     def fire(self, now: int) -> None:

@@ -15,6 +15,7 @@ from gapless.knowledge.pubend import Persisted, Pubend
 from gapless.knowledge.stages import Staged
 from gapless.node.config import Config
 from gapless.storage.memory import MemoryVolume
+from tests.bounds import so_long_as
 from tests.knowledge.notation import PUBEND
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Teller:
                 self.do(persist.then)
 
     def sync_all(self) -> None:
-        while self.disk:
+        for _ in so_long_as(lambda: self.disk):
             self.sync()
 
     def fire(self, after: int) -> None:
@@ -84,7 +85,7 @@ class Teller:
 
     def stage(
         self,
-        text: str,
+        text: Iterable[str],
         *,
         part: str = "p",
         position: int = 0,

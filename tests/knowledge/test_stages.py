@@ -158,6 +158,47 @@ def test_a_transaction_that_never_fits_is_not_asked_to_try_again() -> None:
     assert teller.commit("p") == "committed 20"
 
 
+def test_a_transaction_of_which_nothing_is_left_gives_its_space_back_at_once() -> None:
+    teller = Teller()
+    teller.stage("a", part="p")
+    teller.stage("b", part="q", sync=False)
+    teller.abort(part="p", sync=False)
+    teller.volume.size_max = 0
+    teller.sync()
+    teller.volume.size_max = None
+    teller.sync_all()
+    assert [teller.said(request) for request in (2, 3)] == [
+        "later: the broker's disk is full",
+        "done",
+    ]
+    assert (teller.staged_records(), teller.pubend.transactions.open_count) == (0, 0)
+
+
+def test_no_more_waits_for_the_disk_than_there_is_memory_for() -> None:
+    teller = Teller(publish_pending_bytes_max=300)
+    assert teller.stage("a" * 99, sync=False) == "", "one alone always may"
+    later = "later: more is being staged than the disk has taken"
+    assert teller.stage("b", number=2, sync=False) == later
+    teller.sync_all()
+    assert teller.said(1) == "done"
+    assert teller.stage("b", number=2, sync=False) == ""
+    assert teller.stage("c", number=3, sync=False) == ""
+    assert teller.stage("d", number=4, sync=False) == later
+    teller.sync_all()
+    assert teller.stage("d", number=4) == "done"
+
+
+def test_what_no_record_can_hold_is_refused_before_it_is_written() -> None:
+    teller = Teller()
+    assert teller.stage("a", part="q") == "done"
+    large = ["x" * (8 << 20), "y" * (8 << 20)]
+    said = teller.stage(large)
+    assert said.startswith("no: a stage of 167772")
+    assert said.endswith("bytes is more than one record takes")
+    assert teller.stage(large[:1]) == "done"
+    assert teller.commit("p", "q") == "committed 2"
+
+
 def test_slots_are_used_again_so_that_streams_do_not_grow_in_number() -> None:
     teller = Teller()
     for number in range(1, 20):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import Instant
 from gapless.core.ticks import Span
+from tests.bounds import so_long_as
 from tests.knowledge.notation import (
     CONFIG,
     PUBEND,
@@ -132,7 +133,7 @@ def test_an_unanswered_question_is_repeated_ever_more_rarely() -> None:
     machine = make_subend(nack_repeat_longest=4 * REPEAT)
     tell(machine, "[5,8)")
     asked, now = list[int](), 0
-    while len(asked) < 5:
+    for _ in so_long_as(lambda: len(asked) < 5):
         assert machine.deadline is not None
         now = machine.deadline
         if fire(machine, now):

@@ -21,6 +21,7 @@ from gapless.node.routing import Routing
 from gapless.propagation.leaf import ClockPersisted
 from gapless.propagation.stamp import StampPersisted
 from gapless.storage.memory import MemoryVolume
+from tests.bounds import so_long_as
 from tests.node.town import NEWS, TOWN
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ class Stand:
     def wait(self, microseconds: int) -> list[tuple[str, Message]]:
         """Let time pass and fire at each deadline on the way."""
         sent, end = list[tuple[str, "Message"]](), self.now + microseconds
-        while self.interest.deadline is not None and self.interest.deadline <= end:
+        for _ in so_long_as(lambda: (self.interest.deadline or end + 1) <= end):
+            assert self.interest.deadline is not None
             self.now = Instant(max(self.now, self.interest.deadline))
             sent += self.do(self.interest.fire(self.now))
         self.now = Instant(end)

@@ -11,6 +11,7 @@ from gapless.core.identity import PubendName, SubscriptionName
 from gapless.core.name_messages import NameEntry, NameQuestion
 from gapless.core.ticks import Span
 from gapless.node.registry import answer_to
+from tests.bounds import so_long_as
 from tests.node.town import ALONE, CHAIN, NEWS, Town, event, publish, subscribe
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def test_those_that_return_together_take_turns() -> None:
     for name in NAMES:
         crowd.town.connect(name)
         crowd.attach(name)
-    while sum(map(len, crowd.got.values())) < COUNT * len(NAMES):
+    for _ in so_long_as(lambda: sum(map(len, crowd.got.values())) < COUNT * len(NAMES)):
         crowd.step()
         ahead = [len(ticks) for ticks in crowd.got.values()]
         assert max(ahead) - min(ahead) <= 2 * 4, "nobody waits for two turns of another"

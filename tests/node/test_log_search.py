@@ -155,7 +155,9 @@ def test_of_many_candidates_of_a_survey_no_more_are_decoded_in_one_step_than_wit
     at, wanted = 0, Wanted("n >= 0")
     while at < pubend.end:
         search.decoded = 0
+        before = at
         _, events, at = search.find(pubend, Span(at, pubend.end), wanted)
+        assert at > before
         assert 0 < sum(map(len, events)) <= CONFIG.range_bytes_max + 100
         assert search.decoded == len(events)
 

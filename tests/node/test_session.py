@@ -6,9 +6,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from gapless.core.broker_messages import ReleaseHold, StartQuery, StartReply
-from gapless.core.client_messages import Deliveries, Lost, Subscribe, Subscribed
+from gapless.core.client_messages import Deliveries, Lost, Refused, Subscribe, Subscribed
 from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.identity import BrokerName, SubscriptionName
+from tests.bounds import so_long_as
 from tests.node.town import ALONE, CHAIN, NEWS, Town, publish
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class SlowDisk(Town):
 
     def _do(self, effects: Iterable[Effect]) -> None:
         rest = deque(effects)
-        while rest:
+        for _ in so_long_as(lambda: rest):
             match rest.popleft():
                 case Send(to, message):
                     self.sent.append((to, message))
@@ -48,7 +49,7 @@ class SlowDisk(Town):
 
     def write_all(self) -> list[tuple[str, Message]]:
         sent: list[tuple[str, Message]] = []
-        while self.writing:
+        for _ in so_long_as(lambda: self.writing):
             sent += self.write()
         return sent
 
@@ -75,7 +76,7 @@ def test_where_one_starts_that_wants_the_earliest_event_is_durable_before_it_is_
     town = with_events(3)
     town.connect("ann")
     sent = town.receive("ann", Subscribe(NEWS, 1, 1, name=DESK, earliest=True))
-    while DESK not in town.node.attachments.sessions:
+    for _ in so_long_as(lambda: DESK not in town.node.attachments.sessions):
         sent += town.write()
     assert town.writing, "where it starts is being written"
     told = [each for to, each in sent if to == "ann"]
@@ -112,3 +113,19 @@ def test_a_hold_on_release_waits_until_the_epoch_is_durable() -> None:
     for _ in range(20):
         sent += town.wait(100_000)
     assert any(isinstance(each, ReleaseHold) for _, each in sent)
+
+
+def test_who_loses_a_name_that_is_being_created_may_come_again_and_has_it() -> None:
+    town = SlowDisk("h", HOME)
+    town.write_all()
+    for name in ("new", "old"):
+        town.connect(name)
+    wish = Subscribe(NEWS, 1, 1, name=DESK)
+    assert town.receive("new", wish) == []
+    [(to, refused)] = town.receive("old", wish)  # what the old connection said comes late
+    assert isinstance(refused, Refused)
+    assert (to, refused.retry) == ("new", True)
+    town.leave("old")
+    town.write_all()
+    [(to, answer)] = town.receive("new", wish)
+    assert (to, type(answer)) == ("new", Subscribed)

@@ -14,11 +14,14 @@ from gapless.core.client_messages import (
 )
 from gapless.core.effects import Persist
 from gapless.core.events import EventBatch
-from gapless.core.identity import SubscriptionName, TopicName
+from gapless.core.identity import ProducerName, SubscriptionName, TopicName
 from gapless.core.topic_messages import CreateTopic, DeleteTopic
+from gapless.core.transaction_messages import Commit, Stage
 from gapless.durable.filtered_log import DELIVERED, HEADS
 from gapless.durable.subscriptions import DEFINITIONS, RELEASED
-from gapless.knowledge.pubend import PROMISES
+from gapless.knowledge.pubend import PROMISES, PUBLISHERS
+from gapless.knowledge.stages import TRANSACTIONS
+from gapless.knowledge.transactions import PRODUCERS
 from gapless.propagation.stamp import STAMPS
 from tests.node.country import Country
 from tests.node.town import ANN, Town, event, publish, subscribe
@@ -34,9 +37,10 @@ def named(number: int = 1) -> Subscribe:
 
 def durable_facts(town: Town) -> set[str]:
     """Tables and streams that have something in them."""
-    tables = (DEFINITIONS, RELEASED, PROMISES, DELIVERED, HEADS, STAMPS)
+    tables = [DEFINITIONS, RELEASED, PROMISES, DELIVERED, HEADS, STAMPS]
+    tables += [f"{table}/sport/0" for table in (PUBLISHERS, PRODUCERS, TRANSACTIONS)]
     found = {table for table in tables if town.volume.items(table)}
-    for stream in ("log/sport/0", "filtered/sport/0"):
+    for stream in town.volume.streams():
         start, end = town.volume.bounds(stream)
         found |= {stream} if town.volume.scan(stream, start, end)[0] else set()
     return found
@@ -146,3 +150,25 @@ def test_writes_under_way_for_a_topic_that_is_gone_end_without_harm() -> None:
     town._do(under_way)
     country.wait(2)
     assert SPORT not in town.node.network.topic
+
+
+def test_a_topic_that_goes_takes_its_transactions_along_and_whoever_waits_is_told() -> None:
+    town = Town("h", EMPTY, propagates=True, batch_events_max=1, copy_batches_max=1)
+    town.connect()
+    town.receive(ANN, CREATE)
+    job, batch = ProducerName("job"), EventBatch.join(map(event, ("red", "blue")))
+    for number in (1, 2, 3):
+        town.receive(ANN, Stage(SPORT, number, job, number, "p", 0, batch))
+    town.receive(ANN, Commit(SPORT, 4, job, 1, ("p",)))
+    assert {"stage/1/sport/0", "producers/sport/0"} <= durable_facts(town)
+    under_way = town.node.receive(ANN, DELETE, town.now)
+    for message in (
+        Commit(SPORT, 11, job, 2, ("p",)),  # is being written
+        Commit(SPORT, 12, job, 3, ("p",)),  # waits for it
+        Stage(SPORT, 13, job, 4, "p", 0, batch),
+    ):
+        under_way += town.node.receive(ANN, message, town.now)
+    town._do(under_way)
+    answers = {each.request: type(each) for to, each in town.flush() if to == ANN}  # type: ignore[attr-defined]
+    assert answers == {8: Done, 11: Refused, 12: Refused, 13: Refused}
+    assert durable_facts(town) == set()

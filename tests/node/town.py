@@ -15,6 +15,7 @@ from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
 from gapless.wire.events import decode_attributes, encode_event
+from tests.bounds import so_long_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -133,7 +134,7 @@ class Town:
 
     def _do(self, effects: Iterable[Effect]) -> None:
         rest = deque(effects)
-        while rest:
+        for _ in so_long_as(lambda: rest):
             match rest.popleft():
                 case Send(to, message):
                     self.sent.append((to, message))
@@ -159,7 +160,8 @@ class Town:
     def wait(self, microseconds: int) -> list[tuple[str, Message]]:
         """Let time pass, as a driver does: `fire` at every deadline on the way."""
         end = self.now + microseconds
-        while self.node.deadline is not None and self.node.deadline <= end:
+        for _ in so_long_as(lambda: (self.node.deadline or end + 1) <= end):
+            assert self.node.deadline is not None
             self.now = Instant(max(self.now, self.node.deadline))
             self._do(self.node.fire(self.now))
         self.now = Instant(end)

@@ -19,6 +19,7 @@ from gapless.durable.filtered_log import FilteredLog
 from gapless.knowledge.retention import Policy, lost_below
 from gapless.knowledge.subend import Settled
 from gapless.storage.memory import MemoryVolume
+from tests.bounds import so_long_as
 from tests.durable.reports import Reports
 from tests.durable.stand import Disk, Limits
 from tests.durable.test_filtered_log import states
@@ -34,7 +35,7 @@ def advance(stream: Consolidated, disk: Disk, takers: dict[int, list[int]], thro
     ticks = sorted(takers)
     settled = Settled(ticks, [event(tick) for tick in ticks], [])
     disk.take(stream.advance(settled, [takers[tick] for tick in ticks], through, NOW))
-    while disk.waiting:
+    for _ in so_long_as(lambda: disk.waiting):
         for message in disk.sync():
             assert isinstance(message, Recorded)
             disk.take(stream.persisted(message, NOW))

@@ -29,6 +29,7 @@ from gapless.propagation.leaf import ClockPersisted, Leaf
 from gapless.propagation.stamp import Stamp, StampPersisted
 from gapless.propagation.sufficiency import Decision, Sufficiency, decide
 from gapless.storage.memory import MemoryVolume
+from tests.bounds import so_long_as
 from tests.propagation.actors import NOTHING, Broker, Event, LooseBranch, Planted, Subscription
 from tests.propagation.stand import TIMING
 
@@ -178,7 +179,7 @@ class World:
 
     def run(self, duration: int) -> None:
         end = self.now + duration
-        while self._queue and self._queue[0][0] <= end:
+        for _ in so_long_as(lambda: self._queue and self._queue[0][0] <= end):
             self.now, _, step = heapq.heappop(self._queue)
             step()
         self.now = end

@@ -11,8 +11,8 @@ Invariants
     I2  outcomes come in the order of `write`
     I3  after a failure that is not a full disk, nothing more is carried out
 
-Bounds: the node has one write under way per pubend, and one promise, each of bounded size; so
-what waits here is bounded by the network file.
+Bounds: the node has one write under way per pubend, one promise, and what is being staged, each of
+bounded size; so what waits here is bounded by the network file.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from gapless.broker.frames import Frames
 from gapless.core.client_messages import Publish
 from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.transaction_messages import Stage
 from gapless.node.services import KINDS as SERVICE_KINDS
 from gapless.wire.codec import Unknown
 from gapless.wire.framing import Unframer
@@ -162,9 +163,9 @@ class Link(asyncio.Protocol):
             self.answer(Pong(message.number))
         elif not isinstance(message, Pong):
             limit = self._owner.settings.publish_events_max
-            if isinstance(message, Publish) and len(message.events) > limit:
+            if isinstance(message, Publish | Stage) and len(message.events) > limit:
                 raise ProtocolError(
-                    f"a publication has {len(message.events)} events, the limit is {limit}",
+                    f"a message has {len(message.events)} events, the limit is {limit}",
                     "Publish smaller batches.",
                 )
             self._owner.received(self, message)

@@ -54,7 +54,7 @@ class Settings:
     """Open connections; beyond it a new one is closed with a `Goodbye` that says so."""
 
     publish_events_max: int = 10_000
-    """Events in one publication; beyond it the client's link is dropped."""
+    """Events that one message publishes or stages; beyond it the client's link is dropped."""
 
     broker_queue_bytes_max: int = 16 * MEBIBYTE
     """Bytes that wait to be sent to another broker; beyond it messages are dropped and counted,

@@ -11,6 +11,7 @@ Theory of operation
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
@@ -33,7 +34,7 @@ from gapless.core.transaction_messages import (
 from gapless.wire.events import encode_events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gapless.client.carrier import Carrier
     from gapless.core.errors import GaplessError
@@ -184,7 +185,7 @@ async def commit(
     number: int,
     parts: Sequence[str] | Mapping[str, int],
 ) -> CommitReceipt:
-    counts = tuple(parts.values()) if isinstance(parts, dict) else ()
+    counts = tuple(parts.values()) if isinstance(parts, Mapping) else ()
     names = tuple(parts)
     done = await obtain(
         carrier,

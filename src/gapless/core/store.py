@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 SCAN_BYTES = 1 << 20
 
+RECORD_BYTES_MAX = 16 << 20
+"""The longest record that a volume takes."""
+
 
 class Run(NamedTuple):
     """Records that stand end to end, not cut into pieces."""

@@ -7,8 +7,8 @@ Theory of operation
     upstream as delivered, and where a restart goes on. While a write is under way further batches
     gather and become the next write. A position that moved without anything taken may wait for
     `delivered_flush`. If there is no room on the disk the same write is tried again; nothing is
-    lost meanwhile, and beyond `filtered_pending_max` events (`is_full`) nothing more may be taken
-    from the stream, which then waits upstream.
+    lost meanwhile, and beyond `filtered_pending_max` events or `filtered_pending_bytes_max` bytes
+    (`is_full`) nothing more may be taken from the stream, which then waits upstream.
     A catch-up reads durable records only, so it ends at `latest`. What was delivered after that
     is still in memory here: `tail` gives the subscriber its part of it, and from there on it gets
     what `advance` gets. One step, so nothing falls between.
@@ -65,6 +65,7 @@ class Taken:
     ticks: list[int] = field(default_factory=list)
     events: list[bytes] = field(default_factory=list)
     takers: list[Sequence[int]] = field(default_factory=list)
+    size: int = 0  # of the events, in bytes
 
     def __len__(self) -> int:
         return len(self.ticks)
@@ -72,7 +73,9 @@ class Taken:
     def add(self, settled: Settled, takers: Sequence[Sequence[int]]) -> None:
         """Those of the settled events that somebody takes."""
         self.ticks += compress(settled.ticks, takers)
+        before = len(self.events)
         self.events += compress(settled.events, takers)
+        self.size += sum(map(len, self.events[before:]))
         self.takers += filter(None, takers)
 
 
@@ -99,7 +102,11 @@ class Consolidated:
     @property
     def is_full(self) -> bool:
         """Take nothing more from the stream until something was written."""
-        return len(self._waiting) + len(self._writing) >= self.timing.filtered_pending_max
+        timing, waiting, writing = self.timing, self._waiting, self._writing
+        return (
+            len(waiting) + len(writing) >= timing.filtered_pending_max
+            or waiting.size + writing.size >= timing.filtered_pending_bytes_max
+        )
 
     def begin(self, tick: int, now: Instant) -> list[Effect]:
         """The very first time: the stream counts from here on."""

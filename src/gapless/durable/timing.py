@@ -33,6 +33,10 @@ class Timing(KnowledgeTiming, Protocol):
         until the disk has caught up [10,000]."""
 
     @property
+    def filtered_pending_bytes_max(self) -> int:
+        """The same in bytes [64 MiB]."""
+
+    @property
     def delivered_flush(self) -> int:
         """How long a position may wait to be written when nobody took an event [250 ms]."""
 

@@ -10,6 +10,7 @@ Invariants (checked by `check`)
     I1  a slot is used by one transaction at a time
     I2  what is staged has at most `staged_bytes_max` bytes, or is one record
     I3  the open ones stand in the order in which they were last heard of: O(1) for the deadline
+    I4  of it, at most `publish_pending_bytes_max` bytes are not durable yet, or one record
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from gapless.core.client_messages import Done, Refused
 from gapless.core.effects import Append, Chop, Delete, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
+from gapless.core.store import RECORD_BYTES_MAX
 from gapless.knowledge.staging import RECORD_BYTES, Key, Part, Slot, encode_stage
 
 if TYPE_CHECKING:
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     from gapless.core.transaction_messages import Abort, Commit, Stage
     from gapless.knowledge.timing import Timing
 
+TRANSACTIONS = "transactions"
 LATER = "Ask the same again later."
 SMALLER = "Make several of it, or raise the limit at the broker."
+FEWER = "Stage fewer events at a time."
 AGAIN = "Stage all its events again, in a new part, and commit that."
 
 
@@ -64,16 +68,17 @@ class Stages:
         self.pubend = pubend
         self.store = store
         self.timing = timing
-        self.facts = f"transactions/{pubend}"
+        self.facts = f"{TRANSACTIONS}/{pubend}"
         self.open: dict[Key, Slot] = {}
         self.claimed: dict[Key, Slot] = {}  # they are being committed: nothing may change them
         self.committed: tuple[Slot, int, list[str]] | None = None  # found so by a restart
         self.staged_bytes = 0
-        self._pending: deque[Staging] = deque()
+        self.pending_bytes = 0  # not durable yet
+        self.pending: deque[Staging] = deque()
         self._free: list[tuple[int, int]] = []  # slots that were used: number, next index
         found = {int(key): fact for key, fact in store.items(self.facts).items()}
         for number, fact in sorted(found.items()):
-            stream = self._stream(number)
+            stream = stream_of(number, pubend)
             slot, first_tick, parts = Slot.recover(number, stream, fact, store, now)
             self.staged_bytes += slot.size
             if first_tick is None:
@@ -84,10 +89,7 @@ class Stages:
         self._slot_count = max(found, default=-1) + 1
         for number in range(self._slot_count):
             if number not in found:
-                heapq.heappush(self._free, (number, store.bounds(self._stream(number))[1]))
-
-    def _stream(self, number: int) -> str:
-        return f"stage/{number}/{self.pubend}"
+                heapq.heappush(self._free, (number, store.bounds(stream_of(number, pubend))[1]))
 
     @property
     def deadline(self) -> Instant | None:
@@ -133,6 +135,9 @@ class Stages:
             if not events:
                 return [refuse(client, message, "these events are being written")]
         record = encode_stage(message.part, part.accepted if part else 0, events)
+        if len(record) > RECORD_BYTES_MAX:
+            problem = f"a stage of {len(record)} bytes is more than one record takes"
+            return [Send(client, Refused(message.request, problem, FEWER))]
         size = len(record) + RECORD_BYTES
         room = self.timing.staged_bytes_max
         if slot is not None and slot.size + size > room:
@@ -140,6 +145,8 @@ class Stages:
             return [Send(client, Refused(message.request, problem, SMALLER))]
         if self.staged_bytes and self.staged_bytes + size > room:
             return [refuse(client, message, "the pubend has no room to stage more")]
+        if self.pending and self.pending_bytes + size > self.timing.publish_pending_bytes_max:
+            return [refuse(client, message, "more is being staged than the disk has taken")]
         slot = slot or self._begin(key, now)
         slot.parts.setdefault(message.part, Part())
         return self._append(client, message, slot, record, len(events), now)
@@ -149,9 +156,9 @@ class Stages:
             number, index = heapq.heappop(self._free)
         else:
             number = self._slot_count  # new in this life, but perhaps not on this disk
-            index = self.store.bounds(self._stream(number))[1]
+            index = self.store.bounds(stream_of(number, self.pubend))[1]
             self._slot_count += 1
-        slot = self.open[key] = Slot(number, self._stream(number), key, index, index, now)
+        slot = self.open[key] = Slot(number, stream_of(number, self.pubend), key, index, index, now)
         return slot
 
     def _append(
@@ -166,7 +173,7 @@ class Stages:
         assert message.part is not None
         part, size = slot.parts[message.part], len(record) + RECORD_BYTES
         place = (slot.end, part.accepted, count, size)
-        self._pending.append(Staging(client, message.request, slot, message.part, *place))
+        self.pending.append(Staging(client, message.request, slot, message.part, *place))
         writes: list[Write] = []
         if not slot.is_known:
             writes.append(Put(self.facts, str(slot.number), slot.fact()))
@@ -176,22 +183,29 @@ class Stages:
         slot.pending += 1
         slot.size += size
         self.staged_bytes += size
+        self.pending_bytes += size
         self._touch(slot, now)
         done, failed = Staged(self.pubend), Staged(self.pubend, ok=False)
         return [Persist(tuple(writes), (Tell(done),), (Tell(failed),))]
 
     def staged(self, message: Staged, now: Instant, *, was_committed: bool) -> list[Effect]:
         """The oldest write to a slot has ended; `was_committed` is said of its transaction."""
-        write = self._pending.popleft()
+        write = self.pending.popleft()
         slot = write.slot
         slot.pending -= 1
-        done = Send(write.client, Done(write.request))
+        self.pending_bytes -= write.size
         if slot.is_over:  # its space is given back already
             if was_committed:
-                return [done]
+                return [Send(write.client, Done(write.request))]
             return [refuse(write.client, write, "the transaction was ended meanwhile", retry=False)]
-        if not message.ok:
-            return self._undo(write)
+        effects: list[Effect] = [self._take(write, now) if message.ok else self._undo(write)]
+        if slot.key in self.open and not (slot.parts or slot.pending):
+            effects.append(Persist(self.drop(slot)))  # nothing is left of it
+        return effects
+
+    def _take(self, write: Staging, now: Instant) -> Send:
+        """It is durable: does it count? The answer."""
+        slot = write.slot
         slot.is_known = True
         if slot.key in self.open:
             self._touch(slot, now)
@@ -201,11 +215,11 @@ class Stages:
         elif not part.take(write.index, write.position, write.count):
             if not part.accepted:
                 del slot.parts[write.name]
-            return [refuse(write.client, write, "earlier events of the part are missing")]
-        return [done]
+            return refuse(write.client, write, "earlier events of the part are missing")
+        return Send(write.client, Done(write.request))
 
-    def _undo(self, write: Staging) -> list[Effect]:
-        """There was no room."""
+    def _undo(self, write: Staging) -> Send:
+        """There was no room. The answer."""
         slot = write.slot
         slot.size -= write.size
         self.staged_bytes -= write.size
@@ -213,15 +227,12 @@ class Stages:
             part.accepted, part.is_ending = part.count, False
             if not part.accepted:
                 del slot.parts[write.name]
-        effects: list[Effect] = [refuse(write.client, write, "the broker's disk is full")]
-        if slot.key in self.open and not (slot.parts or slot.pending):
-            effects.append(Persist(self.drop(slot)))
-        return effects
+        return refuse(write.client, write, "the broker's disk is full")
 
     @property
     def oldest(self) -> Key:
         """Of the oldest write under way: the transaction."""
-        return self._pending[0].slot.key
+        return self.pending[0].slot.key
 
     def abort(self, client: ClientName, message: Abort, now: Instant) -> list[Effect]:
         """Drop what is staged, or one part of it; fine if there is nothing."""
@@ -267,11 +278,17 @@ class Stages:
         used = sorted([slot.number for slot in slots] + [number for number, _ in self._free])
         assert used == list(range(self._slot_count)), "I1"
         assert self.staged_bytes == sum(slot.size for slot in slots), "I2"
+        assert self.pending_bytes == sum(write.size for write in self.pending), "I4"
         times = [slot.touched for slot in self.open.values()]
         assert times == sorted(times), "I3"
         for slot in slots:
             for part in slot.parts.values():
                 assert part.count == sum(count for _, count in part.records) <= part.accepted
+
+
+def stream_of(number: int, pubend: PubendName) -> str:
+    """The log stream of a slot."""
+    return f"stage/{number}/{pubend}"
 
 
 def key_of(message: Stage | Commit | Abort) -> Key:

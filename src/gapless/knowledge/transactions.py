@@ -29,13 +29,13 @@ from itertools import accumulate
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from gapless.core.client_messages import Done
-from gapless.core.effects import Append, Delete, Effect, Persist, Put, Send, Write
+from gapless.core.client_messages import Done, Refused
+from gapless.core.effects import Append, Chop, Delete, Effect, Persist, Put, Send, Write
 from gapless.core.identity import Instant, ProducerName
 from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
 from gapless.knowledge.batch import fits, size_of
 from gapless.knowledge.receipts import STEP
-from gapless.knowledge.stages import Staged, Stages, key_of, refuse
+from gapless.knowledge.stages import TRANSACTIONS, Staged, Stages, key_of, refuse, stream_of
 from gapless.knowledge.staging import Key, Slot, decode_events
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
     from gapless.knowledge.timing import Timing
 
+PRODUCERS = "producers"
 LAST = Struct("<qqq")  # number, first tick, events
 
 
@@ -87,7 +88,7 @@ class Transactions:
         self.store = store
         self.timing = timing
         self.stages = Stages(pubend, store, timing, now)
-        self.producers = f"producers/{pubend}"
+        self.producers = f"{PRODUCERS}/{pubend}"
         self.last: dict[ProducerName, tuple[int, int, int]] = {
             ProducerName(name): LAST.unpack(fact)
             for name, fact in store.items(self.producers).items()
@@ -171,6 +172,14 @@ class Transactions:
         last = self.last.get(query.producer)
         return [Send(client, ProducerPosition(query.request, last[0] if last else None))]
 
+    def refuse_all(self, problem: str, remedy: str) -> list[Effect]:
+        """The pubend is going: an answer for everyone who waits for one."""
+        copies = [*self.claims.values(), *([self.copy] if self.copy is not None else [])]
+        asked = [copy.asked for copy in copies if copy.asked is not None]
+        waiting = [(client, message.request) for client, message in asked]
+        waiting += [(write.client, write.request) for write in self.stages.pending]
+        return [Send(client, Refused(request, problem, remedy)) for client, request in waiting]
+
     def _refuse_new(self, client: ClientName, message: Stage | Commit) -> Send | None:
         """Why there is no room for one more transaction; None if there is."""
         if self.open_count >= self.timing.transactions_max:
@@ -229,6 +238,7 @@ class Transactions:
             producer, transaction = self.copy.key
             fact = LAST.pack(transaction, next_tick, self.copy.count)
             writes.append(Put(self.producers, producer, fact))
+            writes += [Delete(self.producers, oldest) for oldest in self._outdated(producer)]
         copy, slot = self.copy, self.copy.slot
         self.is_writing = True
         copy.events = self._read(copy)
@@ -243,6 +253,12 @@ class Transactions:
                 fact = slot.fact(copy.parts, copy.first_tick)
                 writes.append(Put(self.stages.facts, str(slot.number), fact))
         return tuple(writes)
+
+    def _outdated(self, producer: ProducerName) -> list[ProducerName]:
+        """Those of one transaction that are forgotten when this one commits."""
+        if not producer.startswith(ONCE) or producer in self.last:
+            return []
+        return list(self._once)[: max(len(self._once) + 1 - self.timing.producers_once_max, 0)]
 
     def _read(self, copy: Copy) -> tuple[bytes, ...]:
         """The staged events that come next, as many as go into one write."""
@@ -298,15 +314,13 @@ class Transactions:
         """The commit is durable: answer it, and drop what can never be committed any more."""
         copy.asked = None
         producer, transaction = copy.key
+        for _ in self._outdated(producer):
+            del self.last[self._once.popleft()]
         if producer.startswith(ONCE) and producer not in self.last:
             self._once.append(producer)
         self.last[producer] = (transaction, copy.first_tick, copy.count)
         answer = Committed(message.request, self.pubend, copy.first_tick, copy.count)
         effects: list[Effect] = [Send(client, answer)]
-        while len(self._once) > self.timing.producers_once_max:
-            oldest = self._once.popleft()
-            del self.last[oldest]
-            effects.append(Persist((Delete(self.producers, oldest),)))
         for key, slot in list(self.stages.open.items()):
             if self.is_committed(key):
                 effects.append(Persist(self.stages.drop(slot)))
@@ -327,3 +341,13 @@ class Transactions:
         if self.copy is not None:
             left = sum(count for _, count in self.copy.rest) - self.copy.skip
             assert self.copy.done + left == self.copy.count
+
+
+def leftovers(pubend: PubendName, store: Store) -> list[Write]:
+    """The writes that leave nothing of the transactions of a pubend that is gone."""
+    slots, producers = (f"{table}/{pubend}" for table in (TRANSACTIONS, PRODUCERS))
+    writes: list[Write] = [Delete(producers, name) for name in store.items(producers)]
+    for number in store.items(slots):
+        stream = stream_of(int(number), pubend)
+        writes += Delete(slots, number), Chop(stream, store.bounds(stream)[1])
+    return writes

@@ -137,8 +137,9 @@ class Attachments:
         if before is None or before[0] not in self.subscribers.clients:
             return []
         problem = f"{message.name!r} was taken over by another connection"
+        # Perhaps by an older connection of its own client, heard late: it may come again.
         remedy = "Connect once only under one name."
-        return [Send(before[0], Refused(before[1].request, problem, remedy))]
+        return [Send(before[0], Refused(before[1].request, problem, remedy, retry=True))]
 
     def known(self, subscription: Subscription, token: Mapping[str, int]) -> Token:
         """What a client's token says of the pubends that there are."""

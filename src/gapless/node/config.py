@@ -91,7 +91,7 @@ class Config:
     be tried again."""
 
     publish_pending_bytes_max: int = 64 * MEBIBYTE
-    """The same in bytes."""
+    """The same in bytes; and as many that are being staged."""
 
     batch_events_max: int = 1_000
     """Events in one message to a broker or a client, or in one write; more go into several. A
@@ -229,6 +229,9 @@ class Config:
 
     filtered_pending_max: int = 10_000
     """Events delivered and not yet in the filtered log; beyond it the stream waits for the disk."""
+
+    filtered_pending_bytes_max: int = 64 * MEBIBYTE
+    """The same in bytes."""
 
     delivered_flush: int = 250 * MILLISECOND
     """How long a position may wait to be written when nobody took an event."""

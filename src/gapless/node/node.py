@@ -258,8 +258,8 @@ class Node:
         match message:
             case Persisted():
                 return self.streams.persisted(message, now)
-            case Staged(pubend=pubend):
-                return self.streams.pubends[pubend].transactions.staged(message, now)
+            case Staged():
+                return self.streams.staged(message, now)
             case EpochPersisted():
                 self.epoch.persisted(message, now)
                 self.streams.report(self.epoch)

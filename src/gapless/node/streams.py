@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from gapless.knowledge.merge import Merge
     from gapless.knowledge.pubend import Persisted, Pubend
     from gapless.knowledge.relay import Relay
+    from gapless.knowledge.stages import Staged
     from gapless.knowledge.subend import Subend
     from gapless.node.attachments import Attachments
     from gapless.node.config import Config
@@ -339,6 +340,10 @@ class Streams:
         effects, knowledge = pubend.persisted(message, now)
         self.published += sum(len(each.ticks) for each in knowledge)
         return effects + self.carry(self.spread(knowledge, now), now)
+
+    def staged(self, message: Staged, now: Instant) -> list[Effect]:
+        pubend = self.pubends.get(message.pubend)
+        return pubend.transactions.staged(message, now) if pubend is not None else []
 
     def report(self, epoch: Epoch) -> None:
         """Reports may go up under the epoch when it is durable, and not before."""

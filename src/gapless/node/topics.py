@@ -4,8 +4,9 @@ Theory of operation
     The catalogue says which topics there are; here its entries become machines, and requests of
     clients become entries. A topic that comes up gets what one of the network file has from the
     start; one that goes takes everything along: subscriptions end, durable ones are forgotten,
-    publications that wait are refused, and the log's space is given back. Every incarnation of a
-    name has pubends of its own, so that nothing that is still under way meets the next.
+    what waits to be published or staged is refused, and the space of all that is given back. Every
+    incarnation of a name has pubends of its own, so that nothing that is still under way meets the
+    next.
     What a crash leaves undone of a deletion is done at the next start.
 
 A topic of another service stores nothing and has no pubends: `services` does the rest.
@@ -22,6 +23,7 @@ from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_COUNT_MAX
 from gapless.core.topic_messages import TopicEntry, TopicList
 from gapless.durable.filtered_log import DELIVERED, HEADS
+from gapless.knowledge import transactions
 from gapless.knowledge.pubend import PROMISES, PUBLISHERS
 from gapless.node.catalogue import entry_of, show_entry, topic_of
 from gapless.node.owner import choose_hosts, ranking
@@ -258,6 +260,7 @@ class Topics:
             if (hosted := streams.pubends.get(pubend.name)) is not None:
                 for each in (*hosted.waiting, *hosted.writing):
                     effects += refuse(each.client, each.message, problem, REMEDY)
+                effects += hosted.transactions.refuse_all(problem, REMEDY)
         effects += self._end_subscriptions(topic, problem)
         streams.remove(topic)
         self.durables.remove([pubend.name for pubend in topic.pubends])
@@ -341,5 +344,6 @@ def leftovers(topic: Topic, store: Store, here: BrokerName) -> list[Write]:
         facts = [(table, key) for key in store.items(table)]
         facts += [(each, name) for each in (PROMISES, DELIVERED, HEADS)]
         writes += [Delete(*fact) for fact in facts if store.get(*fact) is not None]
+        writes += transactions.leftovers(name, store)
     facts = [(STAMPS, f"{topic.label}@{here}"), (VIRTUAL_TIMES, topic.label)]
     return writes + [Delete(*fact) for fact in facts if store.get(*fact) is not None]

@@ -22,6 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from gapless.core.store import RECORD_BYTES_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -60,7 +62,7 @@ class Records(NamedTuple):
 class Limits:
     """Bounds of a volume; a commit beyond one is refused whole, with a clear error."""
 
-    record_bytes_max: int = 16 << 20
+    record_bytes_max: int = RECORD_BYTES_MAX
     """One record. Refused beyond."""
     commit_bytes_max: int = 64 << 20
     """All records and facts of one commit; `group` starts a new commit beyond. Refused beyond."""
