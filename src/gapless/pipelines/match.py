@@ -108,11 +108,10 @@ def _find_in_file(audience: str, finder: Finder, path: str) -> Iterator[Any]:
 
 def _events(events: DataFrame) -> DataFrame:
     """Only what is matched leaves the JVM."""
-    return events.select("pubend", "tick", "attributes") if _has_maps(events.columns) else events
-
-
-def _has_maps(columns: list[str]) -> bool:
-    return "attributes" in columns
+    kind = events.schema["attributes"].dataType if "attributes" in events.columns else None
+    if kind is None or kind.typeName() != "map":
+        return events
+    return events.select("pubend", "tick", "attributes")
 
 
 def _find(audience: str, finder: Finder, batches: Iterator[Any]) -> Iterator[Any]:
@@ -130,7 +129,8 @@ def _find(audience: str, finder: Finder, batches: Iterator[Any]) -> Iterator[Any
 
 def _match(opened: Audience, batch: Any) -> tuple[Any, Any]:
     """By event how many subscriptions match, and their handles."""
-    if kinds.is_map(batch.schema.types[-1]) and _has_maps(batch.schema.names):
+    place = batch.schema.get_field_index("attributes")
+    if place >= 0 and kinds.is_map(batch.schema.types[place]):
         return match_maps(opened.matcher, batch.column("attributes"))
     found = opened.matcher.match_batch(batch.drop_columns(["pubend", "tick"]))
     return found.counts, found.handles

@@ -55,11 +55,12 @@ def _tables(data: pa.NativeFile) -> Iterator[Any]:
     """One a row group: with a column an attribute, or with maps."""
     facts = pq.read_metadata(data)
     schema = facts.schema.to_arrow_schema()
-    has_maps = "attributes" in schema.names
+    # Of columns that are called so, and of maps in which other names stand, Arrow reads everything.
+    has_maps = "attributes" in schema.names and kinds.is_map(schema.field("attributes").type)
     texts = [field.name for field in schema if kinds.is_string(field.type)]
-    if has_maps:
-        texts += [NAMES, f"{VALUES}text"]
-    is_known = has_maps and has_known_maps(schema.field("attributes").type)
+    paths = {facts.schema.column(place).path for place in range(len(facts.schema))}
+    texts += {NAMES, f"{VALUES}text"} & paths
+    is_known = NAMES in paths and has_maps and has_known_maps(schema.field("attributes").type)
     file = pq.ParquetFile(data, metadata=facts, read_dictionary=texts)
     for number in range(file.num_row_groups):
         group = facts.row_group(number)
@@ -68,14 +69,15 @@ def _tables(data: pa.NativeFile) -> Iterator[Any]:
             places = _read(file, number, PLACES)
             yield pa.table({name: places[name] for name in PLACES} | cut)
         elif has_maps:
-            yield _read(file, number, [*PLACES, *_leaves(group)])
+            leaves = _leaves(facts, number) if is_known else ["attributes"]
+            yield _read(file, number, [*PLACES, *leaves])
         else:
             yield _read(file, number, schema.names)
 
 
 def _read(file: pq.ParquetFile, number: int, columns: Sequence[str]) -> Any:
     """A row group; its pubend is not read if it is known."""
-    pubend = _only_text(file.metadata.row_group(number), "pubend")
+    pubend = _only_text(file.metadata, number, "pubend")
     if pubend is None:
         return file.read_row_group(number, columns, use_threads=False)
     rest = [name for name in columns if name != "pubend"]
@@ -83,22 +85,19 @@ def _read(file: pq.ParquetFile, number: int, columns: Sequence[str]) -> Any:
     return group.add_column(0, "pubend", _repeated(pubend, group.num_rows))
 
 
-def _leaves(group: Any) -> list[str]:
+def _leaves(facts: Any, number: int) -> list[str]:
     """The columns that attributes stand in, without those that no value is in."""
-    columns = map(group.column, range(group.num_columns))
     found = [
         column.path_in_schema
-        for column in columns
-        if column.path_in_schema.startswith(VALUES) and not is_empty(column)
+        for column, figures in _told(facts, number)
+        if column.path_in_schema.startswith(VALUES) and not is_empty(figures, column)
     ]
     return [NAMES, *(found or [f"{VALUES}int"])]
 
 
-def _only_text(group: Any, name: str) -> str | None:
+def _only_text(facts: Any, number: int, name: str) -> str | None:
     """What stands in every row of a column, if that can be told without reading it."""
-    for number in range(group.num_columns):
-        column = group.column(number)
-        figures = column.statistics
+    for column, figures in _told(facts, number):
         if (
             column.path_in_schema == name
             and figures is not None
@@ -107,8 +106,18 @@ def _only_text(group: Any, name: str) -> str | None:
             and not figures.null_count
             and figures.min == figures.max
         ):
-            return str(figures.min)
+            return figures.min if isinstance(figures.min, str) else None
     return None
+
+
+def _told(facts: Any, number: int) -> Iterator[tuple[Any, Any]]:
+    """The columns of a row group, and the figures of each, if there are any. Where a damaged file
+    has a column in another type than its schema, Arrow must not be asked: it ends the process."""
+    group = facts.row_group(number)
+    for place in range(group.num_columns):
+        column, leaf = group.column(place), facts.schema.column(place)
+        is_sound = column.physical_type == leaf.physical_type
+        yield column, column.statistics if is_sound else None
 
 
 def _repeated(text: str, count: int) -> Any:
@@ -119,6 +128,6 @@ def _between(batch: Any, start: int, end: int) -> Any:
     """Of most batches everything: to find that out is cheaper than to copy it."""
     ticks = batch.column("tick")
     extent = pc.min_max(ticks).as_py()
-    if start <= extent["min"] and extent["max"] < end:
+    if not ticks.null_count and start <= extent["min"] and extent["max"] < end:
         return batch
     return batch.filter(pc.and_(pc.greater_equal(ticks, start), pc.less(ticks, end)))
