@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapless.client.columns import attributes_column
-from gapless.core.errors import UsageError
+from gapless.core.errors import StorageCorruptError, UsageError
 from gapless.pipelines import regular_maps
 from gapless.pipelines.audience import write_audience
 from gapless.pipelines.match import _by_event, _find
@@ -92,6 +92,19 @@ def test_a_column_that_is_called_attributes_is_one_like_others(tmp_path: Path) -
     assert found(tmp_path / "a.parquet", table) == WANTED
 
 
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_texts_that_arrow_makes_no_dictionary_of_are_read_too(
+    tmp_path: Path, encoding: str
+) -> None:
+    texts = ("pubend", "attributes.key_value.key", "attributes.key_value.value.text")
+    layout = {"use_dictionary": False, "write_statistics": False}
+    encodings = dict.fromkeys(texts, encoding)
+    table = {**IDS, "attributes": MAPS}
+    assert found(tmp_path / "a.parquet", table, column_encoding=encodings, **layout) == WANTED
+    table = {**IDS, "a": [1, 2, None], "s": [None, "q", "q"]}
+    assert found(tmp_path / "a.parquet", table, column_encoding={"s": encoding}, **layout) == WANTED
+
+
 def test_maps_of_another_type_are_refused_by_name(tmp_path: Path) -> None:
     maps = pa.array([[("a", "1")]] * 3, pa.map_(pa.string(), pa.string()))
     with pytest.raises(UsageError, match="attributes are map<"):
@@ -130,7 +143,20 @@ def test_of_a_column_with_a_damaged_type_no_figures_are_asked(
     try:
         pq.read_table(path)
     except OSError:
-        with pytest.raises(OSError, match="does not match"):
+        with pytest.raises(StorageCorruptError, match="does not match"):
             found(path)
     else:
         assert found(path) == {0: ["one"], 1: ["one"], 2: ["one"]}
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({**IDS, "attributes": MAPS}), path)
+    whole = path.read_bytes()
+    for end in (0, 3, 40, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        with pytest.raises(StorageCorruptError, match=r"a\.parquet cannot be read"):
+            found(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"a\.parquet"):
+        found(path)

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
+from gapless.core.errors import StorageCorruptError
 from gapless.pipelines.regular_maps import (
     NAMES,
     VALUES,
@@ -39,16 +40,23 @@ ROWS = 1 << 16
 """Rows of one batch."""
 
 PLACES = ("pubend", "tick")
+ENCODINGS = frozenset(["PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "BIT_PACKED"])
 
 
 def read_events(path: Path, start: int, end: int) -> Iterator[Any]:
     """Batches with what is matched of a file, and where it stands."""
-    with pa.OSFile(str(path)) as data:  # opened once: another may take its place meanwhile
-        for table in _tables(data):
-            for batch in table.combine_chunks().to_batches(ROWS):
-                kept = _between(batch, start, end)
-                if kept.num_rows:
-                    yield kept
+    try:
+        with pa.OSFile(str(path)) as data:  # opened once: another may take its place meanwhile
+            for table in _tables(data):
+                for batch in table.combine_chunks().to_batches(ROWS):
+                    kept = _between(batch, start, end)
+                    if kept.num_rows:
+                        yield kept
+    except FileNotFoundError:
+        raise  # it says which
+    except (OSError, pa.ArrowException) as error:
+        problem = f"{path} cannot be read: {error}"
+        raise StorageCorruptError(problem, "Restore the file, or match without it.") from error
 
 
 def _tables(data: pa.NativeFile) -> Iterator[Any]:
@@ -57,11 +65,9 @@ def _tables(data: pa.NativeFile) -> Iterator[Any]:
     schema = facts.schema.to_arrow_schema()
     # Of columns that are called so, and of maps in which other names stand, Arrow reads everything.
     has_maps = "attributes" in schema.names and kinds.is_map(schema.field("attributes").type)
-    texts = [field.name for field in schema if kinds.is_string(field.type)]
     paths = {facts.schema.column(place).path for place in range(len(facts.schema))}
-    texts += {NAMES, f"{VALUES}text"} & paths
     is_known = NAMES in paths and has_maps and has_known_maps(schema.field("attributes").type)
-    file = pq.ParquetFile(data, metadata=facts, read_dictionary=texts)
+    file = pq.ParquetFile(data, metadata=facts, read_dictionary=_texts(facts, schema))
     for number in range(file.num_row_groups):
         group = facts.row_group(number)
         cut = read_regular(data, facts.schema, group) if is_known else None
@@ -73,6 +79,20 @@ def _tables(data: pa.NativeFile) -> Iterator[Any]:
             yield _read(file, number, [*PLACES, *leaves])
         else:
             yield _read(file, number, schema.names)
+
+
+def _texts(facts: Any, schema: pa.Schema) -> list[str]:
+    """The columns that can come as dictionaries: of other encodings, Arrow makes none."""
+    wanted = {field.name for field in schema if kinds.is_string(field.type)}
+    wanted |= {NAMES, f"{VALUES}text"}
+    found, others = set[str](), set[str]()
+    for number in range(facts.num_row_groups):
+        group = facts.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in wanted:
+                is_known = ENCODINGS.issuperset(column.encodings)
+                (found if is_known else others).add(column.path_in_schema)
+    return sorted(found - others)
 
 
 def _read(file: pq.ParquetFile, number: int, columns: Sequence[str]) -> Any:
