@@ -22,6 +22,8 @@ from gapless.pipelines.writing import LAYOUT
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
     Attributes = dict[str, Any]
 
 VALUES = {
@@ -279,6 +281,27 @@ def test_matches_are_the_same_whoever_reads_the_maps(
         assert ("attributes" in batches[0].schema.names) is (least > 500)
         parts = _find(str(tmp_path / "audience"), _by_event, iter(batches))
         assert [row for part in parts for row in part.to_pylist()] == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_what_spark_has_written_is_read_as_what_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    """Its first version of pages without Arrow, if it is compressed in a known way."""
+    events: list[Attributes] = [{"s": f"s{i % 7}", "p": i / 4, "b": i % 3 == 0} for i in range(500)]
+    write(tmp_path / "a.parquet", events)
+    maps = spark.read.parquet(str(tmp_path / "a.parquet")).coalesce(1)
+    for version, codec in (("1_0", "snappy"), ("1_0", "zstd"), ("2_0", "snappy")):
+        folder = tmp_path / f"{version}{codec}"
+        form = maps.write.option("parquet.writer.version", f"PARQUET_{version}")
+        form.option("parquet.page.row.count.limit", "100").parquet(str(folder), compression=codec)
+        [path] = folder.glob("*.parquet")
+        [cut] = read(path)
+        assert (cut is None) is (version == "2_0")
+        if cut is not None:
+            assert pa.table(cut).to_pylist() == events
+        else:
+            [batch] = read_events(path, 0, 1_000)
+            assert [dict(map(plain, row)) for row in rows(batch)] == events
 
 
 def test_only_maps_of_our_own_type_are_known() -> None:

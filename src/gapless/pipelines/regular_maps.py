@@ -94,7 +94,7 @@ class _Reader:
             if path.startswith(VALUES) and not is_empty(column.statistics, column):
                 self._take(path, names, found)
         if len(found) < self._width:
-            raise RefusedError  # a name has no value, or all of them are null
+            raise RefusedError  # a name comes twice, or has no value, or all of them are null
         return {name: found[name] for name in names}
 
     def _names(self) -> list[str]:
@@ -112,10 +112,7 @@ class _Reader:
             if not packed.repeats(data, bits, codes, page.levels):
                 raise RefusedError
         texts = _texts(chunk).to_pylist()
-        names = [texts[code] for code in codes.tolist()]
-        if len(set(names)) < len(names):
-            raise RefusedError
-        return names
+        return [texts[code] for code in codes.tolist()]
 
     def _chunk(self, path: str) -> tuple[Chunk, list[bool]]:
         """A column whose levels are those of regular maps; and which of the names it has."""
