@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapless.client.columns import attributes_column
-from gapless.core.errors import StorageCorruptError, UsageError
+from gapless.core.errors import StorageCorruptError, StorageMissingError, UsageError
 from gapless.pipelines import regular_maps
 from gapless.pipelines.audience import write_audience
 from gapless.pipelines.match import _by_event, _find
@@ -158,5 +158,5 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         with pytest.raises(StorageCorruptError, match=r"a\.parquet cannot be read"):
             found(path)
     path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"a\.parquet"):
+    with pytest.raises(StorageMissingError, match=r"a\.parquet"):
         found(path)

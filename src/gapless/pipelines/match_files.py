@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
-from gapless.core.errors import StorageCorruptError
+from gapless.core.errors import StorageCorruptError, StorageMissingError
 from gapless.pipelines.regular_maps import (
     NAMES,
     VALUES,
@@ -53,10 +53,14 @@ def read_events(path: Path, start: int, end: int) -> Iterator[Any]:
                     if kept.num_rows:
                         yield kept
     except FileNotFoundError:
-        raise  # it says which
+        raise missing(path) from None
     except (OSError, pa.ArrowException) as error:
         problem = f"{path} cannot be read: {error}"
         raise StorageCorruptError(problem, "Restore the file, or match without it.") from error
+
+
+def missing(path: Path) -> StorageMissingError:
+    return StorageMissingError(f"there is no {path}", "Restore the file, or match without it.")
 
 
 def _tables(data: pa.NativeFile) -> Iterator[Any]:
