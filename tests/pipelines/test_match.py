@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.client.columns import attributes_column
-from gapless.core.errors import UsageError
+from gapless.core.errors import StorageMissingError, UsageError
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
 from gapless.pipelines import match as matching
@@ -260,6 +260,9 @@ def test_all_ways_to_match_equal_brute_force(spark: SparkSession, tmp_path: Path
         assert len(found) == len(wanted)
         assert set(found) == wanted
     pq.write_table(pa.table(ids | columns), tmp_path / "flat.parquet")
+    assert match_files(spark, [], audience).collect() == []
+    with pytest.raises(StorageMissingError, match="gone"):
+        match_files(spark, [str(tmp_path / "gone.parquet")], audience)
     for path in (folder / "1.parquet", tmp_path / "flat.parquet"):
         assert {tuple(row) for row in match_files(spark, [str(path)], audience).collect()} == wanted
     names = list(conditions)

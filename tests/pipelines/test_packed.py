@@ -6,6 +6,8 @@ from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -119,3 +121,40 @@ def test_a_header_gives_its_numbers_by_place() -> None:
     found = {place: number for place, number in enumerate(out.tolist()) if number != -1}
     assert found == {1: 0, 2: 300, 3: -2, 81: 7, 85: 5, 113: 1}
     assert all(packed.read_header(array(header[:end]), 0, out) == -1 for end in range(len(header)))
+
+
+WRAPS = [(bits, pow(bits, -1, 1 << 64) * least % (1 << 64)) for bits in (7, 31) for least in (3, 5)]
+
+
+@pytest.mark.parametrize(("bits", "groups"), [*WRAPS, (4, 1 << 60), (8, 1 << 61), (16, 1 << 60)])
+def test_a_run_so_long_that_its_size_wraps_is_refused(bits: int, groups: int) -> None:
+    """In 64 bits, `groups * bits` is a few bytes, which are there, or none."""
+    data = array(varint((groups % (1 << 62)) << 1 | 1) + bytes(200))
+    assert packed.unpack(data, bits, np.zeros(100, np.int32)) == -1
+    assert not packed.repeats(data, bits, np.zeros(1, np.int32), 100_000)
+
+
+@pytest.mark.parametrize(("bits", "pattern"), [(0, [0, 1]), (2, [0, 5])])
+def test_numbers_with_too_few_bits_for_a_pattern_do_not_repeat_it(
+    bits: int, pattern: list[int]
+) -> None:
+    """Though their bits are those of the pattern, as far as they go."""
+    numbers = [number & (1 << bits) - 1 for number in pattern] * 4
+    whole = sum(number << bits * place for place, number in enumerate(numbers))
+    data = array(bytes([3]) + whole.to_bytes(bits, "little"))
+    assert packed.unpack(data, bits, np.zeros(8, np.int32)) >= 0
+    assert not packed.repeats(data, bits, np.array(pattern, np.int32), 8)
+
+
+def test_a_header_with_a_number_that_does_not_end_is_none() -> None:
+    out = np.zeros(128, np.int64)
+    assert packed.read_header(array(bytes([0x16, *[0x80] * 5, 1, 0])), 0, out) == -1
+    assert packed.read_header(array(bytes([0x16, *[0x80] * 4, 1, 0])), 0, out) == 7
+
+
+@given(st.lists(st.tuples(st.binary(max_size=30), st.integers(1, 900)), max_size=9))
+def test_the_size_of_what_lz4_has_packed_is_known(parts: list[tuple[bytes, int]]) -> None:
+    plain = b"".join(part * count for part, count in parts)
+    packed_bytes = pa.Codec("lz4_raw").compress(plain, asbytes=True)
+    assert packed.lz4_size(array(packed_bytes)) == len(plain)
+    assert packed.lz4_size(array(packed_bytes[:-1])) < 1 << 40  # whatever: it ends

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapless.client.columns import attributes_column
-from gapless.pipelines.pages import Chunk, RefusedError, read_chunk
+from gapless.pipelines.pages import CODECS, Chunk, RefusedError, _contents, read_chunk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,3 +70,31 @@ def test_what_is_written_in_another_way_is_refused(tmp_path: Path) -> None:
         pq.write_table(pa.table({"texts": texts}), tmp_path / "a.parquet", **layout)
         with pytest.raises(RefusedError):
             read(tmp_path / "a.parquet", 0)
+
+
+@pytest.mark.parametrize("codec", [*CODECS.values(), None])
+@pytest.mark.parametrize("plain", [b"", b"a" * 60, bytes(range(30))])
+def test_a_page_that_is_not_of_the_size_it_tells_is_refused(
+    codec: str | None, plain: bytes
+) -> None:
+    """Also one that is smaller, of which a codec would leave the rest as memory was."""
+    content = plain if codec is None else pa.Codec(codec).compress(plain, asbytes=True)
+    for size in range(64):
+        header = bytes([0x15, 0, 0x15, 2 * size, 0x15, 2 * len(content), 0])
+        if size == len(plain):
+            [(_, found)] = _contents(header + content, codec)
+            assert found.tobytes() == plain
+        else:
+            with pytest.raises(RefusedError):
+                list(_contents(header + content, codec))
+
+
+def test_a_column_that_ends_behind_the_file_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet")
+    whole = (tmp_path / "a.parquet").read_bytes()
+    _, column = read(tmp_path / "a.parquet", 4)
+    end = column.dictionary_page_offset + column.total_compressed_size
+    assert read_chunk(pa.BufferReader(whole[:end]), column).distinct == 3
+    for size in (0, 10, end - 1):
+        with pytest.raises(RefusedError):
+            read_chunk(pa.BufferReader(whole[:size]), column)

@@ -22,6 +22,8 @@ from gapless.pipelines.writing import LAYOUT
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
     Attributes = dict[str, Any]
 
 VALUES = {
@@ -31,6 +33,7 @@ VALUES = {
     "float": st.floats(allow_nan=False),
     "text": st.sampled_from(["", "x", "ä" * 9, "1"]),
 }
+KINDS = {bool: "bool", int: "int", float: "float", str: "text"}
 MAPS = SCHEMA.field("attributes").type
 
 
@@ -208,6 +211,57 @@ def test_a_file_that_was_damaged_never_breaks_the_reader(tmp_path: Path) -> None
     assert refused > 300
 
 
+@st.composite
+def odd_files(draw: st.DrawFn) -> tuple[list[Any], dict[str, Any]]:
+    """Maps of which most are alike, and how they are written: known or not."""
+    events = draw(alike())[:100]
+    maps: list[Any] = [
+        [(name, {KINDS[type(value)]: value}) for name, value in event.items()] for event in events
+    ]
+    for place in draw(st.lists(st.integers(0, len(maps) - 1), max_size=2)):
+        pairs = draw(st.permutations(maps[place] or []))
+        more = draw(st.sampled_from([[], pairs[:1], [("a", ONE)], [("a", None)], [("a", {})]]))
+        maps[place] = draw(st.sampled_from([None, [], pairs[1:], pairs, [*pairs, *more]]))
+    layout = draw(layouts()) | {
+        "data_page_size": draw(st.sampled_from([20, 1 << 20])),
+        "data_page_version": draw(st.sampled_from(["1.0", "1.0", "2.0"])),
+        "use_dictionary": draw(st.sampled_from([True, True, False, ["attributes.key_value.key"]])),
+        "dictionary_pagesize_limit": draw(st.sampled_from([30, 1 << 20])),
+        "write_statistics": draw(st.booleans()),
+    }
+    return maps, layout
+
+
+DAMAGE = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), max_size=2)
+
+
+@given(odd_files(), DAMAGE)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_is_read_here_arrow_reads_too(
+    tmp_path: Path, given: tuple[list[Any], dict[str, Any]], damage: list[tuple[float, int]]
+) -> None:
+    """Any maps in any layout, whole or damaged; where Arrow reads nothing, there is no truth."""
+    path, (maps, layout) = tmp_path / "a.parquet", given
+    ids = {"pubend": ["p"] * len(maps), "tick": range(len(maps))}
+    pq.write_table(pa.table(ids | {"attributes": pa.array(maps, MAPS)}), path, **layout)
+    whole = bytearray(path.read_bytes())
+    footer = int.from_bytes(whole[-8:-4], "little") + 8
+    for place, change in damage:
+        whole[4 + int(place * (len(whole) - footer - 4))] ^= change
+    path.write_bytes(whole)
+    groups = read(path)
+    for number, cut in enumerate(groups):
+        if cut is not None:
+            names, columns = [*cut], [column.to_pylist() for column in cut.values()]
+            found = [[*zip(names, row, strict=True)] for row in zip(*columns, strict=True)]
+            try:
+                wanted = pq.ParquetFile(path).read_row_group(number, ["attributes"])["attributes"]
+            except (OSError, ValueError):
+                assert damage
+            else:
+                assert repr(found) == repr([[*map(plain, row)] for row in wanted.to_pylist()])
+
+
 def test_matches_are_the_same_whoever_reads_the_maps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +281,27 @@ def test_matches_are_the_same_whoever_reads_the_maps(
         assert ("attributes" in batches[0].schema.names) is (least > 500)
         parts = _find(str(tmp_path / "audience"), _by_event, iter(batches))
         assert [row for part in parts for row in part.to_pylist()] == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_what_spark_has_written_is_read_as_what_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    """Its first version of pages without Arrow, if it is compressed in a known way."""
+    events: list[Attributes] = [{"s": f"s{i % 7}", "p": i / 4, "b": i % 3 == 0} for i in range(500)]
+    write(tmp_path / "a.parquet", events)
+    maps = spark.read.parquet(str(tmp_path / "a.parquet")).coalesce(1)
+    for version, codec in (("1_0", "snappy"), ("1_0", "zstd"), ("2_0", "snappy")):
+        folder = tmp_path / f"{version}{codec}"
+        form = maps.write.option("parquet.writer.version", f"PARQUET_{version}")
+        form.option("parquet.page.row.count.limit", "100").parquet(str(folder), compression=codec)
+        [path] = folder.glob("*.parquet")
+        [cut] = read(path)
+        assert (cut is None) is (version == "2_0")
+        if cut is not None:
+            assert pa.table(cut).to_pylist() == events
+        else:
+            [batch] = read_events(path, 0, 1_000)
+            assert [dict(map(plain, row)) for row in rows(batch)] == events
 
 
 def test_only_maps_of_our_own_type_are_known() -> None:

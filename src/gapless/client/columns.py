@@ -105,8 +105,12 @@ def to_table(batches: Sequence[Any]) -> Any:
     return pa.Table.from_batches(batches, SCHEMA)
 
 
-def attributes_of(row: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """The attributes of one row, as they were published, from what `to_pylist` makes of it."""
+def attributes_of(row: Sequence[tuple[str, dict[str, Any] | None]]) -> dict[str, Any]:
+    """The attributes of one row, as they were published, from what `to_pylist` makes of it.
+
+    A name without a value, as others may write it, is as if it were not there."""
     return {
-        name: next(value for value in fields.values() if value is not None) for name, fields in row
+        name: next(value for value in fields.values() if value is not None)
+        for name, fields in row
+        if fields is not None and any(value is not None for value in fields.values())
     }

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from gapless.client.columns import attributes_of
+from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,6 +39,9 @@ EXACT_MAX = 1 << 53
 
 def match_maps(matcher: Matcher[int], maps: Any) -> Counted:
     """Of a column of attributes: by event how many filters match, and their handles."""
+    if not kinds.is_struct(maps.type.item_type):
+        problem = f"attributes are {maps.type}, and not a map to a struct of a field a kind"
+        raise UsageError(problem, "Give them as the lake has them, or a column an attribute.")
     columns = to_columns(maps)
     if columns is not None:
         found = matcher.match_batch(columns)
@@ -150,7 +154,7 @@ def _one_type(forms: dict[str, Any]) -> Any | None:
 
 def _in_place(values: Any, rows: NDArray[np.int64], count: int) -> Any:
     """The values at these rows, null at all others."""
-    if len(rows) == count:
+    if np.array_equal(rows, np.arange(count)):  # a map of others may have a name twice
         return values
     places = np.full(count, -1)
     places[rows] = np.arange(len(rows))

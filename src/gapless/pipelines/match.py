@@ -29,7 +29,7 @@ import pyarrow.types as kinds
 from gapless.core.ticks import TICK_MAX
 from gapless.pipelines.attributes import match_maps
 from gapless.pipelines.audience import Audience, open_audience
-from gapless.pipelines.match_files import read_events
+from gapless.pipelines.match_files import missing, read_events
 from gapless.pipelines.replay import check_lost, read_piece
 from gapless.pipelines.spread import TASK_BYTES, spread, tasks_for
 
@@ -80,16 +80,23 @@ def match_files(
 ) -> DataFrame:
     """The same of Parquet files that all workers see, with columns as `match` wants them."""
     finder, schema = (_by_event, _numbers()) if by_number else (_by_name, MATCHES)
-    tasks = tasks_for(Path(path).stat().st_size for path in paths)
+    tasks = tasks_for(_size(Path(path)) for path in paths)
     return spread(spark, partial(_find_in_file, audience, finder), list(paths), schema, tasks)
 
 
 def _sizes(replay: Replay, pieces: Pieces) -> Iterator[int]:
     for piece in pieces.pieces:
         if piece.path and replay.lake is not None:
-            yield (replay.lake.folder / piece.path).stat().st_size
+            yield _size(replay.lake.folder / piece.path)
         else:
             yield TASK_BYTES  # of a log: one knows when it is read
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        raise missing(path) from None
 
 
 def _find_in(replay: Replay, audience: str, finder: Finder, piece: Piece) -> Iterator[Any]:
@@ -108,11 +115,10 @@ def _find_in_file(audience: str, finder: Finder, path: str) -> Iterator[Any]:
 
 def _events(events: DataFrame) -> DataFrame:
     """Only what is matched leaves the JVM."""
-    return events.select("pubend", "tick", "attributes") if _has_maps(events.columns) else events
-
-
-def _has_maps(columns: list[str]) -> bool:
-    return "attributes" in columns
+    kind = events.schema["attributes"].dataType if "attributes" in events.columns else None
+    if kind is None or kind.typeName() != "map":
+        return events
+    return events.select("pubend", "tick", "attributes")
 
 
 def _find(audience: str, finder: Finder, batches: Iterator[Any]) -> Iterator[Any]:
@@ -130,7 +136,8 @@ def _find(audience: str, finder: Finder, batches: Iterator[Any]) -> Iterator[Any
 
 def _match(opened: Audience, batch: Any) -> tuple[Any, Any]:
     """By event how many subscriptions match, and their handles."""
-    if kinds.is_map(batch.schema.types[-1]) and _has_maps(batch.schema.names):
+    place = batch.schema.get_field_index("attributes")
+    if place >= 0 and kinds.is_map(batch.schema.types[place]):
         return match_maps(opened.matcher, batch.column("attributes"))
     found = opened.matcher.match_batch(batch.drop_columns(["pubend", "tick"]))
     return found.counts, found.handles

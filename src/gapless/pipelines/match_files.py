@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
+from gapless.core.errors import StorageCorruptError, StorageMissingError
 from gapless.pipelines.regular_maps import (
     NAMES,
     VALUES,
@@ -39,28 +40,38 @@ ROWS = 1 << 16
 """Rows of one batch."""
 
 PLACES = ("pubend", "tick")
+ENCODINGS = frozenset(["PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "BIT_PACKED"])
 
 
 def read_events(path: Path, start: int, end: int) -> Iterator[Any]:
     """Batches with what is matched of a file, and where it stands."""
-    with pa.OSFile(str(path)) as data:  # opened once: another may take its place meanwhile
-        for table in _tables(data):
-            for batch in table.combine_chunks().to_batches(ROWS):
-                kept = _between(batch, start, end)
-                if kept.num_rows:
-                    yield kept
+    try:
+        with pa.OSFile(str(path)) as data:  # opened once: another may take its place meanwhile
+            for table in _tables(data):
+                for batch in table.combine_chunks().to_batches(ROWS):
+                    kept = _between(batch, start, end)
+                    if kept.num_rows:
+                        yield kept
+    except FileNotFoundError:
+        raise missing(path) from None
+    except (OSError, pa.ArrowException) as error:
+        problem = f"{path} cannot be read: {error}"
+        raise StorageCorruptError(problem, "Restore the file, or match without it.") from error
+
+
+def missing(path: Path) -> StorageMissingError:
+    return StorageMissingError(f"there is no {path}", "Restore the file, or match without it.")
 
 
 def _tables(data: pa.NativeFile) -> Iterator[Any]:
     """One a row group: with a column an attribute, or with maps."""
     facts = pq.read_metadata(data)
     schema = facts.schema.to_arrow_schema()
-    has_maps = "attributes" in schema.names
-    texts = [field.name for field in schema if kinds.is_string(field.type)]
-    if has_maps:
-        texts += [NAMES, f"{VALUES}text"]
-    is_known = has_maps and has_known_maps(schema.field("attributes").type)
-    file = pq.ParquetFile(data, metadata=facts, read_dictionary=texts)
+    # Of columns that are called so, and of maps in which other names stand, Arrow reads everything.
+    has_maps = "attributes" in schema.names and kinds.is_map(schema.field("attributes").type)
+    paths = {facts.schema.column(place).path for place in range(len(facts.schema))}
+    is_known = NAMES in paths and has_maps and has_known_maps(schema.field("attributes").type)
+    file = pq.ParquetFile(data, metadata=facts, read_dictionary=_texts(facts, schema))
     for number in range(file.num_row_groups):
         group = facts.row_group(number)
         cut = read_regular(data, facts.schema, group) if is_known else None
@@ -68,14 +79,29 @@ def _tables(data: pa.NativeFile) -> Iterator[Any]:
             places = _read(file, number, PLACES)
             yield pa.table({name: places[name] for name in PLACES} | cut)
         elif has_maps:
-            yield _read(file, number, [*PLACES, *_leaves(group)])
+            leaves = _leaves(facts, number) if is_known else ["attributes"]
+            yield _read(file, number, [*PLACES, *leaves])
         else:
             yield _read(file, number, schema.names)
 
 
+def _texts(facts: Any, schema: pa.Schema) -> list[str]:
+    """The columns that can come as dictionaries: of other encodings, Arrow makes none."""
+    wanted = {field.name for field in schema if kinds.is_string(field.type)}
+    wanted |= {NAMES, f"{VALUES}text"}
+    found, others = set[str](), set[str]()
+    for number in range(facts.num_row_groups):
+        group = facts.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in wanted:
+                is_known = ENCODINGS.issuperset(column.encodings)
+                (found if is_known else others).add(column.path_in_schema)
+    return sorted(found - others)
+
+
 def _read(file: pq.ParquetFile, number: int, columns: Sequence[str]) -> Any:
     """A row group; its pubend is not read if it is known."""
-    pubend = _only_text(file.metadata.row_group(number), "pubend")
+    pubend = _only_text(file.metadata, number, "pubend")
     if pubend is None:
         return file.read_row_group(number, columns, use_threads=False)
     rest = [name for name in columns if name != "pubend"]
@@ -83,22 +109,19 @@ def _read(file: pq.ParquetFile, number: int, columns: Sequence[str]) -> Any:
     return group.add_column(0, "pubend", _repeated(pubend, group.num_rows))
 
 
-def _leaves(group: Any) -> list[str]:
+def _leaves(facts: Any, number: int) -> list[str]:
     """The columns that attributes stand in, without those that no value is in."""
-    columns = map(group.column, range(group.num_columns))
     found = [
         column.path_in_schema
-        for column in columns
-        if column.path_in_schema.startswith(VALUES) and not is_empty(column)
+        for column, figures in _told(facts, number)
+        if column.path_in_schema.startswith(VALUES) and not is_empty(figures, column)
     ]
     return [NAMES, *(found or [f"{VALUES}int"])]
 
 
-def _only_text(group: Any, name: str) -> str | None:
+def _only_text(facts: Any, number: int, name: str) -> str | None:
     """What stands in every row of a column, if that can be told without reading it."""
-    for number in range(group.num_columns):
-        column = group.column(number)
-        figures = column.statistics
+    for column, figures in _told(facts, number):
         if (
             column.path_in_schema == name
             and figures is not None
@@ -107,8 +130,18 @@ def _only_text(group: Any, name: str) -> str | None:
             and not figures.null_count
             and figures.min == figures.max
         ):
-            return str(figures.min)
+            return figures.min if isinstance(figures.min, str) else None
     return None
+
+
+def _told(facts: Any, number: int) -> Iterator[tuple[Any, Any]]:
+    """The columns of a row group, and the figures of each, if there are any. Where a damaged file
+    has a column in another type than its schema, Arrow must not be asked: it ends the process."""
+    group = facts.row_group(number)
+    for place in range(group.num_columns):
+        column, leaf = group.column(place), facts.schema.column(place)
+        is_sound = column.physical_type == leaf.physical_type
+        yield column, column.statistics if is_sound else None
 
 
 def _repeated(text: str, count: int) -> Any:
@@ -119,6 +152,6 @@ def _between(batch: Any, start: int, end: int) -> Any:
     """Of most batches everything: to find that out is cheaper than to copy it."""
     ticks = batch.column("tick")
     extent = pc.min_max(ticks).as_py()
-    if start <= extent["min"] and extent["max"] < end:
+    if not ticks.null_count and start <= extent["min"] and extent["max"] < end:
         return batch
     return batch.filter(pc.and_(pc.greater_equal(ticks, start), pc.less(ticks, end)))

@@ -46,9 +46,11 @@ def _inner(function: Callable[..., Any]) -> Any:
 
 @_inner
 def head(data, at):  # type: ignore[no-untyped-def]
-    """A number, seven bits a byte, the lowest first, and where it ends; below 0: there is none."""
+    """A number, seven bits a byte, the lowest first, and where it ends; below 0: there is none.
+
+    Of 35 bits at most: what is computed with it stays far from where numbers wrap."""
     value, shift = np.int64(0), 0
-    while at < len(data) and shift < 63:
+    while at < len(data) and shift < 35:
         byte = np.int64(data[at])
         value |= (byte & 127) << shift
         at, shift = at + 1, shift + 7
@@ -127,6 +129,9 @@ def packed_pattern(pattern, bits):  # type: ignore[no-untyped-def]
 def repeats(data, bits, pattern, count):  # type: ignore[no-untyped-def]
     """Are these numbers, so many of them, the pattern over and over?"""
     period, done, at = len(pattern), 0, 0
+    for number in pattern:
+        if number >> bits:
+            return False
     expected = packed_pattern(pattern, bits)
     while done < count:
         run, at = head(data, at)
@@ -183,6 +188,7 @@ def read_header(data, at, out):  # type: ignore[no-untyped-def]
             numbers[depth], number, depth = number, np.int64(0), depth + 1
         elif kind in (SHORT, INT, LONG):
             value, at = head(data, at)
+            at = at if value >= 0 else -1
             value = value >> 1 ^ -(value & 1)
             place = number if depth == 0 else 16 * numbers[0] + number
             if depth < 2 and number < 16 and place < len(out):
@@ -193,6 +199,31 @@ def read_header(data, at, out):  # type: ignore[no-untyped-def]
         elif kind not in (TRUE, FALSE):
             return -1
     return -1
+
+
+@_keep
+def lz4_size(data):  # type: ignore[no-untyped-def]
+    """How many bytes a block of lz4 is unpacked, which its decoder checks but does not tell."""
+    at, size = 0, np.int64(0)
+    while at < len(data):
+        token = np.int64(data[at])
+        literals, at = lz4_length(data, at + 1, token >> 4)
+        at, size = at + literals, size + literals
+        if at < len(data):  # the last sequence has no copy
+            copied, at = lz4_length(data, at + 2, token & 15)
+            size += copied + 4
+    return size
+
+
+@_inner
+def lz4_length(data, at, length):  # type: ignore[no-untyped-def]
+    """15 goes on in bytes, up to one that is not 255; and where it ends."""
+    goes_on = length == 15
+    while goes_on and at < len(data):
+        length += np.int64(data[at])
+        goes_on = data[at] == 255
+        at += 1
+    return length, at
 
 
 @_keep

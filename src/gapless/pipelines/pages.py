@@ -70,7 +70,10 @@ def read_chunk(file: pa.NativeFile, column: Any) -> Chunk:
     start = column.data_page_offset
     if column.has_dictionary_page:
         start = min(start, column.dictionary_page_offset)
-    data = file.read_at(column.total_compressed_size, start)
+    size = column.total_compressed_size
+    if start < 0 or size < 0 or start + size > file.size():
+        raise RefusedError
+    data = file.read_at(size, start)
     distinct, dictionary, pages, found = 0, NOTHING, list[Page](), 0
     for header, content in _contents(data, codec):
         if header[KIND] == DICTIONARY_PAGE and not pages:
@@ -98,11 +101,38 @@ def _contents(data: bytes, compression: str | None) -> Iterator[tuple[list[int],
             raise RefusedError
         content = whole[begin:at]
         if codec is not None and len(content):
-            try:
-                content = np.frombuffer(codec.decompress(content, header[SIZE]), np.uint8)
-            except OSError:
-                raise RefusedError from None
+            content = _unpacked(content, codec, header[SIZE])
+        if len(content) != header[SIZE]:
+            raise RefusedError
         yield header, content
+
+
+def _unpacked(content: Bytes, codec: pa.Codec, size: int) -> Bytes:
+    if _size(content, codec.name, size) != size:
+        raise RefusedError
+    try:
+        return np.frombuffer(codec.decompress(content, size), np.uint8)
+    except (OSError, ValueError):
+        raise RefusedError from None
+
+
+def _size(content: Bytes, codec: str, otherwise: int) -> int:
+    """How many bytes it is, unpacked. If fewer than it is told, Arrow's codec says so of zstd only,
+    and leaves the rest as memory was before."""
+    from gapless.pipelines import packed
+
+    if codec == "lz4_raw":
+        return int(packed.lz4_size(content))
+    if codec == "gzip":
+        return int.from_bytes(content[-4:].tobytes(), "little")
+    if codec != "snappy":
+        return otherwise
+    size = 0
+    for place, byte in enumerate(content[:5].tolist()):
+        size |= (byte & 127) << 7 * place
+        if byte < 128:
+            break
+    return size
 
 
 def _page(header: list[int], content: Bytes) -> Page:

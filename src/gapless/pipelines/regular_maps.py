@@ -40,6 +40,9 @@ EVENTS_MIN = 2_000
 WIDTH_MAX = 1_000
 """Attributes of one event."""
 
+VALUES_MAX = 1 << 27
+"""Of one column of a row group, with those that are null: more are left to Arrow."""
+
 NAMES, VALUES = "attributes.key_value.key", "attributes.key_value.value."
 FORMS = {"bool": "?", "int": "<i8", "float": "<f8"}
 """By kind of value how numpy has it; of truths, Parquet has eight in a byte."""
@@ -75,21 +78,23 @@ class _Reader:
         self._leaves = {}  # by path: what is known of the column, and its highest levels
         for number in range(group.num_columns):
             column, leaf = group.column(number), schema.column(number)
+            if column.physical_type != leaf.physical_type:
+                raise RefusedError
             levels = (leaf.max_repetition_level, leaf.max_definition_level)
             self._leaves[column.path_in_schema] = (column, levels)
         values = self._leaves[NAMES][0].num_values if NAMES in self._leaves else 0
         self._width = values // self._rows
 
     def columns(self) -> dict[str, Any]:
-        if not 0 < self._width <= WIDTH_MAX:
+        if not 0 < self._width <= WIDTH_MAX or self._rows * self._width > VALUES_MAX:
             raise RefusedError
         names = self._names()
         found: dict[str, Any] = {}
         for path, (column, _) in self._leaves.items():
-            if path.startswith(VALUES) and not is_empty(column):
+            if path.startswith(VALUES) and not is_empty(column.statistics, column):
                 self._take(path, names, found)
         if len(found) < self._width:
-            raise RefusedError  # a name has no value, or all of them are null
+            raise RefusedError  # a name comes twice, or has no value, or all of them are null
         return {name: found[name] for name in names}
 
     def _names(self) -> list[str]:
@@ -107,10 +112,7 @@ class _Reader:
             if not packed.repeats(data, bits, codes, page.levels):
                 raise RefusedError
         texts = _texts(chunk).to_pylist()
-        names = [texts[code] for code in codes.tolist()]
-        if len(set(names)) < len(names):
-            raise RefusedError
-        return names
+        return [texts[code] for code in codes.tolist()]
 
     def _chunk(self, path: str) -> tuple[Chunk, list[bool]]:
         """A column whose levels are those of regular maps; and which of the names it has."""
@@ -174,9 +176,8 @@ class _Reader:
         return np.concatenate([_plain(page.values, form, count * each) for page, count in pages])
 
 
-def is_empty(column: Any) -> bool:
+def is_empty(figures: Any, column: Any) -> bool:
     """Is there no value at all, as far as the figures tell?"""
-    figures = column.statistics
     return bool(
         figures is not None and figures.has_null_count and figures.null_count == column.num_values
     )
