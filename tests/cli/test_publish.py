@@ -82,6 +82,19 @@ def test_a_csv_row_with_a_field_too_many_is_named() -> None:
         list(read_events(io.StringIO("a,b\n1,2\n1,2,3\n"), "", is_csv=True))
 
 
+def test_fields_that_are_not_separated_by_commas_are_refused() -> None:
+    for line in ("a;b\n1;2\n", "a\tb\n1\t2\n"):
+        with pytest.raises(EventError, match="line 1 has one name"):
+            list(read_events(io.StringIO(line), "", is_csv=True))
+
+
+def test_a_mark_of_the_encoding_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_bytes(b"\xef\xbb\xbfa,b\n1,2\n")
+    with open_file(path) as file:
+        assert list(read_events(file, "", is_csv=True)) == [({"a": 1, "b": 2}, b"")]
+
+
 def test_bytes_that_are_not_utf8_are_found_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"a": 1}\n\xff\n')

@@ -93,7 +93,8 @@ async def publish_one(
     if as_json:
         typer.echo(json.dumps(receipt._asdict()))
     else:
-        typer.echo(f"published at {receipt.pubend}, tick {receipt.tick}")
+        tick = f", tick {receipt.tick}" if receipt.tick >= 0 else ""
+        typer.echo(f"published at {receipt.pubend}{tick}")
 
 
 async def publish_file(
@@ -114,7 +115,8 @@ async def publish_file(
         typer.echo(json.dumps({"published": count, "skipped": skipped, "seconds": seconds}))
     else:
         again = f" ({skipped} were published before)" if skipped else ""
-        typer.echo(f"published {count} events{again}, {count / seconds:,.0f} a second")
+        what = "event" if count == 1 else "events"
+        typer.echo(f"published {count} {what}{again}, {count / seconds:,.0f} a second")
 
 
 async def send_all(
@@ -242,7 +244,7 @@ def open_file(path: Path) -> TextIO:
     """Bytes that are not UTF-8 are found where they stand, with the number of their line."""
     try:
         file = sys.stdin.buffer if str(path) == "-" else path.open("rb")
-        return TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
+        return TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}", "Give a file of events."
@@ -296,6 +298,9 @@ def utf8_lines(lines: TextIO) -> Iterator[str]:
 
 def read_csv(lines: Iterator[str]) -> Iterator[tuple[int, Attributes]]:
     rows = csv.DictReader(lines)
+    names = rows.fieldnames or [""]
+    if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
+        raise EventError(f"line 1 has one name, {names[0]!r}", "Separate fields by commas.")
     for row in rows:
         if None in row:
             problem = f"line {rows.line_num} has more fields than the first line has names"
