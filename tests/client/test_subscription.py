@@ -107,6 +107,14 @@ def test_credit_is_given_once_all_who_wanted_an_event_have_taken_it() -> None:
     run(main())
 
 
+def test_nobody_waits_for_a_subscription_that_was_not_entered() -> None:
+    async def main() -> None:
+        with pytest.raises(UsageError, match="has not begun"):
+            await take(Desk().subscription(), 1)
+
+    run(main())
+
+
 def test_a_subscription_that_waits_first_tells_what_it_has_consumed() -> None:
     async def main() -> None:
         desk = Desk()
