@@ -27,6 +27,14 @@ def test_an_empty_condition_is_said_to_match_everything() -> None:
     assert run("") == (0, "ok: matches everything\n")
 
 
+def test_what_is_most_likely_not_meant_is_noted() -> None:
+    code, output = run("symbol = IBM OR price > 5")
+    assert code == 0
+    assert "note: IBM and symbol are both taken for attributes" in output
+    assert "note: no event can match" in run("price > 5 AND price < 3")[1]
+    assert "note" not in run("bid > ask AND symbol = 'IBM'")[1]
+
+
 def test_a_bad_condition_shows_where_it_went_wrong() -> None:
     code, output = run("price > ")
     assert code == 1

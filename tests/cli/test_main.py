@@ -50,10 +50,26 @@ def test_an_error_is_one_line_for_people_and_code_1() -> None:
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("wrong", [["demo", "--events", "0"], ["serve", "--log-level", "loud"]])
+@pytest.mark.parametrize(
+    "wrong", [["demo", "--events", "0"], ["serve", "--log-level", "loud"], ["publish", "trades"]]
+)
 def test_wrong_usage_is_code_2(wrong: list[str]) -> None:
     code = f"import sys; sys.argv[1:] = {wrong!r}; import gapless.cli as c; c.main()"
     assert python(code).returncode == 2
+
+
+def test_whoever_interrupts_it_before_it_has_begun_sees_no_traceback() -> None:
+    """The signal comes while the commands are loaded, which is the longest part of many of them."""
+    result = python(
+        "import gapless.cli, os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'gapless.cli.commands':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "gapless.cli.main()"
+    )
+    assert (result.returncode, result.stderr) == (130, "gapless: interrupted\n")
 
 
 def test_the_version_is_told() -> None:

@@ -16,7 +16,9 @@ from gapless.cli.publish import (
     read_events,
     read_pairs,
     read_value,
+    stopped_by,
     take,
+    until_fault,
 )
 from gapless.core.errors import EventError, UsageError
 
@@ -64,8 +66,10 @@ def test_a_csv_row_is_an_event_and_an_empty_field_is_left_out() -> None:
         ("{", "line 1 is not JSON"),
         ("[]", "no JSON obj"),
         ('{"a": {"b": 1}}', "line 1: attribute 'a' is of type dict"),
-        ('{"a": "\udcff"}', "line 1: attribute 'a' is text with half a surrogate pair"),
-        ('{"text": "\udcff"}', "line 1 is not UTF-8"),
+        ('{"a": ', "line 1 is not JSON: Expecting value at column 6"),
+        ('{"a": "\udcff"}', "line 1 is not UTF-8"),
+        ('{"a": "\\ud800"}', "line 1: attribute 'a' is text with half a surrogate pair"),
+        ('{"text": "\\ud800"}', "line 1: 'text' is text that has no UTF-8"),
     ],
 )
 def test_a_line_that_is_no_event_is_named(line: str, problem: str) -> None:
@@ -78,26 +82,58 @@ def test_a_csv_row_with_a_field_too_many_is_named() -> None:
         list(read_events(io.StringIO("a,b\n1,2\n1,2,3\n"), "", is_csv=True))
 
 
+def test_fields_that_are_not_separated_by_commas_are_refused() -> None:
+    for line in ("a;b\n1;2\n", "a\tb\n1\t2\n"):
+        with pytest.raises(EventError, match="line 1 has one name"):
+            list(read_events(io.StringIO(line), "", is_csv=True))
+
+
+def test_a_mark_of_the_encoding_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_bytes(b"\xef\xbb\xbfa,b\n1,2\n")
+    with open_file(path) as file:
+        assert list(read_events(file, "", is_csv=True)) == [({"a": 1, "b": 2}, b"")]
+
+
 def test_bytes_that_are_not_utf8_are_found_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"a": 1}\n\xff\n')
-    with open_file(path) as file, pytest.raises(EventError, match="line 2 is not JSON"):
+    with open_file(path) as file, pytest.raises(EventError, match="line 2 is not UTF-8"):
         list(read_events(file, "", is_csv=False))
+    path.write_bytes(b"a,b\n1,\xff\n")
+    with open_file(path) as file, pytest.raises(EventError, match="line 2 is not UTF-8"):
+        list(read_events(file, "", is_csv=True))
 
 
 def test_large_events_go_out_a_few_at_a_time() -> None:
     large: tuple[Attributes, bytes] = ({"a": "x" * (BATCH_SIZE // 2)}, b"")
     small: tuple[Attributes, bytes] = ({"a": 1}, b"")
     events = iter([large] * 3 + [small] * 9)
-    assert [len(take(events, 8, 0)) for _ in range(3)] == [2, 8, 2]
-    assert len(take(iter([(small[0], bytes(BATCH_SIZE))] * 2), 8, 0)) == 1
+    assert [len(take(events, 8)) for _ in range(3)] == [2, 8, 2]
+    assert len(take(iter([(small[0], bytes(BATCH_SIZE))] * 2), 8)) == 1
 
 
-def test_where_a_file_stops_it_is_told_how_much_of_it_is_published() -> None:
-    events = read_events(io.StringIO('{"a": 1}\n{"a": []}\n'), "", is_csv=False)
-    assert len(take(events, 1, 0)) == 1
-    with pytest.raises(EventError, match=r"line 2: .*\(1 events of the file were published\)"):
-        take(events, 1, 1)
+def test_all_that_stands_before_a_bad_line_is_read() -> None:
+    faults: list[EventError] = []
+    events = read_events(io.StringIO('{"a": 1}\n{"a": 2}\n{"a": []}\n'), "", is_csv=False)
+    assert len(take(until_fault(events, faults), 8)) == 2
+    assert [fault.problem for fault in faults] == ["line 3: attribute 'a' is of type list"]
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "told"),
+    [
+        (0, "", "line 3; nothing is published. Mend it."),
+        (
+            2,
+            "",
+            "line 3; what stands before it, 2 events, is published. Mend it. Then run this with",
+        ),
+        (2, "n", "is published. Mend it. Then run this again: it goes on there."),
+    ],
+)
+def test_where_a_file_stops_it_is_told_how_to_go_on(before: int, name: str, told: str) -> None:
+    assert told in str(stopped_by(EventError("line 3", "Mend it."), before, name))
 
 
 @pytest.mark.parametrize(("name", "told"), [("", "5 are published"), ("n", "run it again")])

@@ -118,6 +118,6 @@ def test_an_error_says_what_to_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     result = gapless(*arguments)
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert problem in result.stderr
     assert len(result.stderr.splitlines()) == 1

@@ -111,28 +111,28 @@ def test_on_a_terminal_a_file_shows_how_far_it_is_and_how_fast(tmp_path: Path) -
         assert done.stdout.startswith("published 2000 events, ")
 
 
+NOBODY = ("--url", "gapless://127.0.0.1:1")
+
+
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    ("arguments", "code", "problem"),
     [
-        (
-            ("publish", "t", "a=1", "--url", "gapless://127.0.0.1:1"),
-            "start a broker with",
-        ),
-        (
-            ("subscribe", "t", "--url", "gapless://127.0.0.1:1"),
-            "start a broker with",
-        ),
-        (("publish", "t"), "give attributes or --file"),
-        (("publish", "t", "a", "--url", "x"), "'a' is no attribute"),
-        (("publish", "t", "--file", "missing.jsonl"), "cannot read missing.jsonl"),
-        (("status", "--data", "missing"), "no broker keeps its data in missing"),
-        (("broker", "missing.toml", "b"), "cannot read missing.toml"),
-        (("broker", "missing.toml"), "which broker of the network"),
-        (("up", "missing.toml"), "cannot read missing.toml"),
+        (("publish", "t", "a=1", *NOBODY), 1, "start a broker with"),
+        (("subscribe", "t", *NOBODY), 1, "start a broker with"),
+        (("status", "--data", "missing"), 1, "no broker keeps its data in missing"),
+        (("publish", "t"), 2, "there is nothing to publish"),
+        (("publish", "t", "a", "--url", "x"), 2, "'a' is no attribute"),
+        (("publish", "t", "a=1", "--file", "f"), 2, "attributes are for one event"),
+        (("publish", "t", "--file", "missing.jsonl"), 2, "cannot read missing.jsonl"),
+        (("broker", "missing.toml", "b"), 2, "cannot read missing.toml"),
+        (("broker", "missing.toml"), 2, "a broker of the network is wanted"),
+        (("up", "missing.toml"), 2, "cannot read missing.toml"),
     ],
 )
-def test_an_error_says_what_to_do_in_one_line(arguments: tuple[str, ...], problem: str) -> None:
+def test_an_error_says_what_to_do_in_one_line(
+    arguments: tuple[str, ...], code: int, problem: str
+) -> None:
     result = gapless(*arguments)
-    assert result.returncode == 1
+    assert result.returncode == code
     assert problem in result.stderr
     assert len(result.stderr.splitlines()) == 1

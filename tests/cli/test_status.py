@@ -56,6 +56,11 @@ def test_where_there_are_reliable_topics_the_table_shows_whom_a_broker_sends_to_
     console.print(brokers_table({"b": {**FIGURES, "services": {"reliable": tree}}, "c": FIGURES}))
     assert isinstance(console.file, io.StringIO)
     assert "j,k" in console.file.getvalue()
+    narrow = Console(width=80, file=io.StringIO())
+    slow = {**FIGURES, "disk": {"sync_us": 16_430, "syncs": 1}, "services": {"reliable": tree}}
+    narrow.print(brokers_table({"b": slow}))
+    assert isinstance(narrow.file, io.StringIO)
+    assert "16.43ms" in narrow.file.getvalue(), "figures are not broken over lines"
 
 
 def test_where_there_are_multicast_topics_the_table_shows_the_ring_and_the_trees() -> None:

@@ -11,7 +11,7 @@ from gapless.cli.deliveries import show_json
 from gapless.cli.subscribe import where_from
 from gapless.cli.token_file import Journal, TokenFile
 from gapless.client.delivery import Gap
-from gapless.core.errors import UsageError
+from gapless.core.errors import StorageError, UsageError
 from gapless.core.events import Event
 from gapless.core.identity import PubendName, TopicName
 from gapless.core.ticks import Span, Tick
@@ -56,7 +56,7 @@ def test_a_file_that_is_no_journal_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no delivery"):
         Journal(path)
     assert path.read_text() == "dear diary\n"
-    with pytest.raises(UsageError, match="cannot write"):
+    with pytest.raises(StorageError, match="cannot write"):
         Journal(tmp_path / "missing" / "journal")
 
 
@@ -110,6 +110,13 @@ def test_a_journal_on_a_full_disk_says_so(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     with open("/dev/full", "wb") as full:
         os.dup2(full.fileno(), journal._file.fileno())
-    with pytest.raises(UsageError, match="No space left on device"):
+    with pytest.raises(StorageError, match="No space left on device"):
         journal.write("{}")
     journal.close()
+
+
+def test_a_token_file_without_a_token_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "desk.token"
+    path.write_text("garbage")
+    with pytest.raises(UsageError, match=r"desk\.token has no token: the token is not JSON"):
+        TokenFile(path).read()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 def test_topics_are_created_listed_shown_and_deleted_and_survive_a_restart(tmp_path: Path) -> None:
     with serving(tmp_path) as (url, _):
+        assert "there are no topics" in gapless("topic", "list", "--url", url).stderr
         refused = gapless("publish", "trades", "price=1", "--url", url)
         assert refused.returncode == 1
         assert "Create it: gapless topic create trades" in refused.stderr
@@ -37,3 +38,4 @@ def test_topics_are_created_listed_shown_and_deleted_and_survive_a_restart(tmp_p
         assert "retention: all that is needed" in shown
         missing = gapless("topic", "show", "gone", "--url", url)
         assert "Create it: gapless topic create gone" in missing.stderr
+        assert missing.returncode == 1

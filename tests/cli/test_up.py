@@ -8,11 +8,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gapless.cli.up import last_words
 from tests.broker.stage import LINE
-from tests.children import PATIENCE_S, PROGRAM, child, rest, told
+from tests.children import PATIENCE_S, PROGRAM, child, rest, told, warned
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def test_what_a_broker_says_last_is_told_if_it_gave_up(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("2026 INFO volume opened\ngapless: cannot listen on 127.0.0.1:7117.\n")
+    assert last_words(log) == "\n  gapless: cannot listen on 127.0.0.1:7117."
+    for other in ("", "gapless: an older one\n2026 INFO broker ready\n", "x" * 5_000):
+        log.write_text(other)
+        assert last_words(log) == ""
+
+
+def test_a_broker_that_the_network_has_not_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "network.toml"
+    file.write_text(LINE)
+    with child([*PROGRAM, "up", str(file), "--only", "nobody"]) as up:
+        assert "no broker 'nobody'. It has: " in warned(up)
+        assert up.wait(PATIENCE_S) == 2
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from gapless.core.client_messages import (
     Unreached,
     Unsubscribe,
 )
+from gapless.core.errors import UsageError
 from gapless.core.events import Event, EventBatch
 from gapless.core.identity import BrokerName, PubendName, TopicName
 from gapless.core.ticks import Span, Tick
@@ -106,6 +107,14 @@ def test_credit_is_given_once_all_who_wanted_an_event_have_taken_it() -> None:
     run(main())
 
 
+def test_nobody_waits_for_a_subscription_that_was_not_entered() -> None:
+    async def main() -> None:
+        with pytest.raises(UsageError, match="has not begun"):
+            await take(Desk().subscription(), 1)
+
+    run(main())
+
+
 def test_a_subscription_that_waits_first_tells_what_it_has_consumed() -> None:
     async def main() -> None:
         desk = Desk()
@@ -115,6 +124,8 @@ def test_a_subscription_that_waits_first_tells_what_it_has_consumed() -> None:
             waiting = asyncio.create_task(take(subscription, 1))
             await asyncio.sleep(0)
             assert desk.told == 2
+            with pytest.raises(UsageError, match="another task waits"):
+                await take(subscription, 1)
             waiting.cancel()
 
     run(main())

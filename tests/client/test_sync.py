@@ -130,3 +130,14 @@ def test_no_thread_is_left_behind() -> None:
     with pytest.raises(gapless.UsageError):
         gapless.sync.connect("http://x")
     assert threading.active_count() == before
+
+
+def test_what_was_not_entered_or_was_left_takes_nothing(tmp_path: Path) -> None:
+    with broker_in_a_thread(tmp_path) as url:
+        with gapless.sync.connect(url) as client:
+            with client.publisher("t", name="feed") as publisher:
+                publisher.send({"i": 0})
+            with pytest.raises(gapless.UsageError, match="has not begun"):
+                client.publisher("t", name="feed").send({"i": 1})  # would pass for a repeat
+        with pytest.raises(gapless.LinkError, match="the client is closed"):
+            client.publish("t", {"i": 2})

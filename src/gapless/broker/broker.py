@@ -173,9 +173,9 @@ class Broker:
             self._server = await listen(wanted)
         except OSError as error:
             if port != 0 or error.errno != errno.EADDRINUSE:
-                where = show_endpoint(host, port)
+                where, used = show_endpoint(host, port), error.errno == errno.EADDRINUSE
                 raise UsageError(
-                    f"cannot listen on {where}: {error.strerror}",
+                    f"cannot listen on {where}: {'it is in use' if used else error.strerror}",
                     "Stop what uses it, or give another address with --listen (port 0: any).",
                 ) from error
             self._server = await listen(0)

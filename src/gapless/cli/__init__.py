@@ -1,76 +1,39 @@
-"""The command line: one module per command; this one only puts them together.
+"""The command line: one module per command, put together in `commands`.
 
-Heavy imports stand inside the commands, so that `gapless --help` answers at once.
-Exit codes: 0 ok, 1 failed, 2 wrong usage, 130 interrupted.
+Exit codes: 0 ok, 1 failed, 2 wrong usage, 130 interrupted, at whichever moment: `main` loads the
+commands itself, for that takes long enough to be interrupted.
 """
 
 from __future__ import annotations
 
 import sys
-
-import typer
-
-from gapless.cli.broker import broker
-from gapless.cli.condition import condition
-from gapless.cli.connection import with_credentials
-from gapless.cli.demo import demo
-from gapless.cli.experiment import experiment
-from gapless.cli.help import lay_out
-from gapless.cli.pipeline import pipeline
-from gapless.cli.publish import publish
-from gapless.cli.read import read
-from gapless.cli.security import security
-from gapless.cli.serve import serve
-from gapless.cli.simulate import simulate, swarm
-from gapless.cli.soak import soak
-from gapless.cli.status import status
-from gapless.cli.subscribe import subscribe
-from gapless.cli.subscriptions import subscriptions
-from gapless.cli.topic import topic
-from gapless.cli.unsubscribe import unsubscribe
-from gapless.cli.up import up
-from gapless.core.errors import GaplessError
-from gapless.version import __version__
-
-app = typer.Typer(
-    name="gapless",
-    help="Content-based publish/subscribe that never leaves a silent gap.",
-    epilog="Each command explains itself: gapless COMMAND --help.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command in (serve, broker):
-    app.command()(command)
-for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, up):
-    app.command()(with_credentials(connecting))
-app.add_typer(security, name="security")
-app.add_typer(topic)
-app.add_typer(pipeline)
-app.command()(demo)
-app.command(name="filter")(condition)
-app.command()(simulate)
-app.command()(swarm)
-app.command()(experiment)
-app.command()(soak)
-lay_out(app)
+from typing import Any
 
 
-@app.callback(invoke_without_command=True)
-def root(
-    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
-) -> None:
-    if version:
-        typer.echo(f"gapless {__version__}")
-        raise typer.Exit
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module 'gapless.cli' has no attribute {name!r}")
+    from gapless.cli.commands import app
+
+    return app
 
 
 def main() -> None:
     try:
+        sys.exit(run())
+    except KeyboardInterrupt:
+        print("gapless: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def run() -> int:
+    """The exit code of the command that is asked for; what it failed of is told."""
+    from gapless.cli.commands import app
+    from gapless.core.errors import GaplessError, UsageError
+
+    try:
         app()
     except GaplessError as error:
-        typer.echo(f"gapless: {error}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("gapless: interrupted", err=True)
-        sys.exit(130)
+        print(f"gapless: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    return 0

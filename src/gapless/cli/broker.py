@@ -73,7 +73,9 @@ def broker(
         file, name = (network, name) if name is not None else (None, str(network))
         described = joining_network(name, file, listen)
     elif name is None:
-        raise UsageError("which broker of the network?", "Give its name after the network file.")
+        raise UsageError(
+            "a broker of the network is wanted", "Give its name after the network file."
+        )
     else:
         described = read_network(network)
     run(
@@ -104,5 +106,6 @@ def read_network(path: Path) -> Network:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}", "Give a network file.") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"cannot read {path}: {reason}", "Give a network file.") from None
     return parse_network(text)

@@ -40,6 +40,8 @@ def condition(
     from gapless.filters.filter import Filter
 
     parsed = Filter.parse(text)
+    for note in notes(parsed):
+        typer.echo(note, err=True)
     if explain:
         show_conjunctions(parsed)
     if events is None:
@@ -53,6 +55,24 @@ def condition(
                 typer.echo(line.rstrip("\n"))
     if count:
         typer.echo(matched)
+
+
+def notes(parsed: Filter) -> list[str]:
+    """What is sound, and most likely not what was meant."""
+    from gapless.filters.syntax import Attribute, Compare
+
+    if not parsed.conjunctions:
+        return ["note: no event can match this condition"]
+    return [
+        f"note: {each.left.name} and {each.right.name} are both taken for attributes here;"
+        " text stands in single quotes"
+        for conjunction in parsed.conjunctions
+        for each in conjunction.residuals
+        if isinstance(each, Compare)
+        and isinstance(each.left, Attribute)
+        and isinstance(each.right, Attribute)
+        and each.sign in ("=", "<>")
+    ]
 
 
 def attributes_of(line: str, number: int) -> Attributes:

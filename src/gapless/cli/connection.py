@@ -92,7 +92,8 @@ def read_token(path: Path | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         from gapless.core.errors import UsageError
 
-        raise UsageError(f"cannot read {path}: {error}", "Give the file of a token.") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"cannot read {path}: {reason}", "Give the file of a token.") from None
 
 
 @asynccontextmanager

@@ -30,6 +30,8 @@ SAVE_S = 0.25
 
 INTERRUPTED = "gapless: the connection broke; what was published until it is there again is missed"
 
+MISSED = "what is published there, or behind, is missed until then"
+
 REACHED = "all brokers are reached: whatever is published from now on comes"
 
 END_S = 2.0
@@ -120,7 +122,7 @@ async def reach_told(subscription: Subscription, beginning: str) -> AsyncIterato
         yield
         return
     brokers = ", ".join(subscription.unreached)
-    typer.echo(f"{beginning}; not reached yet, and missed with all behind: {brokers}", err=True)
+    typer.echo(f"{beginning}; not reached yet: {brokers} ({MISSED})", err=True)
     telling = asyncio.create_task(tell_reached())
     try:
         yield

@@ -64,8 +64,11 @@ def publish(
     """
     import asyncio
 
-    if (file is None) == (not attributes):
-        raise UsageError("give attributes or --file, one of both", "See gapless publish --help.")
+    if file is None and not attributes and not body:
+        problem = "there is nothing to publish"
+        raise UsageError(problem, "Give KEY=VALUE…, --body, or --file; see gapless publish --help.")
+    if file is not None and attributes:
+        raise UsageError("attributes are for one event", "Leave them out, or --file.")
     if file is None and (name or body_field or rate):
         problem = "--name, --body-field and --rate are for the events of a file"
         raise UsageError(problem, "Leave them out, or give --file (-: standard input).")
@@ -90,7 +93,8 @@ async def publish_one(
     if as_json:
         typer.echo(json.dumps(receipt._asdict()))
     else:
-        typer.echo(f"published at {receipt.pubend}, tick {receipt.tick}")
+        tick = f", tick {receipt.tick}" if receipt.tick >= 0 else ""
+        typer.echo(f"published at {receipt.pubend}{tick}")
 
 
 async def publish_file(
@@ -111,7 +115,8 @@ async def publish_file(
         typer.echo(json.dumps({"published": count, "skipped": skipped, "seconds": seconds}))
     else:
         again = f" ({skipped} were published before)" if skipped else ""
-        typer.echo(f"published {count} events{again}, {count / seconds:,.0f} a second")
+        what = "event" if count == 1 else "events"
+        typer.echo(f"published {count} {what}{again}, {count / seconds:,.0f} a second")
 
 
 async def send_all(
@@ -127,13 +132,15 @@ async def send_all(
 
     begin = time.monotonic()
     skipped = count = 0
+    faults: list[EventError] = []
+    readable = until_fault(events, faults)
     batch_size = max(1, min(BATCH_EVENTS, int(rate * PACE_S))) if rate else BATCH_EVENTS
     async with AsyncExitStack() as stack:
         publisher = None
         if name:
             publisher = await stack.enter_async_context(client.publisher(topic, name=name))
-            skipped = sum(1 for _ in islice(events, publisher.sequence))
-        while batch := take(events, batch_size, skipped + count):
+            skipped = sum(1 for _ in islice(readable, publisher.sequence))
+        while batch := take(readable, batch_size):
             if publisher is not None:
                 await publisher.send_many(batch)
             else:
@@ -142,25 +149,42 @@ async def send_all(
             tell(len(batch))
             if rate:
                 await asyncio.sleep(max(0.0, begin + count / rate - time.monotonic()))
+    if faults:
+        raise stopped_by(faults[0], skipped + count, name)
     return skipped, count
 
 
+def until_fault(
+    events: Iterator[tuple[Attributes, bytes]], faults: list[EventError]
+) -> Iterator[tuple[Attributes, bytes]]:
+    """All before the first line that is no event; what is wrong with that one goes to `faults`."""
+    try:
+        yield from events
+    except EventError as error:
+        faults.append(error)
+
+
+def stopped_by(fault: EventError, before: int, name: str) -> EventError:
+    """How far a file went, and how to go on without publishing anything twice."""
+    if not before:
+        return EventError(f"{fault.problem}; nothing is published", fault.remedy)
+    problem = f"{fault.problem}; what stands before it, {before} events, is published"
+    again = "again: it goes on there" if name else "with the lines from there on"
+    return EventError(problem, f"{fault.remedy} Then run this {again}.")
+
+
 def take(
-    events: Iterator[tuple[Attributes, bytes]], count_max: int, before: int
+    events: Iterator[tuple[Attributes, bytes]], count_max: int
 ) -> list[tuple[Attributes, bytes]]:
     """The next events: so many, or fewer that are large enough together."""
     batch: list[tuple[Attributes, bytes]] = []
     size = 0
-    try:
-        for attributes, body in islice(events, count_max):
-            batch.append((attributes, body))
-            texts = (value for value in attributes.values() if isinstance(value, str))
-            size += len(body) + sum(map(len, texts)) + sum(map(len, attributes))
-            if size >= BATCH_SIZE:
-                break
-    except EventError as error:
-        problem = f"{error.problem} ({before} events of the file were published)"
-        raise EventError(problem, error.remedy) from None
+    for attributes, body in islice(events, count_max):
+        batch.append((attributes, body))
+        texts = (value for value in attributes.values() if isinstance(value, str))
+        size += len(body) + sum(map(len, texts)) + sum(map(len, attributes))
+        if size >= BATCH_SIZE:
+            break
     return batch
 
 
@@ -220,7 +244,7 @@ def open_file(path: Path) -> TextIO:
     """Bytes that are not UTF-8 are found where they stand, with the number of their line."""
     try:
         file = sys.stdin.buffer if str(path) == "-" else path.open("rb")
-        return TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
+        return TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}", "Give a file of events."
@@ -252,19 +276,31 @@ def read_events(
     """Each event, once it is sure that it can be published."""
     from gapless.wire.events import encode_event
 
-    for number, attributes in read_csv(lines) if is_csv else read_json(lines):
+    checked = utf8_lines(lines)
+    for number, attributes in read_csv(checked) if is_csv else read_json(checked):
         try:
             body = str(attributes.pop(body_field, "")).encode() if body_field else b""
             encode_event(attributes, body)
         except UnicodeEncodeError:
-            raise EventError(f"line {number} is not UTF-8", "Correct it there.") from None
+            problem = f"line {number}: {body_field!r} is text that has no UTF-8"
+            raise EventError(problem, "Correct it there.") from None
         except EventError as error:
             raise EventError(f"line {number}: {error.problem}", error.remedy) from None
         yield attributes, body
 
 
-def read_csv(lines: TextIO) -> Iterator[tuple[int, Attributes]]:
+def utf8_lines(lines: TextIO) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        if not line.isascii() and any("\ud800" <= each <= "\udfff" for each in line):
+            raise EventError(f"line {number} is not UTF-8", "Correct it there.")
+        yield line
+
+
+def read_csv(lines: Iterator[str]) -> Iterator[tuple[int, Attributes]]:
     rows = csv.DictReader(lines)
+    names = rows.fieldnames or [""]
+    if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
+        raise EventError(f"line 1 has one name, {names[0]!r}", "Separate fields by commas.")
     for row in rows:
         if None in row:
             problem = f"line {rows.line_num} has more fields than the first line has names"
@@ -273,13 +309,16 @@ def read_csv(lines: TextIO) -> Iterator[tuple[int, Attributes]]:
         yield rows.line_num, found
 
 
-def read_json(lines: TextIO) -> Iterator[tuple[int, Attributes]]:
+def read_json(lines: Iterator[str]) -> Iterator[tuple[int, Attributes]]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
-        except ValueError as error:
+            found = json.loads(line.rstrip())
+        except json.JSONDecodeError as error:
+            problem = f"line {number} is not JSON: {error.msg} at column {error.colno}"
+            raise EventError(problem, "Correct it there.") from None
+        except (ValueError, RecursionError) as error:
             raise EventError(f"line {number} is not JSON: {error}", "Correct it there.") from None
         if not isinstance(found, dict):
             raise EventError(f"line {number} is no JSON object", "Write one object a line.")

@@ -35,6 +35,8 @@ RightsOption = Annotated[
     ),
 ]
 
+HEARD = "brokers that run know it when they get the new files, and then a SIGHUP or a restart"
+
 security = typer.Typer(
     help="Make certificates, tokens and rights.",
     no_args_is_help=True,
@@ -124,6 +126,7 @@ def token(
             ) from None
     principals.write(folder / PRINCIPALS)
     typer.echo(made if out is None else f"the token of {name} is in {out}")
+    typer.echo(HEARD, err=True)
 
 
 @security.command()
@@ -161,6 +164,7 @@ def certificate(
         principals.add(name, added)
         principals.write(folder / PRINCIPALS)
     typer.echo(f"made {where}.crt and {where}.key")
+    typer.echo(HEARD, err=True)
 
 
 @security.command()
@@ -176,6 +180,7 @@ def revoke(name: str, folder: Folder = FOLDER) -> None:
         raise UsageError(f"there is no principal {name!r}", "See `gapless security list`.")
     principals.write(folder / PRINCIPALS)
     typer.echo(f"{name} has no rights any more")
+    typer.echo(HEARD, err=True)
 
 
 @security.command(name="list")

@@ -24,6 +24,8 @@ WATCH_S = 1.0
 COLUMNS = (
     "broker", "state", "address", "clients", "subscriptions", "delivered", "neighbours", "sync",
 )  # fmt: skip
+HEADINGS = {"subscriptions": "subs", "neighbours": "links", "unreachable": "cut off"}
+"""Shorter ones, for a terminal of 80 columns."""
 TREE_COLUMNS = ("near", "sessions", "unreachable")
 """Of brokers with reliable topics: how many they know nearby, whom they send to, whom they miss."""
 RING_COLUMNS = ("ring", "leaves", "table", "trees")
@@ -95,7 +97,9 @@ def ask_all(admin: list[str] | None, data: Path, what: str = "statistics") -> di
         address = admin_of(read_addresses(path.parent))
         found[path.parent.name] = ask(address, what) if address else None
     if not found:
-        raise UsageError(
+        from gapless.client.errors import LinkError
+
+        raise LinkError(
             f"no broker keeps its data in {data}",
             "Start one with `gapless serve`, or say where to ask with --admin.",
         )
@@ -137,9 +141,10 @@ def ask(address: str, what: str = "statistics") -> Any | None:
                 ) from None
         return None
     except (URLError, HTTPException, OSError, ValueError) as error:
-        if isinstance(getattr(error, "reason", None), SSLCertVerificationError):
+        reason = getattr(error, "reason", None)
+        if isinstance(reason, SSLCertVerificationError):
             raise UsageError(
-                f"the certificate of {address} is not good: {error}",
+                f"the certificate of {address} is not good: {reason.verify_message}",
                 "Give the brokers' authority with --ca.",
             ) from None
         return None
@@ -203,11 +208,12 @@ def brokers_table(
     lines = rows(found)
     columns = [*COLUMNS, *(TREE_COLUMNS if any("near" in row for row in lines) else ())]
     columns += RING_COLUMNS if any("ring" in row for row in lines) else ()
-    shown = Table(*columns, *(["restarts"] if restarts else []), box=SIMPLE_HEAD, padding=0)
+    headings = [HEADINGS.get(each, each) for each in columns]
+    shown = Table(*headings, *(["restarts"] if restarts else []), box=SIMPLE_HEAD, padding=0)
     for column in shown.columns:  # on a narrow screen headings break, what they head does not
         column.overflow = "fold"
-    for column in shown.columns[:3]:
-        column.no_wrap = True
+    for number in (0, 1, 2, columns.index("sync")):
+        shown.columns[number].no_wrap = True
     colours = {"ready": "green", "no answer": "red"}
     for row in lines:
         row["state"] = f"[{colours.get(row['state'], 'yellow')}]{row['state']}"

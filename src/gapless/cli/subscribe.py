@@ -56,11 +56,15 @@ def subscribe(
     """
     import asyncio
 
+    from gapless.cli.condition import notes
     from gapless.cli.deliveries import Output, print_all
     from gapless.cli.token_file import Journal, TokenFile
+    from gapless.filters.filter import Filter
 
     if token_file is not None and not name:
         raise UsageError("a token is of a named subscription", "Give --name too.")
+    for note in notes(Filter.parse(condition)):
+        typer.echo(note, err=True)
     opened = Journal(journal) if journal else None
     try:
         kept = TokenFile(token_file) if token_file else None

@@ -40,13 +40,15 @@ def subscriptions(
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    if not console.is_terminal:
-        for row in rows(found):
+    console, shown = Console(), rows(found)
+    if not shown:
+        typer.echo("there are no durable subscriptions", err=True)
+    if not console.is_terminal or not shown:
+        for row in shown:
             typer.echo("  ".join(f"{key}={value}" for key, value in row.items()))
         return
     table = Table(*COLUMNS)
-    for row in rows(found):
+    for row in shown:
         table.add_row(*row.values())
     console.print(table)
 

@@ -15,7 +15,7 @@ import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from gapless.core.errors import UsageError
+from gapless.core.errors import StorageError, UsageError
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def told(path: Path | str, what: str) -> Iterator[None]:
         yield
     except OSError as error:
         problem = f"cannot write {path}: {error.strerror}"
-        raise UsageError(problem, f"Give a {what} that can be written.") from None
+        raise StorageError(problem, f"Give a {what} that can be written.") from None
 
 
 class Journal:
@@ -94,7 +94,11 @@ class TokenFile:
         except (OSError, UnicodeDecodeError) as error:
             problem = f"cannot read {self._path}: {error}"
             raise UsageError(problem, "Give a file with a token, or a new one.") from None
-        self._kept = Token.from_json(text)
+        try:
+            self._kept = Token.from_json(text)
+        except UsageError as error:
+            problem = f"{self._path} has no token: {error.problem}"
+            raise UsageError(problem, "Give a file with a token, or a new one.") from None
         return self._kept
 
     def write(self, token: Token) -> bool:

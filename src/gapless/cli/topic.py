@@ -32,7 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 def create(
     name: Name,
     service: Annotated[
-        str, typer.Option(help="What it promises: durable, or reliable (nothing is stored).")
+        str, typer.Option(help="What it promises: durable, reliable or multicast.")
     ] = "durable",
     pubends: Annotated[
         int, typer.Option(min=1, help="How many streams it has, spread over the brokers.")
@@ -90,6 +90,8 @@ def create(
 def list_topics(as_json: AsJson = False, url: Url = URL) -> None:
     """List all topics of the network."""
     found = run(url, lambda client: client.topics())
+    if not found:
+        typer.echo("there are no topics: gapless topic create NAME", err=True)
     if as_json:
         typer.echo(json.dumps([as_dict(each) for each in found], indent=2))
         return
@@ -97,7 +99,7 @@ def list_topics(as_json: AsJson = False, url: Url = URL) -> None:
     from rich.table import Table
 
     console = Console()
-    if not console.is_terminal:
+    if not console.is_terminal or not found:
         for each in found:
             typer.echo("  ".join(f"{key}={value}" for key, value in row(each).items()))
         return
@@ -113,7 +115,10 @@ def show(name: Name, as_json: AsJson = False, url: Url = URL) -> None:
     """Show one topic."""
     found = [each for each in run(url, lambda client: client.topics()) if each.name == name]
     if not found:
-        raise UsageError(f"there is no topic {name!r}", f"Create it: gapless topic create {name}")
+        from gapless.client.errors import RefusedError
+
+        problem = f"there is no topic {name!r}"
+        raise RefusedError(problem, f"Create it: gapless topic create {name}")
     lines = "\n".join(f"{key}: {value}" for key, value in row(found[0]).items())
     tell(found[0], lines, as_json=as_json)
 

@@ -15,6 +15,7 @@ import typer
 
 from gapless.cli.broker import NetworkFile, read_network
 from gapless.cli.serve import DATA, Data, Insecure
+from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,6 +27,9 @@ STEADY_S = 10.0
 """A broker that ran for so long is restarted at once; one that did not, later and later."""
 
 STOP_S = 15.0
+LAST_WORDS_MAX = 2_000
+"""So many bytes at the end of a log are looked at."""
+
 PROGRAM = [sys.executable, "-c", "from gapless.cli import main; main()"]
 
 
@@ -73,7 +77,7 @@ class Child:
         steady = now_s - self.started_s > STEADY_S
         self.wait_s = RESTART_S if steady else min(2 * self.wait_s, RESTART_LONGEST_S)
         self.due_s = now_s + (0 if steady else self.wait_s)
-        return f"{self.name} ended with code {code}; see {self.log}"
+        return f"{self.name} ended with code {code}; see {self.log}{last_words(self.log)}"
 
     def _look_ready(self, number: int) -> str:
         """Has it told where it is since it was started?"""
@@ -90,6 +94,14 @@ class Child:
         if self.process.stdin is not None:
             self.process.stdin.close()
         self.process = None
+
+
+def last_words(log: Path) -> str:
+    """What a broker that gave up says of it, last of all; nothing of one that was killed."""
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - LAST_WORDS_MAX))
+        *_, last = file.read().decode(errors="replace").splitlines() or [""]
+    return f"\n  {last}" if last.startswith("gapless: ") else ""
 
 
 def up(
@@ -118,6 +130,9 @@ def up(
     pubends = ["p"]
     """
     names = [broker.name for cell in read_network(network).cells for broker in cell.brokers]
+    if unknown := sorted(set(only or ()) - set(names)):
+        problem = f"the network has no broker {unknown[0]!r}"
+        raise UsageError(problem, f"It has: {', '.join(names)}.")
     command = [*PROGRAM, "broker", str(network), "--with-parent", "--data", str(data)]
     command += ["--insecure"] if insecure else []
     children = [
@@ -166,7 +181,6 @@ def watch_live(children: list[Child], data: Path, stop: threading.Event) -> None
 def table(children: list[Child], data: Path) -> Table:
     from gapless.broker.address import read_addresses
     from gapless.cli.status import admin_of, ask, brokers_table
-    from gapless.core.errors import UsageError
 
     found = {}
     for child in children:

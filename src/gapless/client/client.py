@@ -96,7 +96,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         self.session = 0  # counts connections
         self._connection: Connection | None = None
         self._up = asyncio.Event()
-        self._problem: GaplessError = LinkError("the client is not open", "Use `async with`.")
+        self._problem: GaplessError = LinkError("the client is not open", "Use `(async) with`.")
         self._is_closed = False
         self._supervisor: asyncio.Task[None] | None = None
         self._lost: asyncio.Future[None] | None = None

@@ -35,7 +35,7 @@ from gapless.core.client_messages import (
     Receipt,
     Refused,
 )
-from gapless.core.errors import GaplessError, WireError
+from gapless.core.errors import GaplessError, UsageError, WireError
 from gapless.core.events import EventBatch
 from gapless.wire.events import encode_events
 
@@ -95,7 +95,9 @@ class Publisher:
         self._batches: deque[Batch] = deque()
         self._unconfirmed = 0
         self._waiters: list[asyncio.Future[None]] = []
-        self._error: GaplessError | None = None
+        self._error: GaplessError | None = UsageError(  # its numbers would be those of others
+            "the publisher has not begun", "Use it with `async with`; with gapless.sync, `with`."
+        )
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = RETRY_S
         self._stuck_since_s: float | None = None
@@ -143,6 +145,7 @@ class Publisher:
 
     async def __aenter__(self) -> Self:
         self.sequence = await self._ask_sequence()
+        self._error = None
         self._carrier.listen(self._resume)
         return self
 

@@ -51,6 +51,14 @@ class Residence:
     def enter(self) -> None:
         self.number = self.carrier.inbox.add(self._subscriber)
 
+    def check_entered(self) -> None:
+        """`UsageError` where someone would wait for ever."""
+        if not self.number:
+            raise UsageError(
+                "the subscription has not begun",
+                "Use `async with client.subscribe(…) as subscription`; with gapless.sync, `with`.",
+            )
+
     def leave(self) -> None:
         self.carrier.inbox.remove(self.number)
         self.number = 0

@@ -186,8 +186,10 @@ class Subscription(Stepping):
     # --- taking and waiting ----------------------------------------------------------------------
 
     async def _wait(self) -> None:
+        self._residence.check_entered()
         self._carrier.tell_consumed()
-        assert self._waiter is None, "one task at a time may iterate over a subscription"
+        if self._waiter is not None:
+            raise UsageError("another task waits for this subscription", "Read it in one of them.")
         self._waiter = self._loop.create_future()
         try:
             await self._waiter

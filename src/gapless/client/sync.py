@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gapless.client import client as asynchronous
+from gapless.client.errors import LinkError
 from gapless.client.publisher import LINGER_S
 from gapless.client.together import together as asynchronous_together
 from gapless.core.errors import UsageError
@@ -55,6 +56,9 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        if self._loop.is_closed():
+            work.close()
+            raise LinkError("the client is closed", "Connect again with gapless.sync.connect.")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

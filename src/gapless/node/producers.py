@@ -39,7 +39,8 @@ class Producers:
     ) -> list[Effect]:
         topic = self.network.topic.get(message.topic)
         if topic is None:
-            return refuse(client, message, f"there is no topic {message.topic!r}", "Create it.")
+            remedy = f"Create it: gapless topic create {message.topic}"
+            return refuse(client, message, f"there is no topic {message.topic!r}", remedy)
         bound = bound_pubend(topic, message.producer)
         pubend = self.streams.pubends.get(bound.name)
         if pubend is None:

@@ -57,7 +57,8 @@ class Ranges:
     def receive(self, client: ClientName, message: RangeRequest) -> list[Effect]:
         topic = self.network.topic.get(message.topic)
         if topic is None:
-            return refuse(client, message, f"there is no topic {message.topic!r}", "Create it.")
+            remedy = f"Create it: gapless topic create {message.topic}"
+            return refuse(client, message, f"there is no topic {message.topic!r}", remedy)
         hosts = {each.name: each.host for each in topic.pubends}
         pubends = self.streams.pubends
         if isinstance(message, PositionsQuery) and message.pubend is None:

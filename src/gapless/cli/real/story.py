@@ -181,6 +181,7 @@ class Story:
         await lake.kill()
         self.killed.append(DRIVER)
         self._tell(f"kill -9 {number}: {DRIVER} is gone, with {lake.archived:,} trades in the lake")
+        self._tell("a new Spark driver starts, which takes a while")
         await lake.start()
         lake.archive(self._brokers.url(LAKE_BROKER))
         await lake.wait_for("events")

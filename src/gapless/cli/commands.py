@@ -1,0 +1,58 @@
+"""All commands, put together. Heavy imports stand inside them, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import typer
+
+from gapless.cli.broker import broker
+from gapless.cli.condition import condition
+from gapless.cli.connection import with_credentials
+from gapless.cli.demo import demo
+from gapless.cli.experiment import experiment
+from gapless.cli.help import lay_out
+from gapless.cli.pipeline import pipeline
+from gapless.cli.publish import publish
+from gapless.cli.read import read
+from gapless.cli.security import security
+from gapless.cli.serve import serve
+from gapless.cli.simulate import simulate, swarm
+from gapless.cli.soak import soak
+from gapless.cli.status import status
+from gapless.cli.subscribe import subscribe
+from gapless.cli.subscriptions import subscriptions
+from gapless.cli.topic import topic
+from gapless.cli.unsubscribe import unsubscribe
+from gapless.cli.up import up
+from gapless.version import __version__
+
+app = typer.Typer(
+    name="gapless",
+    help="Content-based publish/subscribe that never leaves a silent gap.",
+    epilog="Each command explains itself: gapless COMMAND --help.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (serve, broker):
+    app.command()(command)
+for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, up):
+    app.command()(with_credentials(connecting))
+app.add_typer(security, name="security")
+app.add_typer(topic)
+app.add_typer(pipeline)
+app.command()(demo)
+app.command(name="filter")(condition)
+app.command()(simulate)
+app.command()(swarm)
+app.command()(experiment)
+app.command()(soak)
+lay_out(app)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
+) -> None:
+    if version:
+        typer.echo(f"gapless {__version__}")
+        raise typer.Exit
