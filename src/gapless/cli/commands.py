@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from gapless.cli.bench import bench
 from gapless.cli.broker import broker
 from gapless.cli.condition import condition
 from gapless.cli.connection import with_credentials
@@ -35,7 +36,7 @@ app = typer.Typer(
 )
 for command in (serve, broker):
     app.command()(command)
-for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, up):
+for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, bench, up):
     app.command()(with_credentials(connecting))
 app.add_typer(security, name="security")
 app.add_typer(topic)

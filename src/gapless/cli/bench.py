@@ -1,0 +1,101 @@
+"""`gapless bench`: what a broker does here, and how soon, as its clients see it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gapless.cli.connection import URL, Url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gapless.cli.load import Summary
+
+
+def bench(
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to publish.")] = 5.0,
+    subscribers: Annotated[int, typer.Option(min=0, max=1_000, help="How many subscribe.")] = 1,
+    share: Annotated[
+        float, typer.Option(min=0.001, max=1, help="The part of the events that each wants.")
+    ] = 1.0,
+    size: Annotated[int, typer.Option(min=8, max=1 << 19, help="Bytes of an event's body.")] = 250,
+    rate: Annotated[float, typer.Option(min=0, help="Events a second; 0: as fast as it goes.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    url: Url = URL,
+) -> None:
+    """Measure a broker: publish for some seconds, and see what comes, how fast and how soon.
+
+    \b
+    gapless bench
+    gapless bench --subscribers 20 --share 0.1
+    gapless bench --rate 200 --seconds 10
+
+    It uses a topic of its own, which it deletes. Publisher and subscribers are this one process:
+    with many subscribers, it is what you measure. For latency, give a rate. Every event is on
+    stable storage before it counts; a delivery that is missing or out of order ends it with code 1.
+    """
+    import asyncio
+    from dataclasses import asdict
+
+    from gapless.cli.load import PARTS, Load, measure
+
+    load = Load(seconds, subscribers, round(share * PARTS), size, rate)
+    with telling(seconds) as tell:
+        summary = asyncio.run(measure(url, load, tell))
+    if as_json:
+        typer.echo(json.dumps(asdict(summary)))
+    else:
+        show(summary)
+    if summary.missing or summary.wrong:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def telling(seconds: float) -> Iterator[Callable[[float], None]]:
+    """Call it with the seconds that have passed, to show them on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("publishing", total=seconds)
+        yield lambda passed_s: shown.update(task, completed=passed_s)
+
+
+def show(summary: Summary) -> None:
+    rows = [
+        (
+            "published, on stable storage",
+            f"{summary.published:,}",
+            f"{summary.published_per_s:,.0f}",
+        ),
+        ("delivered", f"{summary.delivered:,}", f"{summary.delivered_per_s:,.0f}"),
+        ("missing", f"{summary.missing:,}", ""),
+        ("not the next one", f"{summary.wrong:,}", ""),
+    ]
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    p50, p99 = summary.latency_p50_ms, summary.latency_p99_ms
+    if console.is_terminal:
+        table = Table("events", "", "a second")
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    else:
+        for name, count, per_s in rows:
+            typer.echo(f"{name}: {count}" + (f", {per_s} a second" if per_s else ""))
+    if p50 is not None and p99 is not None:
+        typer.echo(
+            f"from sending to delivery: {p50:.1f} ms in the middle, 99 % within {p99:.1f} ms"
+        )
