@@ -9,13 +9,15 @@ Theory of operation
     batches, and the less each event costs at both ends.
     What has no receipt is kept. After a new connection, or after a refusal that says "later", all
     of it is sent again in order, and the broker recognises by the numbers what it has already.
-    When a name is used again, its next number is asked for first.
+    When a name is used again, its next number is asked for first. So whoever was the publisher
+    before sends nothing more once it has ended or failed, or its numbers would be given twice.
     Only one broker takes what is published under a name: where another answers, it says which.
 
 Invariants
     I1  batches without receipt are kept in order, without holes: the last ends at `sequence`
     I2  at most `window_events_max` events have no receipt (or one call's worth)
     I3  what is fresh leaves within `linger_s`, or there are batches whose receipt lets it go
+    I4  a call that is cancelled while it waits has sent nothing of what it still held
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from gapless.core.client_messages import (
     Receipt,
     Refused,
 )
-from gapless.core.errors import GaplessError, WireError
+from gapless.core.errors import GaplessError, UsageError, WireError
 from gapless.core.events import EventBatch
 from gapless.wire.events import encode_events
 
@@ -99,6 +101,7 @@ class Publisher:
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = RETRY_S
         self._stuck_since_s: float | None = None
+        self._has_filled = False  # a full batch was just sent: it is to leave before more comes
         self._packing: asyncio.Handle | None = None
         self._packed_s = 0.0  # when a batch was made last
         self._moves = 0  # since the last receipt
@@ -108,10 +111,11 @@ class Publisher:
 
     async def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
         """Hand one event over; returns its number, not waiting for the receipt."""
+        if self._has_filled:
+            await self._let_go()
         if self._has_to_wait():
             await self._wait_for_room()
-        if self._add(((attributes, body),)):
-            await self._let_go()
+        self._add(((attributes, body),))
         return self.sequence - 1
 
     def _encode(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
@@ -121,15 +125,17 @@ class Publisher:
         """The same for each of these, in less time than one by one."""
         rest = iter(events)
         for first in rest:
+            if self._has_filled:
+                await self._let_go()
             if self._has_to_wait():
                 await self._wait_for_room()
-            if self._add(chain((first,), rest)):
-                await self._let_go()
+            self._add(chain((first,), rest))
 
     async def flush(self) -> None:
         """Until everything sent so far is on stable storage."""
         self._pack()
-        await self._wait_until(lambda: not self._unconfirmed)
+        end = self.sequence
+        await self._wait_until(lambda: self.confirmed >= end)
 
     @property
     def confirmed(self) -> int:
@@ -152,6 +158,7 @@ class Publisher:
                 await self.flush()
         finally:
             self._carrier.unlisten(self._resume)
+            self._fail(UsageError("the publisher has ended", "Make another of the same name."))
             for handle in (self._retry, self._packing):
                 if handle is not None:
                     handle.cancel()
@@ -189,9 +196,9 @@ class Publisher:
         if (error := self._error or self._carrier.problem) is not None:
             raise error
 
-    def _add(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> bool:
-        """Number and keep events, one at least, as long as there is room for them; whether a batch
-        is full."""
+    def _add(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
+        """Number and keep events, one at least, as long as there is room for them; send them if
+        they fill a batch."""
         room = min(self._window_events_max - self._unconfirmed, BATCH_EVENTS_MAX - len(self._fresh))
         fresh, size, begin = self._fresh, self._fresh_bytes, len(self._fresh)
         try:
@@ -205,7 +212,9 @@ class Publisher:
             self.sequence += len(fresh) - begin
             self._unconfirmed += len(fresh) - begin
             self._pack_soon()
-        return len(fresh) >= BATCH_EVENTS_MAX or size >= BATCH_BYTES_MAX
+        if len(fresh) >= BATCH_EVENTS_MAX or size >= BATCH_BYTES_MAX:
+            self._pack()
+            self._has_filled = True
 
     def _pack_soon(self) -> None:
         if self._packing is not None or len(self._batches) >= BATCHES_EARLY_MAX:
@@ -222,10 +231,10 @@ class Publisher:
             self._packing = self._loop.call_soon(self._pack)
 
     async def _let_go(self) -> None:
-        """Send a full batch; let it leave, and receipts in, while we go on."""
-        self._pack()
+        """Let a full batch leave, and receipts in, before we go on."""
         await self._carrier.wait_writable()
         await asyncio.sleep(0)
+        self._has_filled = False
 
     def _pack(self) -> None:
         """Make a batch of what is fresh, and send it unless earlier ones must go first."""
@@ -242,10 +251,17 @@ class Publisher:
             self._send(batch)
 
     def _send(self, batch: Batch) -> None:
+        """Without a connection there is no answer: `_resume` follows when one is up, and who waits
+        has to know that it waits for one."""
         carrier = self._carrier
+        if self._error is not None or not carrier.is_up:
+            self._wake()
+            return
         request = carrier.request(lambda answer: self._answered(batch, answer, carrier))
-        events = EventBatch(batch.events)
-        carrier.send(Publish(self.topic, request, events, self.name, batch.sequence))
+        carrier.send(self._message(batch, request))
+
+    def _message(self, batch: Batch, request: int) -> Message:
+        return Publish(self.topic, request, EventBatch(batch.events), self.name, batch.sequence)
 
     def _resume(self) -> None:
         """A new connection is up, or it is time to try again: send what has no receipt."""
@@ -263,8 +279,8 @@ class Publisher:
         match answer:
             case Receipt():
                 self._confirm(batch)
-            case _ if carrier is not self._carrier:
-                pass  # from where we were before: all of it was sent again
+            case _ if carrier is not self._carrier or self._error is not None:
+                pass  # from where we were before: all of it was sent again; or we have ended
             case Refused(elsewhere=addresses) if addresses and self._moves < HOPS_MAX:
                 self._move(addresses)
             case Refused(retry=True):
