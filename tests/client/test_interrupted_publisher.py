@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.client.errors import LinkError
-from gapless.client.publisher import BATCH_EVENTS_MAX, RETRY_S
+from gapless.client.publisher import BATCH_EVENTS_MAX, RETRY_S, WINDOW_BYTES_MAX
 from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.errors import UsageError
-from tests.broker.stage import run
+from tests.broker.stage import run, wait_until
 from tests.client.desk import PUBEND, Desk
 
 if TYPE_CHECKING:
@@ -116,6 +116,45 @@ def test_events_sent_without_a_connection_wait_for_it_and_leave_no_request_behin
             desk.come_back()
             assert [each.request for each in desk.published] == [1]
             desk.answer(receipt(desk.published[0]))
+
+    run(main())
+
+
+def test_a_refusal_of_what_was_sent_again_since_says_nothing() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.patience_s = 0.0  # a second refusal would be the last
+        async with desk.publisher() as publisher:
+            for _ in range(2):
+                await publisher.send({})
+                await asyncio.sleep(0)
+            first, second = desk.published
+            desk.answer(Refused(first.request, *LATER))
+            await wait_until(lambda: len(desk.published) == 4)
+            desk.answer(Refused(second.request, "event 0 of 'feed' is missing", "", True))
+            for publish in desk.published[2:]:
+                desk.answer(receipt(publish))
+            assert publisher.confirmed == 2
+
+    run(main())
+
+
+def test_send_waits_while_too_many_bytes_have_no_receipt() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.publisher(window_events_max=1_000) as publisher:
+            body = bytes(WINDOW_BYTES_MAX // 40)
+            sending = asyncio.create_task(publisher.send_many([({}, body)] * 50))
+            await wait_until(lambda: len(desk.published) == 40)
+            await asyncio.sleep(0)
+            assert (sending.done(), publisher.sequence) == (False, 40)
+            answered = 0
+            while publisher.confirmed < 50:
+                await asyncio.sleep(0)
+                for publish in desk.published[answered:]:
+                    desk.answer(receipt(publish))
+                    answered += 1
+            await sending
 
     run(main())
 

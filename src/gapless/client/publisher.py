@@ -15,7 +15,7 @@ Theory of operation
 
 Invariants
     I1  batches without receipt are kept in order, without holes: the last ends at `sequence`
-    I2  at most `window_events_max` events have no receipt (or one call's worth)
+    I2  at most `window_events_max` events have no receipt, and `WINDOW_BYTES_MAX` bytes and a batch
     I3  what is fresh leaves within `linger_s`, or there are batches whose receipt lets it go
     I4  a call that is cancelled while it waits has sent nothing of what it still held
 """
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 WINDOW_EVENTS_MAX = 4_096
 """Events without receipt; beyond it `send` waits."""
 
+WINDOW_BYTES_MAX = 32 << 20
+"""The same in bytes."""
+
 BATCH_EVENTS_MAX = 256
 BATCH_BYTES_MAX = 512 << 10
 BATCHES_EARLY_MAX = 8
@@ -71,6 +74,7 @@ class Batch:
 
     sequence: int
     events: tuple[bytes, ...]
+    size: int  # of those, in bytes
 
 
 class Publisher:
@@ -96,6 +100,7 @@ class Publisher:
         self._fresh_bytes = 0
         self._batches: deque[Batch] = deque()
         self._unconfirmed = 0
+        self._unconfirmed_bytes = 0  # of those in batches
         self._waiters: list[asyncio.Future[None]] = []
         self._error: GaplessError | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -105,6 +110,7 @@ class Publisher:
         self._packing: asyncio.Handle | None = None
         self._packed_s = 0.0  # when a batch was made last
         self._moves = 0  # since the last receipt
+        self._turn = 0  # counts how often all was sent again
         self._loop = asyncio.get_running_loop()
 
     # --- for applications ------------------------------------------------------------------------
@@ -187,12 +193,19 @@ class Publisher:
     def _has_to_wait(self) -> bool:
         return (
             self._unconfirmed >= self._window_events_max
+            or self._unconfirmed_bytes >= WINDOW_BYTES_MAX
             or self._error is not None
             or self._carrier.problem is not None
         )
 
+    def _has_room(self) -> bool:
+        return (
+            self._unconfirmed < self._window_events_max
+            and self._unconfirmed_bytes < WINDOW_BYTES_MAX
+        )
+
     async def _wait_for_room(self) -> None:
-        await self._wait_until(lambda: self._unconfirmed < self._window_events_max)
+        await self._wait_until(self._has_room)
         if (error := self._error or self._carrier.problem) is not None:
             raise error
 
@@ -244,9 +257,11 @@ class Publisher:
         if not self._fresh:
             return
         self._packed_s = self._loop.time()
-        events, self._fresh, self._fresh_bytes = tuple(self._fresh), [], 0
-        batch = Batch(self.sequence - len(events), events)
+        events, self._fresh = tuple(self._fresh), []
+        size, self._fresh_bytes = self._fresh_bytes, 0
+        batch = Batch(self.sequence - len(events), events, size)
         self._batches.append(batch)
+        self._unconfirmed_bytes += size
         if self._retry is None:
             self._send(batch)
 
@@ -257,7 +272,8 @@ class Publisher:
         if self._error is not None or not carrier.is_up:
             self._wake()
             return
-        request = carrier.request(lambda answer: self._answered(batch, answer, carrier))
+        turn = self._turn
+        request = carrier.request(lambda answer: self._answered(batch, answer, turn))
         carrier.send(self._message(batch, request))
 
     def _message(self, batch: Batch, request: int) -> Message:
@@ -271,16 +287,17 @@ class Publisher:
         if self._carrier.problem is not None:
             self._wake()
             return
+        self._turn += 1
         for batch in self._batches:
             self.repeats += 1
             self._send(batch)
 
-    def _answered(self, batch: Batch, answer: Message | GaplessError, carrier: Carrier) -> None:
+    def _answered(self, batch: Batch, answer: Message | GaplessError, turn: int) -> None:
         match answer:
             case Receipt():
                 self._confirm(batch)
-            case _ if carrier is not self._carrier or self._error is not None:
-                pass  # from where we were before: all of it was sent again; or we have ended
+            case _ if turn != self._turn or self._error is not None:
+                pass  # all of it was sent again since, here or elsewhere; or we have ended
             case Refused(elsewhere=addresses) if addresses and self._moves < HOPS_MAX:
                 self._move(addresses)
             case Refused(retry=True):
@@ -307,7 +324,9 @@ class Publisher:
         """A receipt says that this batch is durable, and so all before it."""
         self._retry_s, self._stuck_since_s, self._moves = RETRY_S, None, 0
         while self._batches and self._batches[0].sequence <= batch.sequence:
-            self._unconfirmed -= len(self._batches.popleft().events)
+            confirmed = self._batches.popleft()
+            self._unconfirmed -= len(confirmed.events)
+            self._unconfirmed_bytes -= confirmed.size
         if self._fresh:
             self._pack_soon()
         if not self._batches:

@@ -113,9 +113,9 @@ class Stager(Publisher):
         place = (self.producer, self.transaction, self.part, batch.sequence)
         return Stage(self.topic, request, *place, EventBatch(batch.events))
 
-    def _answered(self, batch: Batch, answer: Message | GaplessError, carrier: Carrier) -> None:
+    def _answered(self, batch: Batch, answer: Message | GaplessError, turn: int) -> None:
         if not isinstance(answer, Done):
-            super()._answered(batch, answer, carrier)
+            super()._answered(batch, answer, turn)
             return
         self._confirm(batch)
         if not self._is_begun:
