@@ -13,6 +13,7 @@ from gapless.core.client_messages import Receipt, Subscribe, Subscribed
 from gapless.core.identity import BrokerName, PubendName, TopicName
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.core.ticks import Span
+from gapless.wire.kinds import codec
 from tests.broker.stage import (
     LINE,
     ByHand,
@@ -243,5 +244,38 @@ def test_a_neighbour_that_falls_silent_is_let_go_and_one_that_speaks_is_kept(
             assert not isinstance((await reading)[-1], Goodbye), "nobody is there to be told"
             assert broker.statistics()["links"]["brokers_up"] == ["r2"]  # type: ignore[index]
             await spoke.close()
+
+    run(main())
+
+
+def test_a_client_whose_bytes_took_long_is_read_on_after_others_had_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gapless.broker.link.TURN_S", 0.0)  # whatever comes takes long
+    ping = bytes(codec().frames([Ping(1)]))
+
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            peer = await ByHand.connect(broker)
+            await peer.read_until(Hello)
+            await wait_until(lambda: bool(broker._links.named))
+            (link,) = broker._links.named.values()
+            transport = link._transport
+            assert isinstance(transport, asyncio.Transport)
+            link.data_received(ping)
+            assert not transport.is_reading()
+            await asyncio.sleep(0)
+            assert transport.is_reading()
+            link.data_received(ping)
+            link.pause_writing()
+            await asyncio.sleep(0)
+            assert not transport.is_reading()  # for it does not read itself
+            link.resume_writing()
+            assert transport.is_reading()
+            link.stop_reading()
+            link.data_received(ping)
+            await asyncio.sleep(0)
+            assert not transport.is_reading()
+            await peer.close()
 
     run(main())

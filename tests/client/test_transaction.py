@@ -11,12 +11,18 @@ import pytest
 
 import gapless
 from gapless.client.errors import LinkError, RefusedError
-from gapless.client.transaction import STAGE_BYTES_MAX, STAGE_EVENTS_MAX, STAGES_MAX, Stager
+from gapless.client.transaction import (
+    STAGE_BYTES_MAX,
+    STAGE_EVENTS_MAX,
+    STAGES_MAX,
+    Stager,
+    Transaction,
+)
 from gapless.core.client_messages import Done, Refused
 from gapless.core.errors import UsageError
 from gapless.core.events import Event
 from gapless.core.identity import ProducerName, TopicName
-from gapless.core.transaction_messages import Stage
+from gapless.core.transaction_messages import Abort, Stage
 from gapless.wire.events import encode_event
 from tests.broker.stage import connected, make_broker, run
 from tests.client.desk import Desk
@@ -261,5 +267,27 @@ def test_without_a_broker_a_commit_fails_when_patience_ends(tmp_path: Path) -> N
             client.patience_s = 0.2
             with pytest.raises(LinkError):
                 await client.commit("t", producer="job", id=1, parts=[])
+
+    run(main())
+
+
+def test_what_was_not_sent_of_an_aborted_transaction_stays_unsent() -> None:
+    """Else it would be staged again behind the abort, and take up space until it expires."""
+
+    async def main() -> None:
+        desk = Desk()
+        stager = Stager(desk, TopicName("t"), ProducerName("job"), 1, "p")
+        stager.linger_s = 0
+        with suppress(ZeroDivisionError):
+            async with Transaction(desk, stager) as transaction:
+                for i in range(3):
+                    await transaction.send({"i": i})
+                    await asyncio.sleep(0)
+                raise ZeroDivisionError
+        first, abort = desk.sent
+        assert isinstance(first, Stage)
+        assert isinstance(abort, Abort)
+        desk.answer(Done(first.request))
+        assert desk.sent == [first, abort]
 
     run(main())

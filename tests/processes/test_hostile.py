@@ -114,6 +114,29 @@ def test_a_thousand_connections_are_served_at_once_and_leave_nothing_behind() ->
 
 
 @pytest.mark.slow
+def test_who_opens_all_connections_there_are_leaves_files_for_the_log() -> None:
+    """The broker may open fewer files than there are connections, and needs one more itself."""
+    body = b"x" * 1_000_000
+
+    class Few(Processes):
+        program = (
+            "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96)); "
+            + Processes.program
+        )
+
+    async def main() -> None:
+        async with Few(ONE) as brokers:
+            await brokers.start("b")
+            async with guest(brokers) as (client, subscription), AsyncExitStack() as stack:
+                for _ in range(150):
+                    await stack.enter_async_context(dialled(brokers, "b"))
+                for _ in range(40):  # some segments
+                    await is_served(client, subscription, body)
+
+    run(main())
+
+
+@pytest.mark.slow
 @has_proc
 def test_a_client_that_subscribes_without_end_is_refused_and_others_are_served() -> None:
     """It never waits for an answer; most of its requests are refused at the broker's limit."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,7 @@ from tests.children import PATIENCE_S
 from tests.storage.labs import NO_SYNC, SMALL_SEGMENT_BYTES, append, indices, small
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -52,6 +54,55 @@ def test_a_failed_sync_stops_the_volume_until_it_is_opened_again(tmp_path: Path)
         ([1, 2], b"never acknowledged"),
     ]
     volume.commit([append(3)])
+    volume.close()
+
+
+@contextmanager
+def no_descriptor() -> Iterator[None]:
+    """No further file can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)  # the lowest that is free
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def refused_after(volume: DiskVolume, first: int) -> int:
+    """Commit until there is no room: the first that was refused."""
+    for index in range(first, first + 100):
+        try:
+            volume.commit([append(index, size=1000)])
+        except StorageFullError:
+            return index
+    raise AssertionError("all were taken")
+
+
+@pytest.mark.parametrize("has_spare", [False, True])
+def test_without_a_descriptor_for_a_new_segment_a_commit_is_refused_and_may_be_tried_again(
+    tmp_path: Path, *, has_spare: bool
+) -> None:
+    volume, index = small(tmp_path), 0
+    while has_spare and not list(tmp_path.glob("*.spare")):
+        volume.commit([append(index, size=1000), Chop("a", index)])
+        index += 1
+    first = index
+    with no_descriptor():
+        index = refused_after(volume, first)
+    volume.commit([append(index, size=1000)])
+    assert indices(volume)[-(index - first) - 1 :] == list(range(first, index + 1))
+    volume.close()
+
+
+def test_without_a_descriptor_to_read_a_segment_another_one_is_let_go(tmp_path: Path) -> None:
+    volume = small(tmp_path)
+    for index in range(100):
+        volume.commit([append(index, size=1000)])
+    volume.read("a", 0)
+    with no_descriptor():
+        assert indices(volume) == list(range(100))
     volume.close()
 
 

@@ -8,7 +8,7 @@ Theory of operation
     Whatever goes wrong (bytes that are no message, a message that makes no sense, silence where a
     Hello or a heartbeat is due, a queue over its bound) ends this link, with a `Goodbye` that says
     why where it can be said, and touches nobody else. A wrong proof is answered late, and nothing
-    is read meanwhile.
+    is read meanwhile. What takes long to work off is not read on before others had their turn.
 
 Invariants
     I1  no message is handed over before the Hello, nor after the link began to close
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gapless.broker.frames import Frames
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
 
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """A peer whose machine is gone is noticed after a minute, even if we have nothing to send."""
+
+
+TURN_S = 0.05
+"""A client's bytes that took longer to work off are the last in this turn of the loop. A socket may
+bring megabytes in one, and what they ask for may take many seconds."""
 
 
 class Owner(Protocol):
@@ -78,6 +84,7 @@ class Link(asyncio.Protocol):
         self._unframer = Unframer(first_bytes_max=owner.settings.hello_bytes_max)
         self._outbox: list[Message] = []
         self._has_greeted = self._is_denied = False
+        self._holds: set[str] = set()  # why nothing is read just now
         self._has_answers = False  # of our own, which nobody else knows are to be sent
         self._transport: asyncio.Transport | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -108,6 +115,7 @@ class Link(asyncio.Protocol):
         self._transport.write(bytes(self._codec.frames([self._owner.hello])))
 
     def data_received(self, data: bytes) -> None:
+        begin_s = time.monotonic()
         self.bytes_in += len(data)
         try:
             for payload in self._unframer.feed(data):
@@ -123,14 +131,28 @@ class Link(asyncio.Protocol):
         if self._has_answers:
             self._has_answers = False
             self.flush()
+        if not self.is_broker and time.monotonic() - begin_s > TURN_S:
+            self._hold("others come first")
+            asyncio.get_running_loop().call_soon(self._read_on, "others come first")
 
     def pause_writing(self) -> None:
         """The other end does not read: do not let it ask for more."""
-        if not self.is_broker and self._transport is not None:
-            self._transport.pause_reading()
+        if not self.is_broker:
+            self._hold("it does not read")
 
     def resume_writing(self) -> None:
-        if not self.is_closing and self._transport is not None:
+        self._read_on("it does not read")
+
+    def _hold(self, reason: str) -> None:
+        if not self._holds and not self.is_closing and self._transport is not None:
+            self._transport.pause_reading()
+        self._holds.add(reason)
+
+    def _read_on(self, reason: str) -> None:
+        """Unless there is another reason not to."""
+        was_held = reason in self._holds
+        self._holds.discard(reason)
+        if was_held and not self._holds and not self.is_closing and self._transport is not None:
             self._transport.resume_reading()
 
     def eof_received(self) -> None:
@@ -271,8 +293,7 @@ class Link(asyncio.Protocol):
         self._transport.close()
 
     def stop_reading(self) -> None:
-        if self._transport is not None and not self.is_closing:
-            self._transport.pause_reading()
+        self._hold("for good")
 
     def abort(self) -> None:
         """Close at once; what is queued is lost."""

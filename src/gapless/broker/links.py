@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.broker.descriptors import links_max
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
 from gapless.broker.rights import visible
@@ -59,6 +60,7 @@ class Links:
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
+        self._links_max = links_max(settings.connections_max)
         self.on_missing: Callable[[BrokerName], None] | None = None
         self.whereabouts = Whereabouts(network, settings.data, settings.joined_max)
         self.named: dict[PeerName, Link] = {}
@@ -97,7 +99,7 @@ class Links:
         return access is None or link.dialled is not None
 
     def _is_full(self, link: Link) -> bool:
-        if len(self.all) > self.settings.connections_max:
+        if len(self.all) > self._links_max:
             return True
         if self.access is None or link.dialled is not None:
             return False

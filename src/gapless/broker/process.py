@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from gapless.broker import logs
 from gapless.broker.broker import Broker
+from gapless.broker.descriptors import ask_for_more
 from gapless.broker.logs import logger
 from gapless.wire.buffers import keep_buffers
 
@@ -54,6 +55,7 @@ def run(
     """
     logs.set_up(as_json=log_json, level=log_level)
     keep_buffers()
+    ask_for_more()
     run_loop(serve(Broker(name, network, settings, config), tell, with_parent=with_parent))
 
 

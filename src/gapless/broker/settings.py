@@ -51,7 +51,8 @@ class Settings:
     """The longest first frame of a connection, before it is known who it is."""
 
     connections_max: int = 10_000
-    """Open connections; beyond it a new one is closed with a `Goodbye` that says so."""
+    """Open connections; beyond it a new one is closed with a `Goodbye` that says so. Fewer where
+    the system lets the process open fewer files: some of those are for the log."""
 
     publish_events_max: int = 10_000
     """Events that one message publishes or stages; beyond it the client's link is dropped."""

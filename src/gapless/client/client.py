@@ -103,7 +103,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         self._loop = asyncio.get_running_loop()
         self._request = 0
         self._answers: dict[int, Callable[[Message | GaplessError], None]] = {}
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: dict[Callable[[], None], None] = {}  # in order
         self.inbox = Inbox(self)
         self._consumed = 0
         self._telling: asyncio.TimerHandle | None = None
@@ -193,7 +193,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
             self._connection.close()
         if self._lost is not None:
             await self._lost
-        for changed in self._listeners:
+        for changed in [*self._listeners]:
             changed()
 
     async def __aenter__(self) -> Self:
@@ -264,7 +264,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         self._is_closed = True
         self._up.set()
         self.inbox.end(self._problem)
-        for changed in self._listeners:
+        for changed in [*self._listeners]:
             changed()
 
     def _on_up(self, address: str, broker: BrokerName | None) -> None:
@@ -274,7 +274,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         self._consumed = 0
         self._lost = self._loop.create_future()
         self._up.set()
-        for changed in self._listeners:
+        for changed in [*self._listeners]:
             changed()
         self.inbox.resume()
 
@@ -311,11 +311,10 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         return self._problem if self._is_closed or self._supervisor is None else None
 
     def listen(self, changed: Callable[[], None]) -> None:
-        self._listeners.append(changed)
+        self._listeners[changed] = None
 
     def unlisten(self, changed: Callable[[], None]) -> None:
-        if changed in self._listeners:
-            self._listeners.remove(changed)
+        self._listeners.pop(changed, None)
 
     # --- messages --------------------------------------------------------------------------------
 

@@ -9,13 +9,15 @@ Theory of operation
     batches, and the less each event costs at both ends.
     What has no receipt is kept. After a new connection, or after a refusal that says "later", all
     of it is sent again in order, and the broker recognises by the numbers what it has already.
-    When a name is used again, its next number is asked for first.
+    When a name is used again, its next number is asked for first. So whoever was the publisher
+    before sends nothing more once it has ended or failed, or its numbers would be given twice.
     Only one broker takes what is published under a name: where another answers, it says which.
 
 Invariants
     I1  batches without receipt are kept in order, without holes: the last ends at `sequence`
-    I2  at most `window_events_max` events have no receipt (or one call's worth)
+    I2  at most `window_events_max` events have no receipt, and `WINDOW_BYTES_MAX` bytes and a batch
     I3  what is fresh leaves within `linger_s`, or there are batches whose receipt lets it go
+    I4  a call that is cancelled while it waits has sent nothing of what it still held
 """
 
 from __future__ import annotations
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
 WINDOW_EVENTS_MAX = 4_096
 """Events without receipt; beyond it `send` waits."""
 
+WINDOW_BYTES_MAX = 32 << 20
+"""The same in bytes."""
+
 BATCH_EVENTS_MAX = 256
 BATCH_BYTES_MAX = 512 << 10
 BATCHES_EARLY_MAX = 8
@@ -69,6 +74,7 @@ class Batch:
 
     sequence: int
     events: tuple[bytes, ...]
+    size: int  # of those, in bytes
 
 
 class Publisher:
@@ -94,6 +100,7 @@ class Publisher:
         self._fresh_bytes = 0
         self._batches: deque[Batch] = deque()
         self._unconfirmed = 0
+        self._unconfirmed_bytes = 0  # of those in batches
         self._waiters: list[asyncio.Future[None]] = []
         self._error: GaplessError | None = UsageError(  # its numbers would be those of others
             "the publisher has not begun", "Use it with `async with`; with gapless.sync, `with`."
@@ -101,19 +108,22 @@ class Publisher:
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = RETRY_S
         self._stuck_since_s: float | None = None
+        self._has_filled = False  # a full batch was just sent: it is to leave before more comes
         self._packing: asyncio.Handle | None = None
         self._packed_s = 0.0  # when a batch was made last
         self._moves = 0  # since the last receipt
+        self._turn = 0  # counts how often all was sent again
         self._loop = asyncio.get_running_loop()
 
     # --- for applications ------------------------------------------------------------------------
 
     async def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
         """Hand one event over; returns its number, not waiting for the receipt."""
+        if self._has_filled:
+            await self._let_go()
         if self._has_to_wait():
             await self._wait_for_room()
-        if self._add(((attributes, body),)):
-            await self._let_go()
+        self._add(((attributes, body),))
         return self.sequence - 1
 
     def _encode(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
@@ -123,15 +133,17 @@ class Publisher:
         """The same for each of these, in less time than one by one."""
         rest = iter(events)
         for first in rest:
+            if self._has_filled:
+                await self._let_go()
             if self._has_to_wait():
                 await self._wait_for_room()
-            if self._add(chain((first,), rest)):
-                await self._let_go()
+            self._add(chain((first,), rest))
 
     async def flush(self) -> None:
         """Until everything sent so far is on stable storage."""
         self._pack()
-        await self._wait_until(lambda: not self._unconfirmed)
+        end = self.sequence
+        await self._wait_until(lambda: self.confirmed >= end)
 
     @property
     def confirmed(self) -> int:
@@ -155,6 +167,7 @@ class Publisher:
                 await self.flush()
         finally:
             self._carrier.unlisten(self._resume)
+            self._fail(UsageError("the publisher has ended", "Make another of the same name."))
             for handle in (self._retry, self._packing):
                 if handle is not None:
                     handle.cancel()
@@ -183,18 +196,25 @@ class Publisher:
     def _has_to_wait(self) -> bool:
         return (
             self._unconfirmed >= self._window_events_max
+            or self._unconfirmed_bytes >= WINDOW_BYTES_MAX
             or self._error is not None
             or self._carrier.problem is not None
         )
 
+    def _has_room(self) -> bool:
+        return (
+            self._unconfirmed < self._window_events_max
+            and self._unconfirmed_bytes < WINDOW_BYTES_MAX
+        )
+
     async def _wait_for_room(self) -> None:
-        await self._wait_until(lambda: self._unconfirmed < self._window_events_max)
+        await self._wait_until(self._has_room)
         if (error := self._error or self._carrier.problem) is not None:
             raise error
 
-    def _add(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> bool:
-        """Number and keep events, one at least, as long as there is room for them; whether a batch
-        is full."""
+    def _add(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
+        """Number and keep events, one at least, as long as there is room for them; send them if
+        they fill a batch."""
         room = min(self._window_events_max - self._unconfirmed, BATCH_EVENTS_MAX - len(self._fresh))
         fresh, size, begin = self._fresh, self._fresh_bytes, len(self._fresh)
         try:
@@ -208,7 +228,9 @@ class Publisher:
             self.sequence += len(fresh) - begin
             self._unconfirmed += len(fresh) - begin
             self._pack_soon()
-        return len(fresh) >= BATCH_EVENTS_MAX or size >= BATCH_BYTES_MAX
+        if len(fresh) >= BATCH_EVENTS_MAX or size >= BATCH_BYTES_MAX:
+            self._pack()
+            self._has_filled = True
 
     def _pack_soon(self) -> None:
         if self._packing is not None or len(self._batches) >= BATCHES_EARLY_MAX:
@@ -225,10 +247,10 @@ class Publisher:
             self._packing = self._loop.call_soon(self._pack)
 
     async def _let_go(self) -> None:
-        """Send a full batch; let it leave, and receipts in, while we go on."""
-        self._pack()
+        """Let a full batch leave, and receipts in, before we go on."""
         await self._carrier.wait_writable()
         await asyncio.sleep(0)
+        self._has_filled = False
 
     def _pack(self) -> None:
         """Make a batch of what is fresh, and send it unless earlier ones must go first."""
@@ -238,17 +260,27 @@ class Publisher:
         if not self._fresh:
             return
         self._packed_s = self._loop.time()
-        events, self._fresh, self._fresh_bytes = tuple(self._fresh), [], 0
-        batch = Batch(self.sequence - len(events), events)
+        events, self._fresh = tuple(self._fresh), []
+        size, self._fresh_bytes = self._fresh_bytes, 0
+        batch = Batch(self.sequence - len(events), events, size)
         self._batches.append(batch)
+        self._unconfirmed_bytes += size
         if self._retry is None:
             self._send(batch)
 
     def _send(self, batch: Batch) -> None:
+        """Without a connection there is no answer: `_resume` follows when one is up, and who waits
+        has to know that it waits for one."""
         carrier = self._carrier
-        request = carrier.request(lambda answer: self._answered(batch, answer, carrier))
-        events = EventBatch(batch.events)
-        carrier.send(Publish(self.topic, request, events, self.name, batch.sequence))
+        if self._error is not None or not carrier.is_up:
+            self._wake()
+            return
+        turn = self._turn
+        request = carrier.request(lambda answer: self._answered(batch, answer, turn))
+        carrier.send(self._message(batch, request))
+
+    def _message(self, batch: Batch, request: int) -> Message:
+        return Publish(self.topic, request, EventBatch(batch.events), self.name, batch.sequence)
 
     def _resume(self) -> None:
         """A new connection is up, or it is time to try again: send what has no receipt."""
@@ -258,16 +290,17 @@ class Publisher:
         if self._carrier.problem is not None:
             self._wake()
             return
+        self._turn += 1
         for batch in self._batches:
             self.repeats += 1
             self._send(batch)
 
-    def _answered(self, batch: Batch, answer: Message | GaplessError, carrier: Carrier) -> None:
+    def _answered(self, batch: Batch, answer: Message | GaplessError, turn: int) -> None:
         match answer:
             case Receipt():
                 self._confirm(batch)
-            case _ if carrier is not self._carrier:
-                pass  # from where we were before: all of it was sent again
+            case _ if turn != self._turn or self._error is not None:
+                pass  # all of it was sent again since, here or elsewhere; or we have ended
             case Refused(elsewhere=addresses) if addresses and self._moves < HOPS_MAX:
                 self._move(addresses)
             case Refused(retry=True):
@@ -294,7 +327,9 @@ class Publisher:
         """A receipt says that this batch is durable, and so all before it."""
         self._retry_s, self._stuck_since_s, self._moves = RETRY_S, None, 0
         while self._batches and self._batches[0].sequence <= batch.sequence:
-            self._unconfirmed -= len(self._batches.popleft().events)
+            confirmed = self._batches.popleft()
+            self._unconfirmed -= len(confirmed.events)
+            self._unconfirmed_bytes -= confirmed.size
         if self._fresh:
             self._pack_soon()
         if not self._batches:

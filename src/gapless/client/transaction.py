@@ -91,6 +91,7 @@ class Stager(Publisher):
             self._fresh = piece
             self.sequence += len(piece)
             self._unconfirmed += len(piece)
+            self._pack()
             await self._let_go()
 
     async def _wait_for_turn(self) -> None:
@@ -107,14 +108,15 @@ class Stager(Publisher):
     def _send(self, batch: Batch) -> None:
         if batch.sequence and not self._is_begun:
             return  # it follows the first
-        carrier = self._carrier
-        request = carrier.request(lambda answer: self._answered(batch, answer, carrier))
-        place = (self.producer, self.transaction, self.part, batch.sequence)
-        carrier.send(Stage(self.topic, request, *place, EventBatch(batch.events)))
+        super()._send(batch)
 
-    def _answered(self, batch: Batch, answer: Message | GaplessError, carrier: Carrier) -> None:
+    def _message(self, batch: Batch, request: int) -> Message:
+        place = (self.producer, self.transaction, self.part, batch.sequence)
+        return Stage(self.topic, request, *place, EventBatch(batch.events))
+
+    def _answered(self, batch: Batch, answer: Message | GaplessError, turn: int) -> None:
         if not isinstance(answer, Done):
-            super()._answered(batch, answer, carrier)
+            super()._answered(batch, answer, turn)
             return
         self._confirm(batch)
         if not self._is_begun:

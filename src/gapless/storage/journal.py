@@ -32,7 +32,7 @@ from gapless.storage.extent import BY_LAST, Extent, encode_index
 from gapless.storage.frame import ENTRY_BYTES, TERMINATOR, Hold, Mark, Move, Section, encode
 from gapless.storage.reading import records_of
 from gapless.storage.recovery import State, recover
-from gapless.storage.segment import FRAMES_START, Segments
+from gapless.storage.segment import FRAMES_START, NO_DESCRIPTOR, Segments
 from gapless.storage.volume import Limits, Recovery
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 RESERVE_BYTES = 16 << 10
 """The end of each segment, for chops and deletes; at most an eighth of it."""
 
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} | NO_DESCRIPTOR
+"""Nothing is broken: what is refused for one of these is worth another try."""
 
 
 def storage_error(error: OSError, problem: str) -> StorageError:

@@ -45,6 +45,9 @@ OPEN_MAX = 64
 PIECES_MAX = 1000
 """In one call; systems take 1,024."""
 
+NO_DESCRIPTOR = {errno.EMFILE, errno.ENFILE}
+"""Others hold all files that may be open: in a broker, its connections. That passes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sync:
@@ -55,11 +58,15 @@ class Sync:
 
     def entries(self, folder: Path) -> None:
         """The names in a folder."""
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = open_folder(folder)
         try:
             self.folder(descriptor)
         finally:
             os.close(descriptor)
+
+
+def open_folder(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def write_all(descriptor: int, pieces: Sequence[bytes], offset: int) -> None:
@@ -82,6 +89,7 @@ class Segments:
         self._lock = threading.Lock()  # guards what follows, never held while a disk is awaited
         self._open: dict[int, int] = {}
         self._writer = -1
+        self._entries = -1  # the folder, from the first new segment on
         self.sizes: dict[int, int] = {}
         self.first_sequences: dict[int, int] = {}
         self.spares: dict[Path, int] = {}
@@ -131,13 +139,15 @@ class Segments:
         """A new segment that starts with `frame`, durable when this returns."""
         new = self._folder / "segment.new"
         spare = self.take_spare(size)
-        if spare:
-            spare.rename(new)
-            with self._lock:
-                del self.spares[spare]
-        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if self._entries < 0:  # now: once the segment has its name, nothing may fail
+            self._entries = open_folder(self._folder)
+        descriptor = os.open(spare or new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if not spare:
+            if spare:
+                spare.rename(new)
+                with self._lock:
+                    del self.spares[spare]
+            else:
                 os.posix_fallocate(descriptor, 0, size)
             head = SEGMENT_HEADER.pack(SEGMENT_MAGIC, number, size, first_sequence, 0)[:-4]
             head += struct.pack("<I", crc32(head, self._salt))
@@ -149,7 +159,7 @@ class Segments:
             raise
         try:
             new.rename(self.path(number))
-            self._sync.entries(self._folder)
+            self._sync.folder(self._entries)
         except OSError as error:
             # It may or may not be there after a crash: nothing may follow in the one before it,
             # so this must not look like a disk that is merely full.
@@ -229,9 +239,24 @@ class Segments:
         while self._open:
             os.close(self._open.popitem()[1])
         self._replace_writer(-1)
+        if self._entries >= 0:
+            os.close(self._entries)
+            self._entries = -1
 
     def _open_reader(self, number: int) -> int:
         if len(self._open) >= OPEN_MAX:
-            os.close(self._open.pop(next(iter(self._open))))  # the one that was opened first
-        descriptor = self._open[number] = os.open(self.path(number), os.O_RDONLY | os.O_CLOEXEC)
-        return descriptor
+            self._close_reader()
+        while True:
+            try:
+                descriptor = os.open(self.path(number), os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTOR or not self._open:
+                    raise
+                self._close_reader()
+            else:
+                self._open[number] = descriptor
+                return descriptor
+
+    def _close_reader(self) -> None:
+        """The one that was opened first."""
+        os.close(self._open.pop(next(iter(self._open))))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gapless.filters.matcher import Matcher
-from gapless.filters.matching import compiled_index
+from gapless.filters.matching import batch_search, compiled_index
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
@@ -24,3 +24,24 @@ def test_matches_are_the_same_however_often_room_is_made_for_them(
     assert matcher.match_batch(events) == wanted
     assert len(wanted) > 20 + 7
     assert matcher.match_batch([]) == []
+
+
+@pytest.mark.parametrize("floats", [1, 5, 1_000])
+def test_matches_are_the_same_however_few_events_are_matched_at_a_time(
+    floats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[int] = []
+    search = batch_search.search_batch
+
+    def watched(words: Any, width: int, rows: Any, *rest: Any) -> Any:
+        encoded.append(len(rows))
+        return search(words, width, rows, *rest)
+
+    for module in (compiled_index, batch_search):
+        monkeypatch.setattr(module, "ROWS_FLOATS_MAX", floats)
+    monkeypatch.setattr(compiled_index, "search_batch", watched)
+    matcher = Matcher({n: f"i >= {n % 5} AND s <> 'x{n}'" for n in range(20)}, engine="compiled")
+    events: list[Attributes] = [{"i": i % 7, "s": f"x{i}"} for i in range(30)]
+    wanted = [(row, n) for row, event in enumerate(events) for n in matcher.match(event)]
+    assert matcher.match_batch(events) == wanted
+    assert max(encoded) <= max(floats, 2)  # one row has two

@@ -67,3 +67,26 @@ def test_a_prefix_is_found_once_however_short_the_value(columns: Columns) -> Non
     assert encode(columns, {"x": "abcdefg"})[1] == [short, long]
     assert encode(columns, {"x": "a"})[1] == []
     assert encode(columns, {"x": 5})[1] == []
+
+
+def test_with_many_attributes_only_those_that_events_have_are_written_functions_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Filters may name any number of them, and others wait while functions are written."""
+    written: list[str] = []
+    make = encoder._make_fill
+
+    def count(attribute: Any, scope: dict[str, Any]) -> Any:
+        written.append(attribute.name)
+        return make(attribute, scope)
+
+    monkeypatch.setattr(encoder, "_make_fill", count)
+    columns = Columns()
+    for number in range(1_000):
+        columns.slots(f"a{number}", Numbers(low=1))
+    encoded = encoder.make_encoder(columns)
+    for _ in range(2):
+        row = np.zeros(columns.width)
+        encoded({"a7": 5, "unknown": 1}, memoryview(row).cast("B"), 0)  # type: ignore[arg-type]
+        assert np.flatnonzero(~np.isnan(row)).tolist() == [7]
+    assert written == ["a7"]

@@ -5,6 +5,8 @@ Theory of operation
     by then is taken out, and it goes on with the same room. Mostly all fits: then it is taken out
     once, and nothing is copied twice. How many matches each event has is all that is kept of which
     event they belong to: a match takes four bytes.
+    A row has a place for every attribute that filters name, which may be hundreds of thousands: of
+    events that would need too much room at once, a few are matched at a time.
 
 Invariants
     I1  the sum of the counts is the number of identities, which come event by event, ascending
@@ -19,9 +21,17 @@ import numpy as np
 from gapless.filters.matching import kernels
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
     from numpy.typing import NDArray
 
     Counted = tuple[NDArray[np.int64], NDArray[np.uint32]]
+    Pairs = tuple[NDArray[np.uint32], NDArray[np.uint32]]
+    Events = Sequence[Mapping[str, Any]]
+
+ROWS_FLOATS_MAX = 8 << 20
+"""In the rows of events that are matched at once, 64 MiB; beyond it, fewer are."""
 
 
 def search_batch(
@@ -46,3 +56,14 @@ def search_batch(
     if len(found) == 1:
         return counts[0], found[0]
     return np.concatenate([ends[:0], *counts]), np.concatenate([room[:0], *found])
+
+
+def match_slices(match: Callable[[Events], Pairs], events: Events, width: int) -> Pairs:
+    """What `match` finds in all of them, as many at a time as there is room for."""
+    length = max(1, ROWS_FLOATS_MAX // width)
+    found: list[Pairs] = []
+    for start in range(0, len(events), length):
+        end = min(start + length, len(events))
+        indices, handles = match([events[at] for at in range(start, end)])
+        found.append((indices + np.uint32(start), handles))
+    return np.concatenate([each[0] for each in found]), np.concatenate([each[1] for each in found])

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapless.filters.matching import arena, kernels
-from gapless.filters.matching.batch_search import search_batch
+from gapless.filters.matching.batch_search import ROWS_FLOATS_MAX, match_slices, search_batch
 from gapless.filters.matching.checks import clause_check
 from gapless.filters.matching.columns import Columns, Slot
 from gapless.filters.matching.encoder import make_encoder
@@ -272,6 +272,8 @@ class CompiledIndex:
         """Pairs (index of the event, handle) as two arrays, by event, then by handle."""
         if self._encoder_version != self._columns.version:
             self._prepare()
+        if len(events) > 1 and len(events) * self._columns.width > ROWS_FLOATS_MAX:
+            return match_slices(self.match_events, events, self._columns.width)
         extra, ends = _NOTHING, np.zeros(len(events), np.int64)
         rows = rows_of(events, self._located_encoder)
         if rows is None:

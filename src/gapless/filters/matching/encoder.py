@@ -4,8 +4,9 @@ Theory of operation
     Looking up which columns an attribute has costs more than filling them. So for the columns in
     use, Python source is written that fetches each attribute once, branches on its class and
     packs all columns with one call. It is written anew when the columns change, before the next
-    match. With more than `INLINE_MAX` attributes, the source is one function per attribute, and
-    an event pays for the attributes that it has and not for those that filters know.
+    match. With more than `INLINE_MAX` attributes there is one function per attribute, written when
+    an event first has it: an event pays for the attributes that it has and not for those that
+    filters know, of which a hostile subscriber may name hundreds of thousands.
 
 Invariants
     I1  a value of a subclass counts as its plain value; one of another class as present only
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gapless.filters.matching.columns import AttributeColumns, Columns
 
     Encode = Callable[[Mapping[str, Any], Any, int], list[int]]
+    Fill = Callable[[Any, list[float], list[int]], None]
 
 INLINE_MAX = 64
 NUMBER_MAX = nextafter(inf, 0.0)
@@ -74,20 +76,28 @@ def make_encoder(columns: Columns) -> Encode:
         "plain_attributes": plain_attributes,
     }
     attributes = list(columns.attributes.values())
+    if len(attributes) > INLINE_MAX:
+        return _table_encoder(columns, scope)
     for index, attribute in enumerate(attributes):
-        scope[f"codes{index}"] = attribute.codes.get
-        scope[f"edges{index}"] = attribute.edges.get
-        scope[f"lengths{index}"] = sorted(attribute.lengths)
-        for truth in attribute.truths.values():
-            judge = truth.of_string if truth.of_strings else truth.of_number
-            scope[f"judge{truth.column}"] = judge
+        scope |= _names_of(attribute, index)
     computed = [one.column for one in columns.computed.values()]
     scope |= {f"compute{one.column}": one.of for one in columns.computed.values()}
-    make_source = _inline_source if len(attributes) <= INLINE_MAX else _table_source
-    source = make_source(attributes, computed, columns.width)
-    exec("\n".join(source), scope)
+    exec("\n".join(_inline_source(attributes, computed, columns.width)), scope)
     encode: Encode = scope["encode"]
     return encode
+
+
+def _names_of(attribute: AttributeColumns, index: int) -> dict[str, Any]:
+    """What the source for an attribute refers to."""
+    names = {
+        f"codes{index}": attribute.codes.get,
+        f"edges{index}": attribute.edges.get,
+        f"lengths{index}": sorted(attribute.lengths),
+    }
+    for truth in attribute.truths.values():
+        judge = truth.of_string if truth.of_strings else truth.of_number
+        names[f"judge{truth.column}"] = judge
+    return names
 
 
 def _inline_source(attributes: list[AttributeColumns], computed: list[int], width: int) -> Lines:
@@ -106,29 +116,39 @@ def _inline_source(attributes: list[AttributeColumns], computed: list[int], widt
     return lines
 
 
-def _table_source(attributes: list[AttributeColumns], computed: list[int], width: int) -> Lines:
-    blank = ["nan"] * width
-    lines: Lines = []
-    for index, attribute in enumerate(attributes):
+def _table_encoder(columns: Columns, scope: dict[str, Any]) -> Encode:
+    known, pack_into = columns.attributes, scope["pack_into"]
+    computed = [(one.column, one.of) for one in columns.computed.values()]
+    blank = [nan] * columns.width
+    for attribute in known.values():
         if attribute.presence is not None:
-            blank[attribute.presence] = "0.0"
-        lines.append(f"def fill{index}(value, row, extra):")
-        lines += _branches(attribute, index, "row[{}]".format)
-        lines.append(f" else: fill{index}(plain(value), row, extra)")
-    fills = ", ".join(f"{a.name!r}: fill{i}" for i, a in enumerate(attributes))
-    return [
-        *lines,
-        f"fill = {{{fills}}}.get",
-        f"blank = [{', '.join(blank)}]",
-        "def encode(attributes, buffer, offset):",
-        " row, extra = blank.copy(), []",
-        " for name, value in attributes.items():",
-        "  found = fill(name)",
-        "  if found is not None: found(value, row, extra)",
-        *(f" row[{column}] = compute{column}(attributes)" for column in computed),
-        " pack_into(buffer, offset, *row)",
-        " return extra",
-    ]
+            blank[attribute.presence] = 0.0
+    fills: dict[str, Fill] = {}  # of known attributes, those that events had so far
+
+    def encode(attributes: Mapping[str, Any], buffer: Any, offset: int) -> list[int]:
+        row, extra = blank.copy(), list[int]()
+        for name, value in attributes.items():
+            fill = fills.get(name)
+            if fill is None:
+                if name not in known:
+                    continue
+                fill = fills[name] = _make_fill(known[name], scope)
+            fill(value, row, extra)
+        for column, compute in computed:
+            row[column] = compute(attributes)
+        pack_into(buffer, offset, *row)
+        return extra
+
+    return encode
+
+
+def _make_fill(attribute: AttributeColumns, scope: dict[str, Any]) -> Fill:
+    lines = ["def fill(value, row, extra):", *_branches(attribute, 0, "row[{}]".format)]
+    lines.append(" else: fill(plain(value), row, extra)")
+    scope = scope | _names_of(attribute, 0)
+    exec("\n".join(lines), scope)
+    fill: Fill = scope["fill"]
+    return fill
 
 
 def _branches(attribute: AttributeColumns, index: int, place: Callable[[int], str]) -> Lines:

@@ -32,6 +32,11 @@ NUMBERS_NAMED_MAX = 1_000
 """Numbers that filters name of one attribute; beyond it, attributes are decoded."""
 
 
+NAMES_MAX = 1_000
+"""Attributes that filters name; beyond it they are decoded: to look for each of them in every event
+takes longer."""
+
+
 class LocatedEncoder:
     """For the columns there are now."""
 
@@ -94,7 +99,9 @@ class NamedNumbers:
 
 def make_located_encoder(columns: Columns) -> LocatedEncoder | None:
     """None where a column needs the values themselves."""
-    if columns.computed or any(a.truths or a.lengths for a in columns.attributes.values()):
+    if len(columns.attributes) > NAMES_MAX or columns.computed:
+        return None
+    if any(a.truths or a.lengths for a in columns.attributes.values()):
         return None
     return LocatedEncoder(columns)
 
