@@ -221,6 +221,13 @@ class Record:
         sessions = self.sessions(subscription.named)
         return sessions[-1] is not subscription or any(not each.over for each in sessions[:-1])
 
+    def is_outlived(self, subscription: Subscription) -> bool:
+        """Has a later session of its name begun before it? Then its client has gone on there, and
+        takes nothing of what comes over the older connection."""
+        assert subscription.named
+        sessions = self.sessions(subscription.named)
+        return any(each.live and each.number > subscription.number for each in sessions)
+
     def live(self) -> list[Subscription]:
         """Subscriptions that have started and are not over."""
         return [each for each in self.subscriptions.values() if each.live and not each.over]

@@ -154,7 +154,7 @@ class Watch:
         subscription.start, subscription.position = start, dict(start)
         subscription.behind = {PubendName(pubend) for pubend in message.behind}
         subscription.live = True
-        if subscription.named:
+        if subscription.named and not self.record.is_outlived(subscription):
             subscription.named.begin(start)
 
     def _switch(self, subscription: Subscription, pubend: PubendName, message: Message) -> None:
