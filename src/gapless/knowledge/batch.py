@@ -29,8 +29,8 @@ def fits(events: Sequence[bytes], count_max: int, bytes_max: int) -> bool:
 
 def cut(events: Sequence[bytes], count_max: int, bytes_max: int) -> list[tuple[int, int]]:
     """The bounds of consecutive batches within both limits; one event always fits. At least one
-    batch, be it empty."""
-    if fits(events, count_max, bytes_max):
+    batch, be it empty; also where there is no room left, or less."""
+    if len(events) < 2 or fits(events, count_max, bytes_max):
         return [(0, len(events))]
     sizes = list(accumulate(map(len, events), initial=0))  # of all before each
     bounds, low = [], 0
