@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from gapless.broker.surveyor import IDLE_S, LookAhead, Surveyor, rest_s
+from gapless.broker.surveyor import IDLE_S, LookAhead, Surveyor, has_time, rest_s
 from gapless.node.log_part import Piece
 from gapless.wire.events import encode_event
 from gapless.wire.survey import survey
@@ -44,6 +44,12 @@ def test_logs_are_looked_at_beside_the_loop_and_not_after_it_was_closed() -> Non
 
 
 def test_a_process_that_does_something_else_is_looked_at_less_than_an_idle_one() -> None:
-    assert rest_s(0.01, others_s=0.001, passed_s=0.04) == 0.03
-    assert rest_s(0.01, others_s=0.004, passed_s=0.04) == 0.49
-    assert rest_s(1.0, others_s=0.0, passed_s=4.0) == rest_s(0.0, 0.0, 0.1) == IDLE_S
+    assert rest_s(0.01, share=0.02) == 0.03
+    assert rest_s(0.01, share=0.1) == 0.49
+    assert rest_s(1.0, share=0.0) == rest_s(0.0, share=0.0) == IDLE_S
+
+
+def test_a_process_that_has_much_to_do_is_not_looked_at() -> None:
+    assert has_time(0.02)
+    assert has_time(0.1)
+    assert not has_time(0.5)

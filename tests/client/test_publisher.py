@@ -81,7 +81,7 @@ def test_events_linger_no_longer_than_told() -> None:
     run(main())
 
 
-def test_events_linger_no_more_once_anyone_waits_for_a_receipt() -> None:
+def test_events_linger_no_more_once_anyone_waits_for_their_receipt() -> None:
     async def main() -> None:
         desk = Desk()
         async with desk.publisher(linger_s=PATIENCE_S) as publisher:
@@ -94,10 +94,40 @@ def test_events_linger_no_more_once_anyone_waits_for_a_receipt() -> None:
             assert numbers(desk.published) == [(0, 1), (1, 1)]
             await publisher.send({})
             await asyncio.sleep(0)
-            assert numbers(desk.published[2:]) == [(2, 1)]  # nor do those that follow
+            assert len(desk.published) == 2  # nobody waits for that one
+            flushing = asyncio.create_task(publisher.flush())
+            await asyncio.sleep(0)
+            assert numbers(desk.published[2:]) == [(2, 1)]
             for publish in desk.published:
                 desk.answer(receipt(publish))
             assert await waiting == 3
+            await flushing
+
+    run(main())
+
+
+def test_who_waits_for_events_on_their_way_hurries_no_others() -> None:
+    async def main() -> None:
+        desk = Desk()
+        async with desk.publisher(window_events_max=3, linger_s=PATIENCE_S) as publisher:
+            await publisher.send({})
+            await asyncio.sleep(0)
+            await publisher.send({})
+            any_receipt = asyncio.create_task(publisher.wait_confirmed(0))
+            await publisher.send({})
+            room = asyncio.create_task(publisher.send({}))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert numbers(desk.published) == [(0, 1)]
+            desk.answer(receipt(desk.published[0]))
+            assert await any_receipt == 1
+            assert await room == 3
+            assert numbers(desk.published[1:]) == [(1, 2)]
+            end = asyncio.create_task(publisher.flush())
+            await asyncio.sleep(0)
+            for publish in desk.published[1:]:
+                desk.answer(receipt(publish))
+            await end
 
     run(main())
 

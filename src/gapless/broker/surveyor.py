@@ -4,8 +4,9 @@ Theory of operation
     A search does without it until it is loaded (`broker.compiled`).
     `LookAhead` surveys logs before anybody searches them (`node.outlook`): in a thread, one part of
     some milliseconds at a time, with a rest after each, longer where the process has other things
-    to do: it takes a quarter of one core at most, or a fiftieth. What it sees is handed over on the
-    loop.
+    to do: it takes a quarter of one core at most, or a fiftieth; and nothing while the process has
+    much to do, for then every event would pay for searches that may never come. What it sees is
+    handed over on the loop.
 
 Invariants
     I1  nothing is read any more once `close` has returned
@@ -40,8 +41,9 @@ CLOCK_S = 0.001
 REST, REST_BUSY = 3, 49
 """Rest after each part, to the time that it took."""
 
-BUSY_SHARE = 0.05
-"""The process is busy if all else that it does takes more than so much of one core."""
+BUSY_SHARE, FULL_SHARE = 0.05, 0.25
+"""The process is busy, or has no time at all, if all else that it does takes more than so much of
+one core."""
 
 
 class Surveyor:
@@ -62,12 +64,16 @@ def _load() -> Survey:
     return survey
 
 
-def rest_s(took_s: float, others_s: float, passed_s: float) -> float:
-    """How long to rest after a look, if all else has used so much CPU time while so much passed."""
+def rest_s(took_s: float, share: float) -> float:
+    """How long to rest after a look, while all else takes such a share of one core."""
     if not took_s:
         return IDLE_S
-    is_busy = others_s > BUSY_SHARE * passed_s
-    return min(took_s * (REST_BUSY if is_busy else REST), IDLE_S)
+    return min(took_s * (REST_BUSY if share > BUSY_SHARE else REST), IDLE_S)
+
+
+def has_time(share: float) -> bool:
+    """Is a look to be taken at all?"""
+    return share <= FULL_SHARE
 
 
 class LookAhead:
@@ -85,14 +91,14 @@ class LookAhead:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        before_used_s, before_s = self._used_s(), loop.time()
+        before_used_s, before_s, share = self._used_s(), loop.time(), 0.0
         try:
             while not self._surveyor.compiled.has_failed:
-                took_s = await self._look()
+                took_s = await self._look() if has_time(share) else 0.0
                 used_s, now_s = self._used_s(), loop.time()
-                others_s, passed_s = used_s - before_used_s - took_s, now_s - before_s
+                share = (used_s - before_used_s - took_s) / max(now_s - before_s, CLOCK_S)
                 before_used_s, before_s = used_s, now_s
-                await asyncio.sleep(rest_s(took_s, others_s, passed_s))
+                await asyncio.sleep(rest_s(took_s, share))
         except Exception:  # a part that cannot be read: who searches it will be told
             logger.warning("logs are not looked at ahead of searches any more", exc_info=True)
 
