@@ -30,6 +30,7 @@ from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
 from gapless.node.behind import Assured, Behind
+from gapless.node.redirect import refuse_until_told
 from gapless.node.registry import registrar_of
 from gapless.node.session import Session
 
@@ -120,6 +121,8 @@ class Attachments:
             )
             remedy = "Use the same topic and condition, another name, or unsubscribe it first."
             return [Send(client, Refused(message.request, problem, remedy))]
+        if message.token is None and definition.previous is not None:
+            return refuse_until_told(client, message, definition.name, definition.previous)
         if message.name in self._creating:  # it is not durable yet
             return self._wait_for_it(client, message)
         start = subscription.acknowledged
@@ -220,6 +223,7 @@ class Attachments:
             owner=self.subscribers.clients[client].owner,
             tokens=message.tokens,
             moves=moves,
+            first=moves,
             previous=previous,
             registrar=registrar_of(self.network, message.name) if previous is None else None,
         )
