@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from gapless.core.broker_messages import ReleaseHold, StartQuery, StartReply
 from gapless.core.client_messages import Deliveries, Lost, Refused, Subscribe, Subscribed
 from gapless.core.effects import Effect, Persist, Send, Tell
@@ -129,3 +131,19 @@ def test_who_loses_a_name_that_is_being_created_may_come_again_and_has_it() -> N
     town.write_all()
     [(to, answer)] = town.receive("new", wish)
     assert (to, type(answer)) == ("new", Subscribed)
+
+
+@pytest.mark.parametrize("tokens", [(None, 9), (9, 5), (5, 9), (5, None)])
+def test_who_has_a_name_that_was_being_created_for_another_starts_at_its_own_token(
+    tokens: tuple[int | None, int | None],
+) -> None:
+    town = SlowDisk("h", HOME)
+    town.write_all()
+    for name, tick in zip(("first", "second"), tokens, strict=True):
+        town.connect(name)
+        token = None if tick is None else {"news/0": tick << 20}
+        town.receive(name, Subscribe(NEWS, 1, 1, name=DESK, token=token))
+    [told] = [message for _, message in town.write_all() if isinstance(message, Subscribed)]
+    shown = tokens[1] or tokens[0]  # without one: what is acknowledged
+    assert shown is not None
+    assert told.start == {"news/0": shown << 20}

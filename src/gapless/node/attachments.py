@@ -278,8 +278,7 @@ class Attachments:
             self.arrived[message.name] = None
         if client not in self.subscribers.clients:
             return []  # it will come back
-        start = subscription.acknowledged
-        return self._open(subscription, client, wish.request, wish.subscription, start)
+        return self.attach(client, wish) or []
 
     def acknowledge(self, client: ClientName, message: Acknowledge, now: Instant) -> list[Effect]:
         """Everything below a token is consumed. The client may be ahead of us: a crash sets this
