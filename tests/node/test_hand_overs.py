@@ -10,10 +10,12 @@ from msgspec.structs import replace
 from gapless.core.broker_messages import HandOver
 from gapless.core.client_messages import Acknowledge, Done, Forget, Refused, Subscribed
 from gapless.core.identity import BrokerName
+from gapless.node.network import parse_network
 from tests.node.country import HEARTBEAT
-from tests.node.test_names import BEATS, Land
+from tests.node.test_names import BEATS, NET, Land
 
 FINISHED = {"news/0": 1 << 40}
+LINES = NET.splitlines(keepends=True)
 
 
 def finish(land: Land, broker: str, name: str, **wish: Any) -> Subscribed:
@@ -170,3 +172,20 @@ def test_what_was_told_to_one_that_was_here_before_comes_too_late() -> None:
         land.leave("b")
         say(land, "a", "b", HandOver(name, moves=moves, released=FINISHED, ahead=True))
         assert land.subscribe("b", name).start == start
+
+
+def test_it_has_arrived_when_the_broker_that_it_came_from_is_no_more() -> None:
+    land = Land()
+    name = land.name_at("c")
+    first = finish(land, "a", name)
+    land.cut.add("a")
+    land.subscribe("b", name, **after(first, "a"))
+    land.leave("b")
+    land.wait(BEATS)
+    del land.towns["a"]
+    for broker, town in land.towns.items():
+        town.network = parse_network("".join(line for line in LINES if '"a"' not in line))
+        land.restart(broker)
+    land.wait(BEATS)
+    assert land.subscribe("b", name).start == first.start, "what only that one knew is gone with it"
+    assert land.ask("b", Forget(7, name), "ann") == Done(7)

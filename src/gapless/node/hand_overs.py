@@ -85,6 +85,9 @@ class HandOvers:
                 continue
             definition = subscription.definition
             self.attachments.untold[name] = None
+            if definition.previous not in self.network.cell_of:  # nobody is left to forget it
+                effects += self.durables.subscriptions.settle_move(name)
+                continue
             self._number += 1
             arrival = self.arrivals[name] = self.attachments.parts.arrival(
                 name,
