@@ -147,3 +147,23 @@ def test_who_has_a_name_that_was_being_created_for_another_starts_at_its_own_tok
     shown = tokens[1] or tokens[0]  # without one: what is acknowledged
     assert shown is not None
     assert told.start == {"news/0": shown << 20}
+
+
+def test_who_waits_for_its_start_when_another_connection_comes_is_told_to_come_again() -> None:
+    town = with_events(3)
+    wish = Subscribe(NEWS, 1, 1, name=DESK, earliest=True)
+    for name in ("new", "old"):
+        town.connect(name)
+    town.receive("new", wish)
+    for _ in so_long_as(lambda: DESK not in town.node.attachments.sessions):
+        town.write()
+    sent = town.receive("old", wish)  # what the old connection said comes late
+    assert [to for to, _ in sent] == ["new"], "where the old one starts is not durable yet"
+    [(_, refused)] = sent
+    assert isinstance(refused, Refused), "its request is not answered yet"
+    assert (refused.request, refused.retry) == (1, True)
+    sent = town.write_all()
+    assert [type(each) for to, each in sent if to == "old"][:1] == [Subscribed]
+    town.leave("old")
+    told = town.receive("new", wish) + town.write_all()
+    assert [type(each) for to, each in told if to == "new"][:1] == [Subscribed]

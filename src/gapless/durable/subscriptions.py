@@ -93,6 +93,12 @@ class Subscription:
     released: Token  # acknowledged, and durable
     acknowledged: Token
 
+    @property
+    def start(self) -> Token:
+        """Where one goes on who shows no token. If it begins with the oldest event (0), and where
+        that is was found just now, it is to be found again: a crash could take it back."""
+        return Token({pubend: at for pubend, at in self.acknowledged if self.released.get(pubend)})
+
     def encode(self) -> bytes:
         fields = asdict(self.definition) | {"number": self.number, "since": self.since}
         return json.dumps(fields, sort_keys=True).encode()

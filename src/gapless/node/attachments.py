@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gapless.core.client_messages import Done, Ended, Refused, Subscribed
+from gapless.core.client_messages import Done, Refused, Subscribed
 from gapless.core.effects import Effect, Send, Tell
 from gapless.core.errors import UsageError
 from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName
@@ -125,7 +125,7 @@ class Attachments:
             return refuse_until_told(client, message, definition.name, definition.previous)
         if message.name in self._creating:  # it is not durable yet
             return self._wait_for_it(client, message)
-        start = subscription.acknowledged
+        start = subscription.start
         if message.token is not None:
             start = self.known(subscription, message.token)
         if message.previous not in (None, self.name) and message.moves > definition.moves:
@@ -198,7 +198,7 @@ class Attachments:
         self.behind.leave(name)
         session = self.sessions.pop(name)
         self.subscribers.detach(session)
-        return [Send(session.name, Ended(session.number, problem, remedy, elsewhere))]
+        return [session.end(problem, remedy, elsewhere=elsewhere)]
 
     def create(
         self,
