@@ -17,6 +17,7 @@ Invariants (checked by `check`)
     I2  released <= acknowledged, for every subscription; neither moves back
     I3  no number is given twice, across restarts too
     I4  while an acknowledgement waits, a write is under way or there is a deadline
+    I5  a subscription has moved at least as often as when it was made here
 
 Cost: an idle subscription costs nothing per event and under 2 KiB (`python -m benchmarks durable`).
 Source: DSN 2003, sec. 4.1 (released) and 5.2 (auto-acknowledge); PROTOCOLS C2, C7.
@@ -72,6 +73,7 @@ class Definition:
     owner: str = ""
     tokens: TokenKeeper = "client"
     moves: int = 0  # how often it came to another broker
+    first: int = 0  # the same when it was made here; what was made of it later has moved more
     previous: BrokerName | None = None  # where it came from and is not forgotten yet
     registrar: BrokerName | None = None  # who knows that it is here; None: nobody, yet
 
@@ -90,6 +92,12 @@ class Subscription:
     since: dict[str, int]  # by pubend: from there on the filtered log knows it
     released: Token  # acknowledged, and durable
     acknowledged: Token
+
+    @property
+    def start(self) -> Token:
+        """Where one goes on who shows no token. If it begins with the oldest event (0), and where
+        that is was found just now, it is to be found again: a crash could take it back."""
+        return Token({pubend: at for pubend, at in self.acknowledged if self.released.get(pubend)})
 
     def encode(self) -> bytes:
         fields = asdict(self.definition) | {"number": self.number, "since": self.since}
@@ -292,6 +300,7 @@ class Subscriptions:
             pending = name in self._waiting.names or subscription.number in writing
             assert pending or not moved, "I4"
             assert subscription.number < self._next, "I3"
+            assert subscription.definition.first <= subscription.definition.moves, "I5"
             for pubend in subscription.since:
                 least = self.released(PubendName(pubend))
                 assert least is not None, "I1"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gapless.core.client_messages import Done, Ended, Refused, Subscribed
+from gapless.core.client_messages import Done, Refused, Subscribed
 from gapless.core.effects import Effect, Send, Tell
 from gapless.core.errors import UsageError
 from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName
@@ -30,6 +30,7 @@ from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
 from gapless.node.behind import Assured, Behind
+from gapless.node.redirect import refuse_until_told
 from gapless.node.registry import registrar_of
 from gapless.node.session import Session
 
@@ -120,9 +121,11 @@ class Attachments:
             )
             remedy = "Use the same topic and condition, another name, or unsubscribe it first."
             return [Send(client, Refused(message.request, problem, remedy))]
+        if message.token is None and definition.previous is not None:
+            return refuse_until_told(client, message, definition.name, definition.previous)
         if message.name in self._creating:  # it is not durable yet
             return self._wait_for_it(client, message)
-        start = subscription.acknowledged
+        start = subscription.start
         if message.token is not None:
             start = self.known(subscription, message.token)
         if message.previous not in (None, self.name) and message.moves > definition.moves:
@@ -195,7 +198,7 @@ class Attachments:
         self.behind.leave(name)
         session = self.sessions.pop(name)
         self.subscribers.detach(session)
-        return [Send(session.name, Ended(session.number, problem, remedy, elsewhere))]
+        return [session.end(problem, remedy, elsewhere=elsewhere)]
 
     def create(
         self,
@@ -220,6 +223,7 @@ class Attachments:
             owner=self.subscribers.clients[client].owner,
             tokens=message.tokens,
             moves=moves,
+            first=moves,
             previous=previous,
             registrar=registrar_of(self.network, message.name) if previous is None else None,
         )
@@ -274,8 +278,7 @@ class Attachments:
             self.arrived[message.name] = None
         if client not in self.subscribers.clients:
             return []  # it will come back
-        start = subscription.acknowledged
-        return self._open(subscription, client, wish.request, wish.subscription, start)
+        return self.attach(client, wish) or []
 
     def acknowledge(self, client: ClientName, message: Acknowledge, now: Instant) -> list[Effect]:
         """Everything below a token is consumed. The client may be ahead of us: a crash sets this

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gapless.core.effects import Effect
-    from gapless.core.identity import BrokerName, ClientName
+    from gapless.core.identity import BrokerName, ClientName, SubscriptionName
     from gapless.node.network import Pubend, Topic
 
 
@@ -37,6 +37,15 @@ def refuse_elsewhere(
     places = tuple(dict.fromkeys(brokers))
     remedy = f"Connect to one of: {', '.join(places)}."
     return [Send(client, Refused(message.request, problem, remedy, elsewhere=places))]
+
+
+def refuse_until_told(
+    client: ClientName, message: Request, name: SubscriptionName, previous: BrokerName
+) -> list[Effect]:
+    """Here, but not yet: who relies on what is acknowledged waits for all that is."""
+    problem = f"{name!r} has moved here, and {previous!r} has not told yet how far it was finished"
+    remedy = f"Show its token, or see that {previous!r} runs and try again."
+    return [Send(client, Refused(message.request, problem, remedy, retry=True))]
 
 
 def bound_pubend(topic: Topic, publisher: str) -> Pubend:
