@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import socket
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 
-from gapless.broker.address import read_addresses
+from gapless.broker.address import read_addresses, show_endpoint
+from gapless.broker.broker import Broker
+from gapless.broker.settings import Settings
 from gapless.core.client_messages import Receipt
 from gapless.core.errors import StorageError, UsageError
+from gapless.core.identity import BrokerName
 from gapless.core.messages import Goodbye
+from gapless.node.network import parse_network
 from gapless.storage.disk import DiskVolume
-from tests.broker.stage import LINE, ByHand, connected, make_broker, publication, run
+from tests.broker.stage import LINE, ONE, ByHand, connected, make_broker, publication, run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -71,6 +78,43 @@ def test_a_port_that_is_taken_is_told_and_leaves_nothing_locked(tmp_path: Path) 
             pass
 
     run(main())
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_port_that_another_takes_at_the_same_moment_is_told(
+    tmp_path: Path, make_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Both have bound it, which is allowed; only one can listen."""
+    with socket.socket() as rival:
+        rival.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        rival.bind(("127.0.0.1", 0))
+
+        class Late(Broker):
+            async def _listen_for_admin(self) -> None:
+                await super()._listen_for_admin()
+                rival.listen()
+
+        async def main() -> None:
+            settings = Settings(
+                data=tmp_path, listen=show_endpoint(*rival.getsockname()), admin="127.0.0.1:0"
+            )
+            broker = Late(BrokerName("b"), parse_network(ONE), settings)
+            with pytest.raises(UsageError, match="it is in use"):
+                await broker.start()
+            assert read_addresses(tmp_path / "b") == {}, "it has told nobody to come"
+
+        loop = make_loop()
+        loop.run_until_complete(main())
+        loop.close()  # not if that failed: uvloop waits for ever for a socket that never listened
+
+
+@pytest.mark.parametrize("wrong", [{"listen": "nonsense"}, {"admin": "127.0.0.1:99999"}])
+def test_an_address_that_is_none_is_told_before_anything_is_made(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match="is no address"):
+        run(make_broker(tmp_path, **wrong).start())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_broker_that_is_not_in_the_network_is_refused(tmp_path: Path) -> None:

@@ -33,6 +33,21 @@ def test_a_broker_that_the_network_has_not_is_refused_by_name(tmp_path: Path) ->
         assert up.wait(PATIENCE_S) == 2
 
 
+@pytest.mark.parametrize(
+    ("port", "problem"),
+    [("7117", "p and r1 would both listen on 127.0.0.1:7117"), ("99999", "is no address")],
+)
+def test_addresses_that_cannot_be_are_told_before_anything_is_started(
+    tmp_path: Path, port: str, problem: str
+) -> None:
+    file = tmp_path / "network.toml"
+    file.write_text(LINE.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+    with child([*PROGRAM, "up", str(file), "--data", str(tmp_path / "data")]) as up:
+        assert problem in warned(up)
+        assert up.wait(PATIENCE_S) == 2
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.slow
 def test_a_crashed_broker_is_started_again_and_ctrl_c_stops_all(tmp_path: Path) -> None:
     file = tmp_path / "network.toml"

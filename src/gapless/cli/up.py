@@ -20,6 +20,8 @@ from gapless.core.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from gapless.node.network import Broker
+
 LOOK_S = 0.1
 SHOW_S = 1.0
 RESTART_S, RESTART_LONGEST_S = 0.2, 5.0
@@ -129,10 +131,12 @@ def up(
     name = "trades"
     pubends = ["p"]
     """
-    names = [broker.name for cell in read_network(network).cells for broker in cell.brokers]
+    brokers = [broker for cell in read_network(network).cells for broker in cell.brokers]
+    names = [broker.name for broker in brokers]
     if unknown := sorted(set(only or ()) - set(names)):
         problem = f"the network has no broker {unknown[0]!r}"
         raise UsageError(problem, f"It has: {', '.join(names)}.")
+    check_addresses([each for each in brokers if not only or each.name in only])
     command = [*PROGRAM, "broker", str(network), "--with-parent", "--data", str(data)]
     command += ["--insecure"] if insecure else []
     children = [
@@ -150,6 +154,18 @@ def up(
             watch(children, stop)
     finally:
         stop_all(children)
+
+
+def check_addresses(brokers: list[Broker]) -> None:
+    """On one machine each needs an address of its own; the file may be of several machines."""
+    from gapless.broker.address import parse_address
+
+    taken: dict[tuple[str, int], str] = {}
+    for each in brokers:
+        at = parse_address(each.listen)
+        if at[1] and (other := taken.setdefault(at, each.name)) != each.name:
+            problem = f"{other} and {each.name} would both listen on {each.listen}"
+            raise UsageError(problem, "Give each a port of its own in the network file (0: any).")
 
 
 def watch(children: list[Child], stop: threading.Event) -> None:
