@@ -46,6 +46,7 @@ def test_a_first_user_serves_subscribes_publishes_and_looks(tmp_path: Path) -> N
         serving(tmp_path, "--topic", "trades") as (url, process),
         child([*PROGRAM, "subscribe", "trades", *options, "--url", url]) as subscribe,
     ):
+        assert told(process).startswith("without security: it listens on loopback only")
         assert "subscribed to trades" in warned(subscribe)
         done = gapless("publish", "trades", "symbol=IBM", "price=92.5", "--body", "b", "--url", url)
         assert done.stdout.startswith("published at trades/0, tick "), done.stderr
