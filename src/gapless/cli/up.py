@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.broker import NetworkFile, read_network
+from gapless.cli.limits import Limits, read_limits
 from gapless.cli.serve import DATA, Data, Insecure
 from gapless.core.errors import UsageError
 
@@ -113,6 +114,7 @@ def up(
         list[str] | None, typer.Option(metavar="NAME", help="Only these brokers of it.")
     ] = None,
     insecure: Insecure = False,
+    limits: Limits = None,
 ) -> None:
     """Run every broker of a network on this machine; one that crashes is started again.
 
@@ -139,6 +141,8 @@ def up(
     check_addresses([each for each in brokers if not only or each.name in only])
     command = [*PROGRAM, "broker", str(network), "--with-parent", "--data", str(data)]
     command += ["--insecure"] if insecure else []
+    read_limits(limits)  # refuses here what no broker would take
+    command += [f"--set={pair}" for pair in limits or ()]
     children = [
         Child(name, [*command, name], data / name / "log")
         for name in names
