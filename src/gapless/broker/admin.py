@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from gapless.broker.access import Access
 
 
+PATHS = {
+    "/health": "200 while the loop turns",
+    "/ready": "200 when it serves, 503 when it is stopping or has failed",
+    "/statistics": "all figures as JSON",
+    "/subscriptions": "the durable subscriptions that live here, as JSON",
+    "/metrics": "what matters of the figures, for Prometheus",
+}
+
+
 class Subject(Protocol):
     """What is shown."""
 
@@ -99,7 +108,8 @@ def guarded(app: ASGIApp, access: Access) -> ASGIApp:
             await app(scope, receive, send)
             return
         access.refused_logins += 1
-        logger.warning("admin request refused", extra={"address": scope.get("client")})
+        address = show_endpoint(*scope["client"]) if scope.get("client") else "?"
+        logger.warning("admin request refused", extra={"address": address})
         await asyncio.sleep(access.security.login_delay_s)
         refusal = PlainTextResponse(
             "not admitted: give a token with the right to administer\n",
@@ -129,7 +139,7 @@ def make_server(app: ASGIApp, access: Access | None = None) -> uvicorn.Server:
 
 
 def make_app(subject: Subject) -> Starlette:
-    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
     from prometheus_client.exposition import CONTENT_TYPE_LATEST
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse, PlainTextResponse
@@ -140,6 +150,10 @@ def make_app(subject: Subject) -> Starlette:
 
     registry = CollectorRegistry()
     registry.register(Collector(subject.statistics))
+    ProcessCollector(registry=registry)  # memory, processor time, open files, where it knows them
+
+    async def index(_: Request) -> Response:
+        return PlainTextResponse("".join(f"{path}  {what}\n" for path, what in PATHS.items()))
 
     async def health(_: Request) -> Response:
         return PlainTextResponse("alive\n")
@@ -160,6 +174,7 @@ def make_app(subject: Subject) -> Starlette:
 
     return Starlette(
         routes=[
+            Route("/", index),
             Route("/health", health),
             Route("/ready", ready),
             Route("/statistics", statistics),
