@@ -36,7 +36,7 @@ PACE_S = 0.05
 def publish(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     attributes: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="One event's attributes.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="One event's attributes.")
     ] = None,
     body: Annotated[str, typer.Option(help="Its body, as text.")] = "",
     file: Annotated[
