@@ -122,6 +122,7 @@ NOBODY = ("--url", "gapless://127.0.0.1:1")
         (("subscribe", "t", *NOBODY), 1, "start a broker with"),
         (("status", "--data", "missing"), 1, "no broker keeps its data in missing"),
         (("subscriptions", "--admin", "127.0.0.1:1"), 1, "127.0.0.1:1 does not answer"),
+        (("topic", "create", "t", "--retention-bytes", "0"), 2, "retention must be above zero"),
         (("publish", "t"), 2, "there is nothing to publish"),
         (("publish", "t", "a", "--url", "x"), 2, "'a' is no attribute"),
         (("publish", "t", "a=1", "--file", "f"), 2, "attributes are for one event"),

@@ -21,6 +21,7 @@ from gapless.core.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from gapless.cli.status import Found
     from gapless.node.network import Broker
 
 LOOK_S = 0.1
@@ -118,7 +119,8 @@ def up(
 ) -> None:
     """Run every broker of a network on this machine; one that crashes is started again.
 
-    One broker uses one core, so this is also how to use several. Ctrl-C stops all in order.
+    One broker uses one core, so this is also how to use several. Ctrl-C stops all in order. With
+    security their figures are shown if you give --ca and --access-token.
 
     \b
     [[cell]]
@@ -202,13 +204,13 @@ def table(children: list[Child], data: Path) -> Table:
     from gapless.broker.address import read_addresses
     from gapless.cli.status import admin_of, ask, brokers_table
 
-    found = {}
+    found: Found = {}
     for child in children:
         address = admin_of(read_addresses(data / child.name))
         try:
             found[child.name] = ask(address) if address and child.process else None
-        except UsageError:  # we may not look: the brokers run all the same
-            found[child.name] = None
+        except UsageError:  # we may not look: give --ca and --access-token
+            found[child.name] = "not shown"
     restarts = {child.name: max(0, child.restarts) for child in children}
     return brokers_table(found, restarts)
 
