@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,15 +15,28 @@ from gapless.broker.broker import Broker
 from gapless.broker.settings import Settings
 from gapless.core.client_messages import Receipt
 from gapless.core.errors import StorageError, UsageError
+from gapless.core.events import Event
 from gapless.core.identity import BrokerName
 from gapless.core.messages import Goodbye
+from gapless.node.config import Config
 from gapless.node.network import parse_network
 from gapless.storage.disk import DiskVolume
-from tests.broker.stage import LINE, ONE, ByHand, connected, make_broker, publication, run
+from tests.broker.stage import (
+    LINE,
+    ONE,
+    ByHand,
+    connected,
+    make_broker,
+    publication,
+    run,
+    wait_until,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from gapless.core.effects import Write
 
 
 def test_what_was_under_way_when_it_stops_still_gets_its_receipt_and_a_goodbye(
@@ -146,3 +160,49 @@ def test_events_published_before_a_restart_are_remembered_by_number(tmp_path: Pa
                 await publisher.send_many([({"i": i}, b"") for i in range(5)])
 
     run(main())
+
+
+class HeldDisk(DiskVolume):
+    """Commits while it is let to."""
+
+    gate = threading.Event()
+
+    def commit_each(self, commits: Sequence[Sequence[Write]]) -> list[StorageError | None]:
+        self.gate.wait()
+        return super().commit_each(commits)
+
+
+def test_a_disk_that_stands_still_holds_publishers_back_and_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gapless.broker.broker.DiskVolume", HeldDisk)
+
+    def pending(broker: Broker) -> int:
+        figures: dict[str, Any] = broker.statistics()
+        return int(figures["pubends"]["t/0"]["pending_events"])
+
+    def heard(broker: Broker) -> int:
+        figures: dict[str, Any] = broker.statistics()
+        return int(figures["links"]["messages_in"])
+
+    async def main() -> None:
+        HeldDisk.gate.set()
+        broker = make_broker(tmp_path, config=Config(publish_pending_max=5))
+        async with broker, connected(broker) as client, client.subscribe("t") as subscription:
+            HeldDisk.gate.clear()
+            before = heard(broker)
+            publishing = [asyncio.create_task(client.publish("t", {"i": i})) for i in range(50)]
+            await wait_until(lambda: heard(broker) >= before + 50)
+            assert pending(broker) == 5, "the others are told to try again"
+            assert not any(task.done() for task in publishing), "no receipt before it is durable"
+            HeldDisk.gate.set()
+            receipts = await asyncio.gather(*publishing)
+            came = [await anext(subscription) for _ in receipts]
+            found = [each for each in came if isinstance(each, Event)]
+            assert sorted(each.attributes["i"] for each in found) == list(range(50))
+            assert [each.tick for each in found] == sorted(each.tick for each in receipts)
+
+    try:
+        run(main())
+    finally:
+        HeldDisk.gate.set()
