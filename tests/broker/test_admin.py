@@ -7,13 +7,13 @@ import json
 import re
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
 
-from gapless.broker.admin import PATHS
+from gapless.broker.admin import PATHS, Admin
 from gapless.broker.metrics import Collector
 from gapless.core.errors import StorageError, UsageError
 from tests.broker.castle import Castle
@@ -111,6 +111,33 @@ def test_the_admin_port_lists_durable_subscriptions(tmp_path: Path) -> None:
             "topic": "t", "condition": "a > 0", "attached": False, "acknowledged": token,
         }  # fmt: skip
         assert found[1]["behind_s"] >= 0
+
+    run(main())
+
+
+class Talkative:
+    """What is shown takes more than the sockets hold."""
+
+    is_ready = True
+
+    def statistics(self) -> dict[str, Any]:
+        return {"much": "x" * 50_000_000}
+
+    def subscriptions(self) -> list[dict[str, Any]]:
+        return []
+
+
+def test_who_asks_and_does_not_read_the_answer_keeps_no_broker_from_stopping() -> None:
+    async def main() -> None:
+        admin = await Admin.open(Talkative(), ("127.0.0.1", 0))
+        assert admin is not None
+        host, port = admin.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /statistics HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await admin.close()
+        writer.transport.abort()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
     run(main())
 

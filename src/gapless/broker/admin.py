@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from gapless.broker.access import Access
 
 
+CLOSE_S = 1
+"""How long a stopping broker waits for those who have asked and do not read the answer."""
+
 PATHS = {
     "/health": "200 while the loop turns",
     "/ready": "200 when it serves, 503 when it is stopping or has failed",
@@ -130,7 +133,12 @@ def make_server(app: ASGIApp, access: Access | None = None) -> uvicorn.Server:
             yield  # signals are the broker's business
 
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", log_level="warning"
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        log_level="warning",
+        timeout_graceful_shutdown=CLOSE_S,
     )
     if access is not None:
         config.load()
