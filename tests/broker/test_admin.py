@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import ssl
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
@@ -13,11 +14,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from gapless.broker.admin import PATHS, Admin
+from gapless.broker.admin import CONNECTIONS_MAX, PATHS, Admin
 from gapless.broker.metrics import Collector
 from gapless.core.errors import StorageError, UsageError
 from tests.broker.castle import Castle
-from tests.broker.stage import connected, make_broker, run
+from tests.broker.stage import ByHand, connected, make_broker, run, wait_until
 
 if TYPE_CHECKING:
     from gapless.broker.broker import Broker
@@ -111,6 +112,29 @@ def test_the_admin_port_lists_durable_subscriptions(tmp_path: Path) -> None:
             "topic": "t", "condition": "a > 0", "attached": False, "acknowledged": token,
         }  # fmt: skip
         assert found[1]["behind_s"] >= 0
+
+    run(main())
+
+
+def test_who_opens_many_connections_to_the_admin_port_takes_no_files_from_the_log(
+    tmp_path: Path,
+) -> None:
+    """Each has begun to ask, and does not go on."""
+
+    async def main() -> None:
+        async with make_broker(tmp_path, admin="127.0.0.1:0") as broker, AsyncExitStack() as stack:
+            assert broker.admin_address is not None
+            host, port = broker.admin_address.split(":")
+            ended = []
+            for _ in range(CONNECTIONS_MAX + 20):
+                peer = ByHand(*await asyncio.open_connection(host, int(port)))
+                stack.push_async_callback(peer.close)
+                peer.writer.write(b"GET /he")
+                ended.append(asyncio.create_task(peer.reader.read()))
+            await wait_until(lambda: sum(task.done() for task in ended) == 20)
+            for task in ended:
+                task.cancel()
+            await asyncio.gather(*ended, return_exceptions=True)
 
     run(main())
 

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 CLOSE_S = 1
 """How long a stopping broker waits for those who have asked and do not read the answer."""
 
+CONNECTIONS_MAX = 32
+"""Connections to the admin port; beyond it a new one is closed."""
+
+LIFE_S = 60.0
+"""How long one lasts at most, whatever it does; whoever asks again makes another."""
+
 PATHS = {
     "/health": "200 while the loop turns",
     "/ready": "200 when it serves, 503 when it is stopping or has failed",
@@ -139,11 +145,33 @@ def make_server(app: ASGIApp, access: Access | None = None) -> uvicorn.Server:
         lifespan="off",
         log_level="warning",
         timeout_graceful_shutdown=CLOSE_S,
+        http=bounded_protocol(),
+        ws="none",
     )
     if access is not None:
         config.load()
         config.ssl = access.tls.admin
     return Server(config)
+
+
+def bounded_protocol() -> type[asyncio.Protocol]:
+    """HTTP for few at a time, and not for long: connections take descriptors, which the log and
+    the broker's links need, too."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Bounded(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            loop = asyncio.get_running_loop()
+            self._end = loop.call_later(LIFE_S, transport.abort)
+            if len(self.connections) > CONNECTIONS_MAX:
+                transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._end.cancel()
+            super().connection_lost(exc)
+
+    return Bounded
 
 
 def make_app(subject: Subject) -> Starlette:
