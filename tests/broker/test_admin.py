@@ -81,7 +81,7 @@ def test_the_page_on_metrics_names_each_with_what_it_means_and_no_other(tmp_path
 
     async def main() -> dict[str, str]:
         async with Castle(tmp_path).broker() as broker:
-            families = list(Collector(broker.statistics).collect())
+            families = list(Collector(broker.statistics()).collect())
         kinds = {"counter": "_total", "info": "_info"}
         return {each.name + kinds.get(each.type, ""): each.documentation for each in families}
 

@@ -175,18 +175,13 @@ def bounded_protocol() -> type[asyncio.Protocol]:
 
 
 def make_app(subject: Subject) -> Starlette:
-    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
     from prometheus_client.exposition import CONTENT_TYPE_LATEST
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse, PlainTextResponse
     from starlette.responses import Response as AnyResponse
     from starlette.routing import Route
 
-    from gapless.broker.metrics import Collector
-
-    registry = CollectorRegistry()
-    registry.register(Collector(subject.statistics))
-    ProcessCollector(registry=registry)  # memory, processor time, open files, where it knows them
+    from gapless.broker.metrics import written
 
     async def index(_: Request) -> Response:
         return PlainTextResponse("".join(f"{path}  {what}\n" for path, what in PATHS.items()))
@@ -206,7 +201,8 @@ def make_app(subject: Subject) -> Starlette:
         return JSONResponse(subject.subscriptions())
 
     async def metrics(_: Request) -> Response:
-        return AnyResponse(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        text = await asyncio.to_thread(written, subject.statistics())  # long with many pubends
+        return AnyResponse(text, media_type=CONTENT_TYPE_LATEST)
 
     return Starlette(
         routes=[
