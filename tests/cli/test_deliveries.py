@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 
 from gapless.cli.deliveries import show, show_json
 from gapless.client.delivery import Gap
@@ -21,13 +22,11 @@ def test_for_people_an_event_and_a_gap_are_a_line_each() -> None:
 
 
 def test_for_programs_they_are_json_objects() -> None:
-    assert json.loads(show_json(EVENT)) == {
-        "attributes": {"a": 1, "s": "x"},
-        "body": "\ufffd!",
-        "topic": "t",
-        "pubend": "t/0",
-        "tick": 7,
-    }
+    place = {"attributes": {"a": 1, "s": "x"}, "topic": "t", "pubend": "t/0", "tick": 7}
+    assert json.loads(show_json(EVENT._replace(body="ä!".encode()))) == {**place, "body": "ä!"}
+    whole = json.loads(show_json(EVENT))
+    assert b64decode(whole.pop("body_base64")) == EVENT.body, "bytes that are no text are kept, too"
+    assert whole == place
     assert json.loads(show_json(GAP)) == {
         "gap": {"start": 3, "end": 9}, "topic": "t", "pubend": "t/0",
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ from gapless.client.range import RangeBatch
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
 from gapless.node.config import Config
-from tests.broker.stage import connected, make_broker, run
+from tests.broker.stage import LINE, connected, make_broker, run
 from tests.client.test_sync import broker_in_a_thread
 
 if TYPE_CHECKING:
@@ -62,6 +63,25 @@ def test_a_range_is_read_whole_filtered_and_again_the_same(tmp_path: Path) -> No
             assert await read(client, "even", limit=3) == [0, 2, 4]
             assert await read(client, limit=0) == []
             assert await read(client, start=end, end=end) == []
+
+    run(main())
+
+
+def test_a_range_is_read_through_any_broker_of_the_network(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            brokers = {
+                name: await stack.enter_async_context(make_broker(tmp_path, LINE, name))
+                for name in ("p", "r1", "r2", "s")
+            }
+            async with connected(brokers["s"]) as client:
+                await fill(client, 200)
+                positions = await client.positions("t")
+            end = Token({name: high for name, (_, high) in positions.items()})
+            for broker in brokers.values():
+                async with connected(broker) as client:
+                    assert await read(client, "i < 5", end=end) == [0, 1, 2, 3, 4]
+                    assert (await client.read_arrow("t", end=end)).num_rows == 200
 
     run(main())
 

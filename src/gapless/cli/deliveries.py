@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64encode
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -181,5 +182,9 @@ def show_json(item: Delivery) -> str:
         span = {"start": item.span.start, "end": item.span.end}
         return json.dumps({"gap": span, "topic": item.topic, "pubend": item.pubend})
     fields = item._asdict()
-    fields["body"] = item.body.decode(errors="replace")
+    try:
+        fields["body"] = item.body.decode()
+    except UnicodeDecodeError:  # JSON has no bytes, and none of them may get lost
+        del fields["body"]
+        fields["body_base64"] = b64encode(item.body).decode()
     return json.dumps({key: value for key, value in fields.items() if value is not None})

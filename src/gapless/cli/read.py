@@ -31,7 +31,7 @@ def read(
     end: Annotated[
         str, typer.Option("--to", metavar="TOKEN", help="Read up to there; else up to now.")
     ] = "",
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many events.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many events.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     parquet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Parquet file instead.")
