@@ -21,7 +21,7 @@ from gapless.core.errors import UsageError
 from gapless.core.events import EventRun
 from gapless.core.identity import PubendName, TopicName
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
-from gapless.core.ticks import TICK_MAX, Span, Tick
+from gapless.core.ticks import AHEAD_MAX, TICK_MAX, Span, Tick
 from gapless.wire.events import decode_event
 
 if TYPE_CHECKING:
@@ -157,15 +157,31 @@ async def find_spans(
 ) -> list[tuple[PubendName, Span]]:
     """What is to be read of each pubend, by name."""
     spans: list[tuple[PubendName, Span]] = []
-    for name, (released, settled) in (await find_positions(carrier, topic, pubends)).items():
+    positions = await find_positions(carrier, topic, pubends)
+    named = {name for token in (start, end) if token is not None for name, _ in token}
+    if not named <= positions.keys():
+        await _check_names(carrier, topic, named)
+    for name, (released, settled) in positions.items():
         low = released if start is None else start.get(name)
         high = settled if end is None else end.get(name)
-        if high > settled:
-            problem = f"{name!r} is settled up to {settled}, and not up to {high}"
-            raise UsageError(problem, "Give an end that a subscription or `positions` has given.")
+        if high > settled or low > settled + AHEAD_MAX:
+            problem = f"{name!r} is settled up to {settled}, and not up to {max(low, high)}"
+            raise UsageError(problem, "Give a token that a subscription or `positions` has given.")
         if low < high:
             spans.append((PubendName(name), Span(low, min(high, TICK_MAX))))
     return spans
+
+
+async def _check_names(carrier: Carrier, topic: TopicName, named: set[str]) -> None:
+    """`UsageError` if the topic does not have them all."""
+    found = await obtain(carrier, lambda request: PositionsQuery(topic, request), Positions)
+    known = sorted({**found.here, **found.elsewhere})
+    if unknown := sorted(named.difference(known)):
+        raise UsageError(
+            f"the token names {unknown[0]!r}, which topic {topic!r} does not have: it has "
+            f"{', '.join(known)}",
+            "Give a token of this topic, as it is now.",
+        )
 
 
 def about(pubend: PubendName) -> str:

@@ -19,7 +19,7 @@ from gapless.core.identity import (
     check_name,
 )
 from gapless.core.messages import Message
-from gapless.core.ticks import Span
+from gapless.core.ticks import TICK_MAX, Span, check_ticks
 
 Order = Literal["publisher", "total"]
 TokenKeeper = Literal["client", "broker"]
@@ -106,6 +106,9 @@ class Subscribe(Message, frozen=True):
             raise ValueError("a subscription starts at one place: token, earliest or instant")
         if self.name is None and given:
             raise ValueError("only a named subscription starts elsewhere than now")
+        if not 0 <= self.subscription <= TICK_MAX:
+            raise ValueError("subscriptions are numbered from 0 to 2^63 - 1")
+        check_ticks(self.token or {})
 
 
 class Subscribed(Message, frozen=True):
@@ -202,6 +205,7 @@ class Acknowledge(Message, frozen=True):
     def __post_init__(self) -> None:
         if self.name is not None and not self.request:
             raise ValueError("an acknowledgement by name needs a request")
+        check_ticks(self.token)
 
 
 class Done(Message, frozen=True):

@@ -32,6 +32,7 @@ from gapless.node.merging import merge_position, start_merge, stop_merge
 from gapless.node.redirect import bound_pubend, refuse_elsewhere
 from gapless.node.routing import score
 from gapless.node.settling import settle
+from gapless.node.tokens import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +79,7 @@ class Clients:
         self.check_events = check_events
         self.catalogue = catalogue
         self.names = names
+        self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, config)
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
         self._granted: dict[SubscriptionName, list[Subscribe]] = {}  # of those: new names
 
@@ -137,6 +139,8 @@ class Clients:
             ):
                 problem = "a subscription that comes from another broker needs a token and its name"
                 return refuse(client, message, problem, "Give the token, and where it was last.")
+            if refused := self._refuse_token(client, message, now):
+                return refused
             if self.names.must_look(message):
                 return self.names.look(client, message, now)
             attached = self.attachments.attach(client, message)
@@ -150,6 +154,11 @@ class Clients:
                 message = replace(message, previous=None, moves=granted[0].moves)
         self._await_start(client, message, condition, now)
         return []
+
+    def _refuse_token(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+        topic = self.network.topic[message.topic]
+        refused = self.tokens.doubt(message.request, topic, message.token or {}, now)
+        return [Send(client, refused)] if refused is not None else []
 
     def refuse_number(
         self, client: ClientName, message: Subscribe, others: int = 0
@@ -208,6 +217,8 @@ class Clients:
                 effects += attached
             elif message.topic not in self.network.topic:
                 effects += self.catalogue.missing(client, message, message.topic, now)
+            elif refused := self._refuse_token(client, message, now):
+                effects += refused  # the topic is not the one that it was
             else:
                 self._await_start(client, message, Filter.parse(message.condition), now)
         return effects
