@@ -11,7 +11,7 @@ import gapless
 from gapless.client.client import CONSUMED_MAX, Client, connect
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
 from gapless.core.client_messages import Consumed
-from gapless.core.errors import UsageError, WireError
+from gapless.core.errors import UsageError
 from gapless.core.events import Event
 from gapless.node.config import Config
 from tests.broker.stage import connected, make_broker, run, wait_until
@@ -128,10 +128,11 @@ def test_too_many_events_at_once_are_refused_before_anything_is_sent(
 def test_a_message_too_large_for_a_frame_fails_what_it_was_for(tmp_path: Path) -> None:
     async def main() -> None:
         async with make_broker(tmp_path) as broker, connected(broker) as client:
-            with pytest.raises(WireError, match="does not fit a frame"):
+            with pytest.raises(RefusedError, match="does not fit a frame"):
                 async with client.subscribe("t", "a" * (17 << 20)):
                     pass
             await client.publish("t", {})
+            assert client.session == 1, "over the same connection"
 
     run(main())
 

@@ -111,7 +111,7 @@ def test_what_was_released_raises_or_is_told_in_its_place(tmp_path: Path) -> Non
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with make_broker(tmp_path) as broker, connected(broker) as client:
-            with pytest.raises(UsageError, match="below 0"):
+            with pytest.raises(UsageError, match="limit is out of range"):
                 await read(client, limit=-1)
             with pytest.raises(RefusedError, match="has no pubend"):
                 await read(client, pubends=["t/99"])

@@ -19,6 +19,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Self
 
+from gapless.client import arguments
 from gapless.client.acknowledgement import Acknowledging
 from gapless.client.address import is_tls, parse_addresses
 from gapless.client.connection import OPEN, Connection, Pass
@@ -46,8 +47,7 @@ from gapless.core.client_messages import (
     Subscribed,
     Unreached,
 )
-from gapless.core.errors import GaplessError, UsageError
-from gapless.core.identity import PublisherName, SubscriptionName, TopicName
+from gapless.core.errors import GaplessError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -90,7 +90,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         self._shown = shown
         self.others = others or Others(self._open_other)
         self._is_other = others is not None
-        self.patience_s = patience_s
+        self.patience_s = arguments.seconds("patience_s", patience_s, may_be_endless=True)
         self.address = ""
         self.broker: BrokerName | None = None
         self.session = 0  # counts connections
@@ -135,9 +135,8 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         The name is remembered for good, with the number of its next event; one process at a time
         may use it. Events sent soon after others gather for `linger_s`, unless anyone waits.
         """
-        if not name:
-            raise UsageError("a publisher needs a name", "Give name=…, and use it again later.")
-        return Publisher(self, TopicName(topic), PublisherName(name), linger_s=linger_s)
+        known = arguments.publisher(name)
+        return Publisher(self, arguments.topic(topic), known, linger_s=linger_s)
 
     def subscribe(
         self,
@@ -173,7 +172,8 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
 
     async def unsubscribe(self, name: str) -> None:
         """End a named subscription for good, whoever is connected to it."""
-        forgotten = await insist(self, lambda request: Forget(request, SubscriptionName(name)))
+        known = arguments.subscription(name)
+        forgotten = await insist(self, lambda request: Forget(request, known))
         match forgotten.message:
             case Refused(problem=problem, remedy=remedy) if not forgotten.was_asked:
                 raise RefusedError(problem, remedy)  # else it is gone, and the answer was lost

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
+from gapless.client import arguments
 from gapless.client.elsewhere import HOPS_MAX, ask_patiently
 from gapless.client.errors import RefusedError
 from gapless.core.client_messages import (
@@ -90,12 +91,12 @@ class Publisher:
     ) -> None:
         self.topic = topic
         self.name = name
-        self.linger_s = linger_s
+        self.linger_s = arguments.seconds("linger_s", linger_s, may_be_zero=True)
         self.sequence = 0
         """The number that the next event gets: so many were sent under this name so far."""
         self.repeats = 0  # batches sent again
         self._carrier = carrier
-        self._window_events_max = window_events_max
+        self._window_events_max = arguments.count("window_events_max", window_events_max, least=1)
         self._fresh: list[bytes] = []
         self._fresh_bytes = 0
         self._batches: deque[Batch] = deque()

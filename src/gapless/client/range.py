@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from gapless.client import arguments
 from gapless.client.delivery import Gap
 from gapless.client.errors import LostError
 from gapless.client.insistence import obtain
@@ -72,7 +73,7 @@ class Reading:
 
     async def positions(self: Carrier, topic: str) -> dict[str, tuple[int, int]]:
         """By pubend: from which tick on it can be read, and up to where it is settled."""
-        return await find_positions(self, TopicName(topic))
+        return await find_positions(self, arguments.topic(topic))
 
     async def read(
         self: Carrier,
@@ -91,9 +92,15 @@ class Reading:
         now. With a `limit`, at most so many events. What was released is a `LostError`, or with
         `gaps="yield"` a `Gap` among the batches; not so what was the oldest a moment ago.
         """
-        if limit is not None and limit < 0:
-            raise UsageError(f"a limit of {limit} is below 0", "Give 0 or more, or leave it out.")
-        name = TopicName(topic)
+        arguments.choice("gaps", gaps, get_args(Gaps))
+        limit = None if limit is None else arguments.count("limit", limit)
+        arguments.text("condition", condition)
+        for what, given in {"start": start, "end": end}.items():
+            if given is not None:
+                arguments.token(what, given)
+        if pubends is not None:
+            pubends = [arguments.text("pubends", each) for each in pubends]
+        name = arguments.topic(topic)
         spans = await find_spans(self, name, start, end, pubends)
         for pubend, span in spans:
             async for item in read_span(self, name, pubend, span, condition, limit):

@@ -377,7 +377,7 @@ class Subscription(Stepping):
                     raise RefusedError(problem, remedy)
                 await asyncio.sleep(pause_s)
                 return False
-            case LinkError():
+            case LinkError() if self._loop.time() < deadline_s:
                 return False
             case GaplessError() as error:
                 raise error
