@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from gapless.core.client_messages import (
     Ended,
     Publish,
-    PublisherPosition,
     PublisherQuery,
     Refused,
     Subscribe,
@@ -95,11 +94,9 @@ class Clients:
         return pubend.publish(client, message, now)
 
     def position(self, client: ClientName, query: PublisherQuery, now: Instant) -> list[Effect]:
-        """The next number of a publisher, counting what is being written."""
+        """The next number of a publisher."""
         pubend = self._bound(client, query, now)
-        if not isinstance(pubend, Pubend):
-            return pubend
-        return [Send(client, PublisherPosition(query.request, pubend.following(query.publisher)))]
+        return pubend.position(client, query, now) if isinstance(pubend, Pubend) else pubend
 
     def _bound(
         self, client: ClientName, message: Publish | PublisherQuery, now: Instant
