@@ -214,7 +214,7 @@ class Pubend:
 
     def _write(self, now: Instant) -> list[Effect]:
         """Write what waits, as one batch, unless a write is under way."""
-        if self.writing or self.transactions.copy is not None or not self.waiting:
+        if self.writing or self.transactions.is_copying or not self.waiting:
             return []
         limits = self.timing.batch_events_max, self.timing.batch_bytes_max
         publishers, runs_max = self.publishers, self.timing.receipts_max
@@ -241,8 +241,8 @@ class Pubend:
         if message.number != self._write_number:
             return [], []
         if self.transactions.is_writing:
-            effects, ticks, events = self.transactions.written(now, ok=message.ok)
-            knowledge = self._settle(ticks, events, size_of(events), now)
+            effects = self.transactions.written(now, ok=message.ok)
+            knowledge = self._tell_copied(now)
             return effects + self._go_on(now), knowledge
         batch, self._batch, self.writing = self._batch, Batch(), []
         self.pending_count -= len(batch.events)
@@ -256,6 +256,10 @@ class Pubend:
         if not self.writing and not self.waiting:
             self._accepted.clear()
         return effects, knowledge
+
+    def _tell_copied(self, now: Instant) -> list[Knowledge]:
+        ticks, events = self.transactions.tell()
+        return self._settle(ticks, events, size_of(events), now)
 
     def _settle(
         self, ticks: Sequence[int], events: Sequence[bytes], size: int, now: Instant
@@ -371,12 +375,12 @@ class Pubend:
 
     def fire(self, now: Instant) -> tuple[list[Effect], list[Knowledge], int]:
         """What is due: effects, knowledge, and the tick whose acknowledgement is overdue or 0."""
-        effects, knowledge = self.release.fire(now), list[Knowledge]()
+        effects, knowledge = self.release.fire(now), self._tell_copied(now)
         effects += self.transactions.fire(now) + self._go_on(now)
         if self._silence_due <= now:
             self._silence_due = Instant(now + self.timing.idle_silence)
-            more, knowledge = self._promise_silence(now)
-            effects += more
+            more, silence = self._promise_silence(now)
+            effects, knowledge = effects + more, knowledge + silence
         expected = self.overdue.fire(now)
         if expected:
             self._expect(now)
@@ -392,5 +396,5 @@ class Pubend:
         assert self.pending_count <= max(self.timing.publish_pending_max, longest), "I3"
         assert len(self.waiting) <= self.timing.publish_pending_max, "I3"
         self.transactions.check()
-        is_held_up = self.writing or self.transactions.copy
+        is_held_up = self.writing or self.transactions.is_copying
         assert not self.waiting or is_held_up, "what waits, waits for a write"
