@@ -106,6 +106,7 @@ class Publisher:
         self._error: GaplessError | None = UsageError(  # its numbers would be those of others
             "the publisher has not begun", "Use it with `async with`; with gapless.sync, `with`."
         )
+        self._is_entered = False
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = RETRY_S
         self._stuck_since_s: float | None = None
@@ -157,6 +158,9 @@ class Publisher:
         return self.confirmed
 
     async def __aenter__(self) -> Self:
+        if self._is_entered:
+            raise UsageError("a publisher is entered once", "Make another of the same name.")
+        self._is_entered = True
         self.sequence = await self._ask_sequence()
         self._error = None
         self._carrier.listen(self._resume)

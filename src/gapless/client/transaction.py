@@ -173,12 +173,17 @@ class Transaction:
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         stager = self._stager
         name = (stager.topic, stager.producer, stager.transaction)
-        await stager.__aexit__(kind, *rest)
-        if kind is None:
-            self.receipt = await commit(self._carrier, *name, {stager.part: stager.count})
-        elif stager.count:
-            # Said once and not waited for: whoever has failed need not, and in doubt it expires.
-            stager.forget(Abort(name[0], 0, name[1], name[2]))
+        has_ended = False
+        try:
+            await stager.__aexit__(kind, *rest)
+            if kind is None:
+                self.receipt = await commit(self._carrier, *name, {stager.part: stager.count})
+                has_ended = True
+        finally:
+            if stager.count and not has_ended:
+                # Said once and not waited for: whoever has failed, or was cancelled, need not. What
+                # is committed all the same stays so; and in doubt it expires.
+                stager.forget(Abort(name[0], 0, name[1], name[2]))
 
 
 async def commit(
