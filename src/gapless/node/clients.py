@@ -24,6 +24,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.effects import Effect, Send
 from gapless.core.errors import FilterError, WireError
+from gapless.durable.subscriptions import NAME_BYTES_MAX, is_name
 from gapless.filters.filter import Filter
 from gapless.knowledge.pubend import Pubend
 from gapless.node.audience import DURABLE
@@ -128,6 +129,10 @@ class Clients:
         except FilterError as error:
             return refuse(client, message, error.problem, f"{error.remedy}\n{error.caret()}")
         if message.name is not None:
+            if not is_name(message.name):
+                problem = f"{message.name!r:.80} is no name of a subscription"
+                remedy = f"Use 1 to {NAME_BYTES_MAX} printable bytes."
+                return refuse(client, message, problem, remedy)
             if message.order != "publisher":
                 problem = "a named subscription gets its events in publisher order"
                 return refuse(client, message, problem, 'Leave the name or the order "total" out.')
