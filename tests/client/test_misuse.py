@@ -240,6 +240,16 @@ def test_a_client_without_a_loop_may_be_closed_again_and_what_is_of_it_left(tmp_
                 call()
 
 
+def test_a_client_without_a_loop_may_be_used_where_one_runs_as_in_a_notebook(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        with broker_in_a_thread(tmp_path) as url, gapless.sync.connect(url) as client:
+            client.publish("t", {})
+
+    asyncio.run(main())
+
+
 def test_many_threads_use_one_client_and_closing_it_wakes_who_waits(tmp_path: Path) -> None:
     failed: list[BaseException] = []
     ended = threading.Event()

@@ -53,16 +53,19 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="gapless-client", daemon=True
-        )
-        self._thread.start()
         self._taking = threading.Lock()
-        self.is_closed = False
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="gapless-client", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._end())
+        self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         with self._taking:
-            if self.is_closed:
+            if self._is_closed:
                 work.close()
                 raise LinkError(*CLOSED)
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -77,13 +80,10 @@ class LoopThread:
     def close(self) -> None:
         """Fine to repeat."""
         with self._taking:
-            if self.is_closed:
-                return
-            self.is_closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+            if not self._is_closed:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._is_closed = True
         self._thread.join()
-        self._loop.run_until_complete(self._end())
-        self._loop.close()
 
     async def _end(self) -> None:
         """What was given to the loop before it was to stop has not even begun, perhaps."""
