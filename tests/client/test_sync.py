@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gapless
-from gapless.client.sync import LoopThread
+from gapless.client.loop_thread import LoopThread
 from tests.broker.stage import make_broker
 
 if TYPE_CHECKING:

@@ -154,6 +154,11 @@ class Town:
     def connect(self, client: str = ANN) -> None:
         self._do(self.node.link_up(ClientName(client), self.now))
 
+    def link(self, broker: str) -> list[tuple[str, Message]]:
+        """There is a new link to a neighbour."""
+        self._do(self.node.link_up(BrokerName(broker), self.now))
+        return self.flush()
+
     def leave(self, peer: str) -> None:
         self._do(self.node.link_down(ClientName(peer), self.now))
 

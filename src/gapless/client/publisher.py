@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
+from gapless.client import arguments
 from gapless.client.elsewhere import HOPS_MAX, ask_patiently
 from gapless.client.errors import RefusedError
 from gapless.core.client_messages import (
@@ -91,12 +92,12 @@ class Publisher:
     ) -> None:
         self.topic = topic
         self.name = name
-        self.linger_s = linger_s
+        self.linger_s = arguments.seconds("linger_s", linger_s, may_be_zero=True)
         self.sequence = 0
         """The number that the next event gets: so many were sent under this name so far."""
         self.repeats = 0  # batches sent again
         self._carrier = carrier
-        self._window_events_max = window_events_max
+        self._window_events_max = arguments.count("window_events_max", window_events_max, least=1)
         self._fresh: list[bytes] = []
         self._fresh_bytes = 0
         self._batches: deque[Batch] = deque()
@@ -107,6 +108,7 @@ class Publisher:
         self._error: GaplessError | None = UsageError(  # its numbers would be those of others
             "the publisher has not begun", "Use it with `async with`; with gapless.sync, `with`."
         )
+        self._is_entered = False
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = RETRY_S
         self._stuck_since_s: float | None = None
@@ -158,6 +160,9 @@ class Publisher:
         return self.confirmed
 
     async def __aenter__(self) -> Self:
+        if self._is_entered:
+            raise UsageError("a publisher is entered once", "Make another of the same name.")
+        self._is_entered = True
         self.sequence = await self._ask_sequence()
         self._error = None
         self._carrier.listen(self._resume)

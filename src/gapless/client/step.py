@@ -74,7 +74,10 @@ class Stepping(ABC):
         """All that is at hand, which may be nothing; None when the subscription is over."""
         if self._advance():
             return self._backlog.pop_all()
-        return None if self._is_over else []
+        if self._is_over:
+            return None
+        self._residence.check_entered()
+        return []
 
     def fall_in(self, lane: Lane) -> None:
         """Go on in step with the lane, if it may."""

@@ -7,19 +7,18 @@ has to wait.
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gapless.client import client as asynchronous
 from gapless.client.errors import LinkError
+from gapless.client.loop_thread import LoopThread, chunks
 from gapless.client.publisher import LINGER_S
 from gapless.client.together import together as asynchronous_together
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Unpack
 
@@ -43,34 +42,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Inner = TypeVar("Inner", bound=AbstractAsyncContextManager[Any, None])
 InnerSender = TypeVar("InnerSender", bound="AsyncPublisher | AsyncTransaction")  # or a stager
-
-
-class LoopThread:
-    """An event loop in a thread; `run` gives it work and waits for the result."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="gapless-client", daemon=True
-        )
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        if self._loop.is_closed():
-            work.close()
-            raise LinkError("the client is closed", "Connect again with gapless.sync.connect.")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:  # also when the waiting thread is interrupted
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        self.run(self._loop.shutdown_default_executor())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 class Entered(Generic[Inner]):
@@ -100,8 +71,10 @@ class Sender(Entered[InnerSender]):
         return self._thread.run(self._inner.send(attributes, body))
 
     def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
-        """Many at once: one hand-over for all of them."""
-        self._thread.run(self._inner.send_many(events))
+        """Many at once: one hand-over for hundreds of them. `events` is iterated over in this
+        thread, and may be slow, or use the client."""
+        for some in chunks(events):
+            self._thread.run(self._inner.send_many(some))
 
     def flush(self) -> None:
         self._thread.run(self._inner.flush())
@@ -167,7 +140,12 @@ class Subscription(Entered["AsyncSubscription"]):
         self._thread.run(self._inner.acknowledge())
 
     def close(self) -> None:
-        self._thread.run(self._inner.close())
+        with suppress(LinkError):  # it ended with its client
+            self._thread.run(self._inner.close())
+
+    def __exit__(self, *raised: Any) -> None:
+        with suppress(LinkError):
+            super().__exit__(*raised)
 
 
 class Together:
@@ -227,7 +205,7 @@ class Client:
     def publish_many(
         self, topic: str, events: Iterable[tuple[Mapping[str, Value], Bytes]]
     ) -> list[Receipt]:
-        return self._thread.run(self._client.publish_many(topic, events))
+        return self._thread.run(self._client.publish_many(topic, list(events)))
 
     def publisher(self, topic: str, *, name: str, linger_s: float = LINGER_S) -> Publisher:
         async def make() -> AsyncPublisher:
@@ -371,7 +349,9 @@ class Client:
         self._thread.run(self._client.unsubscribe(name))
 
     def close(self) -> None:
-        self._thread.run(self._client.close())
+        """Fine to repeat."""
+        with suppress(LinkError):  # it is closed
+            self._thread.run(self._client.close())
         self._thread.close()
 
     def __enter__(self) -> Self:

@@ -53,6 +53,11 @@ NAME_BYTES_MAX = 512
 TokenKeeper = Literal["client", "broker"]
 
 
+def is_name(name: str) -> bool:
+    """May a subscription be called so? To be asked before anybody writes it down."""
+    return name.isprintable() and 0 < len(name.encode()) <= NAME_BYTES_MAX
+
+
 class Kept(Message, frozen=True):
     """To the subscriptions themselves: this write is durable (or, not `ok`, had no room)."""
 
@@ -166,7 +171,7 @@ class Subscriptions:
         name = definition.name
         if name in self._by_name:
             raise UsageError(f"there is a subscription {name!r} here", "Use another name.")
-        if not name.isprintable() or not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+        if not is_name(name):
             raise UsageError(f"{name!r} is no name", f"Use 1 to {NAME_BYTES_MAX} printable bytes.")
         if len(self) >= self.timing.durable_subscriptions_max:
             problem = f"this broker has {len(self)} durable subscriptions, which is its limit"

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from gapless.node.network import Network
     from gapless.node.parts import Parts
     from gapless.node.subscribers import Subscribers
+    from gapless.node.tokens import Tokens
 
 
 ENDED_MAX = 10_000
@@ -72,7 +73,10 @@ class Left(Message, frozen=True):
 
 
 class Attachments:
-    """All sessions of one broker. See the module docstring."""
+    """All sessions of one broker. See the module docstring. `tokens` is set once there are
+    streams."""
+
+    tokens: Tokens
 
     def __init__(
         self,
@@ -146,8 +150,7 @@ class Attachments:
 
     def known(self, subscription: Subscription, token: Mapping[str, int]) -> Token:
         """What a client's token says of the pubends that there are."""
-        given = {pubend: token.get(pubend, 0) for pubend in subscription.since}
-        return Token({pubend: min(max(tick, 0), TICK_MAX) for pubend, tick in given.items()})
+        return Token({pubend: token.get(pubend, 0) for pubend in subscription.since})
 
     def _open(
         self,
@@ -291,8 +294,13 @@ class Attachments:
             if session is None:
                 return []
             subscription = session.subscription
-        token = self.known(subscription, message.token)
         name = subscription.definition.name
+        topic = self.network.topic.get(subscription.definition.topic)
+        if topic and (refused := self.tokens.doubt(message.request, topic, message.token, now)):
+            if message.request:
+                return [Send(client, refused)]
+            return self._close(name, refused.problem, refused.remedy)
+        token = self.known(subscription, message.token)
         if message.request and not subscription.definition.is_found:
             held = self.unconfirmed.setdefault(name, [])
             if len(held) >= UNCONFIRMED_MAX:
