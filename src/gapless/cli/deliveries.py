@@ -93,7 +93,7 @@ async def print_all(
             try:
                 async with (
                     subscription,
-                    reach_told(subscription, f"subscribed to {topic} at {client.address}"),
+                    reach_told(subscription, f"subscribed to {topic} at {subscription.address}"),
                     saved(subscription, output),
                 ):
                     async for item in subscription:

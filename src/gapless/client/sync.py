@@ -121,6 +121,10 @@ class Subscription(Entered["AsyncSubscription"]):
     """A subscription to iterate over; see `gapless.client.subscription`."""
 
     @property
+    def address(self) -> str:
+        return self._inner.address
+
+    @property
     def token(self) -> Token:
         return self._inner.token
 
