@@ -106,7 +106,6 @@ class Broker:
             parts=Parts(subscribers=TimedSubscribers),
         )
         if self.settings.join is not None:
-            node.topics.joins = True
             node.services.wait_to_join()
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         if self.access is not None:

@@ -100,6 +100,8 @@ class Network:
     topics: tuple[Topic, ...] = ()
     name: str = "gapless"
     security: Any = None  # the `[security]` table as it was read: `broker/security.py` knows it
+    joins: bool = False
+    """It is one broker that joins a network of others: they decide about topics."""
     _neighbours: dict[CellName, tuple[CellName, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
