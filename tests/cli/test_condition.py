@@ -44,6 +44,8 @@ def test_a_bad_condition_shows_where_it_went_wrong() -> None:
 def test_events_that_match_are_printed_as_they_came() -> None:
     assert run("price > 5", "-", given=EVENTS) == (0, '{"price": 7, "symbol": "T"}\n')
     assert run("price IS NULL", "-", given=EVENTS) == (0, '{"price": null}\n')
+    endless = '{"price": {"float": "Infinity"}}\n'
+    assert run("price > 5", "-", given=endless) == (0, endless)
 
 
 def test_events_are_read_from_a_file_and_counted(tmp_path: Path) -> None:
