@@ -46,12 +46,24 @@ def test_every_public_name_is_there() -> None:
     assert set(dir(gapless)) == set(gapless.__all__)
 
 
-def test_an_error_is_one_line_for_people_and_code_1() -> None:
-    result = python(
-        "import sys; sys.argv[1:] = ['filter', 'a >']; import gapless.cli as c; c.main()"
-    )
-    assert result.returncode == 1
-    assert result.stderr.startswith("gapless: expected a value")
+NOBODY = "gapless://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        (["filter", "a >"], 2, "expected a value"),
+        (["subscribe", "t", "a >", "--url", NOBODY], 2, "expected a value"),
+        (["read", "t", "a >", "--url", NOBODY], 2, "expected a value"),
+        (["serve", "--listen", "127.0.0.1:0", "--data", __file__], 1, "cannot open"),
+    ],
+)
+def test_an_error_is_one_line_for_people_and_a_bad_condition_is_wrong_usage(
+    command: list[str], code: int, told: str
+) -> None:
+    result = python(f"import sys; sys.argv[1:] = {command!r}; import gapless.cli as c; c.main()")
+    assert result.returncode == code
+    assert result.stderr.startswith(f"gapless: {told}")
     assert "Traceback" not in result.stderr
 
 

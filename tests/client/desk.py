@@ -45,6 +45,7 @@ class Desk:
         self.patience_s = 30.0
         self.session = 1
         self.broker: BrokerName | None = BrokerName("b1")
+        self.address = "b1:1"
         self.problem: GaplessError | None = None
         self.down: GaplessError | None = None
         self.sent: list[Message] = []

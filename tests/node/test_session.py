@@ -90,6 +90,19 @@ def test_where_one_starts_that_wants_the_earliest_event_is_durable_before_it_is_
     assert not any(isinstance(each, Lost) for each in told)
 
 
+def test_what_is_delivered_by_catch_up_counts_as_delivered_also_when_its_client_is_gone() -> None:
+    town = with_events(3)
+    town.connect("ann")
+    town.receive("ann", Subscribe(NEWS, 1, 1, name=DESK, earliest=True))
+    town.write_all()
+    assert town.node.statistics()["delivered"] == 3
+    town.receive("pat", publish("red"))
+    town.write_all()
+    assert town.node.statistics()["delivered"] == 4, "one as it came"
+    town.leave("ann")
+    assert town.node.statistics()["delivered"] == 4
+
+
 def test_a_hold_on_release_waits_until_the_epoch_is_durable() -> None:
     town = SlowDisk("f", CHAIN)
     [query] = [each for _, each in town.wait(0) if isinstance(each, StartQuery)]

@@ -116,8 +116,10 @@ def subscribe(
 class Town:
     """One node of a network, its disk, and what it has sent."""
 
-    def __init__(self, name: str, text: str = TOWN, now: int = 1_000, **limits: Any) -> None:
-        self.network: Network = parse_network(text)
+    def __init__(
+        self, name: str, text: str = TOWN, now: int = 1_000, *, joins: bool = False, **limits: Any
+    ) -> None:
+        self.network: Network = replace(parse_network(text), joins=joins)
         self.volume = MemoryVolume()
         self.now = Instant(now)
         self.node = Node(

@@ -106,7 +106,6 @@ class Broker:
             parts=Parts(subscribers=TimedSubscribers),
         )
         if self.settings.join is not None:
-            node.topics.joins = True
             node.services.wait_to_join()
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         if self.access is not None:
@@ -286,7 +285,7 @@ class Broker:
     # --- where the node's effects go -------------------------------------------------------------
 
     def send(self, to: PeerName, message: Message) -> None:
-        self._links.send(to, message)
+        self._links.send(to, self._disk.told(message))
 
     def persist(self, effect: Persist) -> None:
         self._disk.write(effect)

@@ -5,6 +5,11 @@ Theory of operation
     takes all that waits into one sync. When it is done the thread leaves a note and wakes the loop
     once for all notes there are; the loop then carries out what each write carried with it, in the
     order of the writes.
+    That there is no room is logged once, and once when there is room again: when a write succeeds
+    that is no smaller than one that was refused, and of the same kinds. What is smaller, or gives
+    space back, finds room in a full volume too, and says nothing.
+    The node knows of one reason only why there may be no room. Where it is another one, what it
+    tells clients because of that is corrected on its way out (`told`).
 
 Invariants
     I1  `then` is carried out only after all writes of its `Persist` are durable
@@ -23,16 +28,49 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gapless.core.errors import StorageFullError
-from gapless.storage.group import GroupCommit
+from msgspec.structs import replace
+
+from gapless.broker.logs import logger
+from gapless.core.client_messages import Refused
+from gapless.core.effects import Append, Put
+from gapless.core.errors import StorageFilesError, StorageFullError
+from gapless.storage.group import GroupCommit, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gapless.core.effects import Effect, Persist
+    from gapless.core.effects import Effect, Persist, Write
+    from gapless.core.messages import Message
     from gapless.storage.volume import Volume
 
 UNBOUNDED = 1 << 40  # see "Bounds"
+FULL = "the broker's disk is full"
+NO_FILES = "the broker may open no more files"
+
+
+class Shortage:
+    """Whether there is no room for writes, as the log tells it."""
+
+    def __init__(self) -> None:
+        self._kinds: set[type[Write]] = set()  # of the smallest write that was refused; its size
+        self._size = 0
+
+    def refused(self, writes: Sequence[Write], error: StorageFullError) -> None:
+        size = size_of(writes)
+        if not self._size:
+            logger.warning("no room: publications are refused", extra={"reason": str(error)})
+        if not self._size or size < self._size:
+            self._kinds, self._size = kinds_of(writes), size
+
+    def written(self, writes: Sequence[Write]) -> None:
+        if self._size and size_of(writes) >= self._size and kinds_of(writes) >= self._kinds:
+            self._size = 0
+            logger.info("there is room again: publications are taken")
+
+
+def kinds_of(writes: Sequence[Write]) -> set[type[Write]]:
+    """Of those that take up space."""
+    return {type(each) for each in writes if isinstance(each, Append | Put)}
 
 
 class Disk:
@@ -56,6 +94,8 @@ class Disk:
         self._is_waking = False
         self._idle: list[asyncio.Future[None]] = []
         self._has_failed = False
+        self._shortage = Shortage()
+        self._lacks_files = False  # is that why something is refused just now?
 
     def write(self, effect: Persist) -> None:
         """It is begun with the next `flush`."""
@@ -84,10 +124,14 @@ class Disk:
             if self._has_failed:
                 continue
             if error is None:
+                self._shortage.written(effect.writes)
                 self._carry_out(effect.then)
             elif isinstance(error, StorageFullError):
                 self.full += 1
+                self._shortage.refused(effect.writes, error)
+                self._lacks_files = isinstance(error, StorageFilesError)
                 self._carry_out(effect.otherwise)
+                self._lacks_files = False
             else:
                 self._has_failed = True
                 self._fail(error)
@@ -96,6 +140,12 @@ class Disk:
                 if not waiter.done():
                     waiter.set_result(None)
             self._idle.clear()
+
+    def told(self, message: Message) -> Message:
+        """What a client is told instead, if the reason that the node gives is not the true one."""
+        if not self._lacks_files or not isinstance(message, Refused) or message.problem != FULL:
+            return message
+        return replace(message, problem=NO_FILES, remedy=StorageFilesError.default_remedy)
 
     async def wait_idle(self) -> None:
         """Until no write is under way, including those that outcomes of writes led to."""

@@ -23,7 +23,7 @@ Table = dict[str, tuple[str, str]]
 
 COUNTERS: Table = {
     "published": ("published", "events that became durable here"),
-    "delivered": ("delivered", "events delivered to clients as they came"),
+    "delivered": ("delivered", "events delivered to clients, as they came or by catch-up"),
     "matching_seconds": ("matching_s", "spent on matching events against subscriptions"),
     "ended_slow": ("ended_slow", "subscriptions ended because their client was too slow"),
     "failovers": ("failovers", "messages sent to another member of a cell than the first choice"),

@@ -6,7 +6,8 @@ Theory of operation
     some milliseconds at a time, with a rest after each, longer where the process has other things
     to do: it takes a quarter of one core at most, or a fiftieth; and nothing while the process has
     much to do, for then every event would pay for searches that may never come. What it sees is
-    handed over on the loop.
+    handed over on the loop. What is damaged is passed over; what cannot be read just now, as while
+    no further file may be open, is tried again.
 
 Invariants
     I1  nothing is read any more once `close` has returned
@@ -21,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from gapless.broker.compiled import Compiled
 from gapless.broker.logs import logger
-from gapless.node.outlook import look
+from gapless.core.errors import StorageCorruptError, StorageError
+from gapless.node.outlook import View, look
 from gapless.wire.events import decode_attributes
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from gapless.node.log_part import Piece
     from gapless.node.log_search import Survey
-    from gapless.node.outlook import Outlook, Part, View
+    from gapless.node.outlook import Outlook, Part
     from gapless.wire.survey import Surveyed
 
 IDLE_S = 2.0
@@ -87,6 +89,7 @@ class LookAhead:
         self._surveyor = surveyor
         self._used_s = used_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="look ahead")
+        self._has_warned = False  # of what cannot be read
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
@@ -99,7 +102,7 @@ class LookAhead:
                 share = (used_s - before_used_s - took_s) / max(now_s - before_s, CLOCK_S)
                 before_used_s, before_s = used_s, now_s
                 await asyncio.sleep(rest_s(took_s, share))
-        except Exception:  # a part that cannot be read: who searches it will be told
+        except Exception:  # an error of ours; searches do without
             logger.warning("logs are not looked at ahead of searches any more", exc_info=True)
 
     async def _look(self) -> float:
@@ -108,10 +111,22 @@ class LookAhead:
         if part is None:
             return 0.0
         loop = asyncio.get_running_loop()
-        view, took_s = await loop.run_in_executor(self._thread, self._look_beside, part)
+        try:
+            view, took_s = await loop.run_in_executor(self._thread, self._look_beside, part)
+        except StorageError as error:  # who searches it will be told
+            self._warn(error)
+            if isinstance(error, StorageCorruptError):
+                self._outlook.take(part, View(part.span.end))
+            return 0.0
+        self._has_warned = False
         if view is None or was_loaded:
             self._outlook.take(part, view)
         return took_s if view is not None and was_loaded else 0.0
+
+    def _warn(self, error: StorageError) -> None:
+        if not self._has_warned:
+            logger.warning("a log cannot be looked at", extra={"reason": str(error)})
+        self._has_warned = True
 
     def _look_beside(self, part: Part) -> tuple[View | None, float]:
         begin_s = time.thread_time()

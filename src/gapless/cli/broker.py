@@ -109,7 +109,8 @@ def joining_network(name: str, file: Path | None, listen: str | None) -> Network
 
     own = Broker(BrokerName(name), listen or "127.0.0.1:0")
     security = read_network(file).security if file is not None else None
-    return Network((Cell(CellName(name), (own,), subscribers=True),), security=security)
+    alone = Cell(CellName(name), (own,), subscribers=True)
+    return Network((alone,), security=security, joins=True)
 
 
 def read_network(path: Path) -> Network:

@@ -13,6 +13,7 @@ import typer
 from gapless.cli.connection import connected
 from gapless.client.delivery import Gap, Silence
 from gapless.client.errors import SubscriptionInterruptedError
+from gapless.client.json_values import to_json
 from gapless.core.errors import GaplessError
 from gapless.core.events import Event
 
@@ -93,7 +94,7 @@ async def print_all(
             try:
                 async with (
                     subscription,
-                    reach_told(subscription, f"subscribed to {topic} at {client.address}"),
+                    reach_told(subscription, f"subscribed to {topic} at {subscription.address}"),
                     saved(subscription, output),
                 ):
                     async for item in subscription:
@@ -181,7 +182,7 @@ def show_json(item: Delivery) -> str:
     if isinstance(item, Gap):
         span = {"start": item.span.start, "end": item.span.end}
         return json.dumps({"gap": span, "topic": item.topic, "pubend": item.pubend})
-    fields = item._asdict()
+    fields = {**item._asdict(), "attributes": to_json(item.attributes)}
     try:
         fields["body"] = item.body.decode()
     except UnicodeDecodeError:  # JSON has no bytes, and none of them may get lost

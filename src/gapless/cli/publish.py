@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from gapless.cli.connection import URL, Url, connected
+from gapless.client.json_values import from_json
 from gapless.core.errors import EventError, UsageError
 
 if TYPE_CHECKING:
@@ -323,4 +324,4 @@ def read_json(lines: Iterator[str]) -> Iterator[tuple[int, Attributes]]:
             raise EventError(f"line {number} is not JSON: {error}", "Correct it there.") from None
         if not isinstance(found, dict):
             raise EventError(f"line {number} is no JSON object", "Write one object a line.")
-        yield number, {key: value for key, value in found.items() if value is not None}
+        yield number, from_json({key: value for key, value in found.items() if value is not None})

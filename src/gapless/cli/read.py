@@ -52,7 +52,9 @@ def read(
     import asyncio
 
     from gapless.core.token import Token
+    from gapless.filters.filter import Filter
 
+    Filter.parse(condition)
     low = Token.from_json(start) if start else None
     high = Token.from_json(end) if end else None
 

@@ -58,6 +58,11 @@ class Stepping(ABC):
         return self._residence.carrier.inbox
 
     @property
+    def address(self) -> str:
+        """Of the broker where it lives: not always the one that its client is connected to."""
+        return self._residence.carrier.address
+
+    @property
     def token(self) -> Token:
         """By pubend: everything below this tick was taken, or did not match, or was lost."""
         if self._lane is None:

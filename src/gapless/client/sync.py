@@ -14,7 +14,12 @@ from gapless.client import client as asynchronous
 from gapless.client.errors import LinkError
 from gapless.client.loop_thread import LoopThread, chunks
 from gapless.client.publisher import LINGER_S
+from gapless.client.publisher import Publisher as AsyncPublisher
+from gapless.client.subscription import Subscription as AsyncSubscription
 from gapless.client.together import together as asynchronous_together
+from gapless.client.transaction import Stager as AsyncStager
+from gapless.client.transaction import Transaction as AsyncTransaction
+from gapless.client.twin import explained_by
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,13 +29,9 @@ if TYPE_CHECKING:
 
     from gapless.client.credentials import Options
     from gapless.client.delivery import Delivery, Gap, Receipt
-    from gapless.client.publisher import Publisher as AsyncPublisher
     from gapless.client.range import Gaps, RangeBatch
-    from gapless.client.subscription import Subscription as AsyncSubscription
     from gapless.client.topics import Topic
     from gapless.client.transaction import CommitReceipt
-    from gapless.client.transaction import Stager as AsyncStager
-    from gapless.client.transaction import Transaction as AsyncTransaction
     from gapless.client.wish import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
@@ -64,6 +65,7 @@ class Entered(Generic[Inner]):
         self._thread.run(self._inner.__aexit__(kind, error, trace))
 
 
+@explained_by(AsyncPublisher)
 class Sender(Entered[InnerSender]):
     """What events are handed to."""
 
@@ -80,19 +82,23 @@ class Sender(Entered[InnerSender]):
         self._thread.run(self._inner.flush())
 
 
+@explained_by(AsyncPublisher)
 class Publisher(Sender["AsyncPublisher"]):
     """A named publisher; see `gapless.client.publisher`."""
 
     @property
     def sequence(self) -> int:
+        """The number of its next event."""
         return self._inner.sequence
 
 
+@explained_by(AsyncStager)
 class Stager(Sender["AsyncStager"]):
     """One part of a transaction; see `gapless.client.transaction`."""
 
     @property
     def part(self) -> str:
+        """Its name, which `commit` wants."""
         return self._inner.part
 
     @property
@@ -103,20 +109,26 @@ class Stager(Sender["AsyncStager"]):
         self._thread.run(self._inner.send_encoded(events))
 
 
+@explained_by(AsyncTransaction)
 class Transaction(Sender["AsyncTransaction"]):
     """Commits at the end of `with`, or aborts; see `gapless.client.transaction`."""
 
     @property
     def receipt(self) -> CommitReceipt | None:
+        """What the commit was answered; None before that."""
         return self._inner.receipt
 
 
+@explained_by(AsyncSubscription)
 class Subscription(Entered["AsyncSubscription"]):
     """A subscription to iterate over; see `gapless.client.subscription`."""
 
     @property
+    def address(self) -> str:
+        return self._inner.address
+
+    @property
     def token(self) -> Token:
-        """Everything taken so far."""
         return self._inner.token
 
     def __iter__(self) -> Iterator[Delivery]:
@@ -133,7 +145,6 @@ class Subscription(Entered["AsyncSubscription"]):
         return self._inner.unreached
 
     def reached(self) -> None:
-        """Wait until there are none."""
         self._thread.run(self._inner.reached())
 
     def acknowledge(self) -> None:
@@ -184,6 +195,7 @@ def together(subscriptions: Iterable[Subscription]) -> Together:
     return Together(subscriptions)
 
 
+@explained_by(asynchronous.Client)
 class Client:
     """A connection to a network of brokers; make it with `gapless.sync.connect`."""
 

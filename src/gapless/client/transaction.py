@@ -153,6 +153,7 @@ class Transaction:
 
     @property
     def count(self) -> int:
+        """Events handed over so far."""
         return self._stager.count
 
     async def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
@@ -160,6 +161,7 @@ class Transaction:
         return await self._stager.send(attributes, body)
 
     async def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
+        """The same for each of these, in less time than one by one."""
         await self._stager.send_many(events)
 
     async def flush(self) -> None:

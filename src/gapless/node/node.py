@@ -238,7 +238,7 @@ class Node:
             return self.services.receive(BrokerName(sender), message, instant)  # moves no stream
         if sender in self.network.cell_of:
             effects = self._from_broker(BrokerName(sender), message, instant)
-        elif isinstance(message, TopicNews) and self.topics.joins:
+        elif isinstance(message, TopicNews) and self.network.joins:
             effects = self.topics.receive_news(BrokerName(sender), message, instant)
         else:
             effects = self._from_client(ClientName(sender), message, instant)

@@ -77,7 +77,6 @@ class Topics:
         self.hand_overs = hand_overs
         self.store = store
         self.services = services
-        self.joins = False  # a network where others decide about topics
         self.network = catalogue.network
         self.durables = clients.attachments.durables
 
@@ -114,7 +113,7 @@ class Topics:
 
     def delete(self, client: ClientName, message: DeleteTopic, now: Instant) -> list[Effect]:
         catalogue, name = self.catalogue, message.name
-        if self.joins:
+        if self.network.joins:
             problem = "this broker joined a network, and decides about no topics"
             return refuse(client, message, problem, "Ask a broker that is in the network file.")
         if name in catalogue.static:
@@ -144,7 +143,7 @@ class Topics:
     def _problem(self, message: CreateTopic) -> tuple[str, str]:
         """What is wrong with the request, whoever decides, and the remedy."""
         name, hosts = message.name, message.hosts
-        if self.joins:
+        if self.network.joins:
             problem = "this broker joined a network, and decides about no topics"
             return problem, "Ask a broker that is in the network file."
         has_streams = message.pubends != 1 or bool(hosts)
