@@ -157,3 +157,46 @@ def test_a_union_leaves_nothing_to_join(some: list[Constraint]) -> None:
 )
 def test_what_touches_is_joined(some: list[Constraint], joined: list[Constraint]) -> None:
     assert unite(some) == joined
+
+
+class Counted(int):
+    """A number that counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) < other  # type: ignore[operator]
+
+    def __gt__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) > other  # type: ignore[operator]
+
+    def __le__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) <= other  # type: ignore[operator]
+
+    def __ge__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) >= other  # type: ignore[operator]
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+def test_a_union_asks_no_range_about_every_hole() -> None:
+    """`a NOT IN (…) OR a < 1 OR a < 2 …`: as many holes as ranges."""
+
+    def compared(count: int) -> int:
+        holes = [Counted(10_000 + n) for n in range(count)]
+        ranges = [numbers(excluded=holes), *(numbers(high=Counted(n)) for n in range(count))]
+        Counted.compared = 0
+        [united] = unite([one for one in ranges if one is not None])
+        assert isinstance(united, Numbers)
+        assert len(united.excluded) == count
+        return Counted.compared
+
+    assert compared(400) < 3 * compared(200)

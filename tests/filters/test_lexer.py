@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gapless.core.errors import FilterError
+from gapless.filters import lexer
 from gapless.filters.lexer import FILTER_BYTES_MAX, NAME, NUMBER, STRING, position_of, tokenise
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gapless.core.events import Value
 
 
@@ -164,3 +168,50 @@ def test_the_size_limit_counts_bytes() -> None:
 def test_positions_skip_white_space_and_comments() -> None:
     text = " a /* b */ =  'c' "
     assert [position_of(text, index) for index in range(4)] == [1, 11, 14, len(text)]
+
+
+def repetitions(parsed: Any) -> Iterator[tuple[str, int]]:
+    """Every repetition of a regular expression, and how often it may repeat."""
+    for operation, arguments in parsed:
+        if str(operation).endswith("REPEAT"):
+            yield str(operation), int(arguments[1])
+        for part in arguments if isinstance(arguments, tuple | list) else ():
+            for inner in part if isinstance(part, list) else [part]:
+                if isinstance(inner, re._parser.SubPattern):  # type: ignore[attr-defined]
+                    yield from repetitions(inner)
+
+
+def test_no_repetition_of_the_lexer_gives_anything_back() -> None:
+    """Else a hostile text is read in quadratic time: 0xaaaa… took minutes once."""
+    parsed = re._parser.parse(lexer._TOKEN.pattern, lexer._TOKEN.flags)  # type: ignore[attr-defined]
+    found = list(repetitions(parsed))
+    assert len(found) > 20
+    assert [one for one in found if one[0] != "POSSESSIVE_REPEAT" and one[1] > 1] == []
+
+
+def test_a_comment_that_never_ends_is_looked_through_once() -> None:
+    assert tokenise("a /*b" * 12_000)[0] == [NAME, "/", "*", "end of condition"]
+    assert tokenise("/*/")[0] == tokenise("/**")[0] == ["/", "*", "end of condition"]
+    assert tokenise("/**/ /***/ /*/*/ a")[0] == [NAME, "end of condition"]
+
+
+def test_positions_are_known_up_to_a_comment_that_never_ends() -> None:
+    text = "/* b */ a /* c"
+    assert [position_of(text, index) for index in range(4)] == [8, 10, 11, 12]
+    assert position_of("a /*", 3) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("1_", [NUMBER, NAME]),
+        ("1__0", [NUMBER]),
+        ("0x_f", [NUMBER, NAME]),
+        ("0xf_f_", [NUMBER, NAME]),
+        ("0x1.p1", [NUMBER]),
+        ("0x1.fp1", [NUMBER]),
+        ("0x.fp1", [NUMBER]),
+    ],
+)
+def test_underscores_stand_between_digits_only(text: str, kinds: list[str]) -> None:
+    assert tokenise(text)[0][:-1] == kinds

@@ -6,16 +6,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapless.filters.like import Pattern, parse_pattern
+from gapless.filters.like import COMPARED_MAX, Pattern, parse_pattern
 from tests.filters.oracle import like, unescaped
 
 patterns = st.text(alphabet="ab%_", max_size=8)
 texts = st.text(alphabet="ab", max_size=10)
+long_patterns = st.lists(
+    st.sampled_from(["%", "_", "a", "b", "%a_b", "%a__b", "a_a"]), max_size=20
+).map("".join)
+long_texts = st.lists(st.sampled_from(["a", "b", "ab" * 20, "axb"]), max_size=12).map("".join)
 
 
 @settings(max_examples=400)
 @given(pattern=patterns, text=texts)
 def test_matching_agrees_with_trying_every_way(pattern: str, text: str) -> None:
+    assert parse_pattern(pattern).matches(text) == like(text, unescaped(pattern, None))
+
+
+@settings(max_examples=200)
+@given(pattern=long_patterns, text=long_texts)
+def test_long_patterns_and_texts_too(pattern: str, text: str) -> None:
     assert parse_pattern(pattern).matches(text) == like(text, unescaped(pattern, None))
 
 
@@ -69,6 +79,7 @@ def test_a_wildcard_is_one_code_point_even_beyond_16_bits() -> None:
         ("%a" * 2_000 + "%b", "a" * 20_000),
         ("%" + "a_" * 2_000 + "b%", "a" * 20_000),
         ("%_" * 4_000 + "X", "a" * 20_000),
+        ("%" + "a_" * 30_000 + "a%", ("a" * 29_998 + "b") * 4),
     ],
 )
 def test_patterns_that_make_others_backtrack_end_soon(pattern: str, text: str) -> None:
@@ -102,3 +113,10 @@ def test_patterns_that_imply_each_other_are_equal(one: str, other: str) -> None:
 def test_plain_implications_are_found(narrow: str, wide: str) -> None:
     assert parse_pattern(narrow).implies(parse_pattern(wide))
     assert not parse_pattern(wide).implies(parse_pattern(narrow))
+
+
+def test_long_patterns_are_compared_for_equality_only() -> None:
+    long = "%a" * COMPARED_MAX
+    assert parse_pattern(long).implies(parse_pattern(long))
+    assert parse_pattern(long).implies(parse_pattern("%"))
+    assert not parse_pattern(long).implies(parse_pattern("%a%"))

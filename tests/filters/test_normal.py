@@ -17,6 +17,7 @@ from gapless.filters.constraint import (
     admits,
 )
 from gapless.filters.evaluate import compile_condition
+from gapless.filters.filter import Filter
 from gapless.filters.like import parse_pattern
 from gapless.filters.normal import Conjunction, is_plain, normalise
 from gapless.filters.parse import parse
@@ -194,6 +195,20 @@ def test_exponential_conditions_are_refused_at_once(text: str) -> None:
         normalise(parse(text))
 
 
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        " AND ".join(f"a NOT LIKE '%{n}_x%'" for n in range(1_000)),
+        "(" + " OR ".join(f"a LIKE '%{n}_x%'" for n in range(1_000)) + ")",
+        " AND ".join(f"a LIKE '%{n}_x%'" for n in range(1_000)),
+    ],
+)
+def test_many_patterns_beside_a_long_list_are_refused_when_parsed(patterns: str) -> None:
+    listed = ",".join(f"'{n}'" for n in range(3_000))
+    with pytest.raises(FilterError, match="multiplies out"):
+        Filter.parse(f"a IN ({listed}) AND {patterns}")
+
+
 def test_long_flat_conditions_are_one_pass() -> None:
     [excluded] = normalise(parse(" AND ".join(f"a <> {n}" for n in range(4_500))))
     assert len(excluded.constraints) == 1
@@ -206,5 +221,6 @@ def test_long_flat_conditions_are_one_pass() -> None:
 def test_plain_conditions_are_told_from_those_that_may_grow() -> None:
     assert is_plain(parse("a = 1 AND b BETWEEN 1 AND 2 AND c IN ('x') AND d IS NULL"))
     assert is_plain(parse("a + b > 1"))
+    assert is_plain(parse("a IN ('x', 'y') AND a LIKE '%z%'"))
     for text in ("a = 1 OR b = 2", "NOT (a = 1 AND b = 2)", "a AND b IS NOT NULL", "a IN (1, 'x')"):
         assert not is_plain(parse(text))

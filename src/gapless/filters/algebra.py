@@ -4,7 +4,8 @@ Theory of operation
     Intersection is exact and n-ary: a thousand `a <> …` are one pass. Inclusion never says yes
     wrongly, and says yes whenever it is so for intervals, sets, prefixes and null tests; only
     between general LIKE patterns may it miss one. Union joins what is again one constraint:
-    ranges that overlap or touch, points that fill a hole or close an end.
+    ranges that overlap or touch, points that fill a hole or close an end. A hole stays where all
+    ranges that span it leave it out, which is told by counting, not by asking each range.
 
 Invariants
     I1  includes(a, b) and includes(b, a) only if a == b
@@ -12,7 +13,10 @@ Invariants
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from itertools import chain
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from gapless.filters.constraint import (
@@ -117,12 +121,12 @@ def _includes_numbers(wide: Numbers, narrow: Numbers) -> bool:
 
 def _includes_strings(wide: Strings, narrow: Strings) -> bool:
     if narrow.values is not None:
-        return all(map(wide.admits, narrow.values))
+        return all(map(wide.admitting(), narrow.values))
     if wide.values is not None or wide.low > narrow.low:
         return False
     if wide.high is not None and (narrow.high is None or narrow.high > wide.high):
         return False
-    if any(map(narrow.admits, wide.excluded)):
+    if wide.excluded and any(map(narrow.admitting(), wide.excluded)):
         return False
     known = (within(narrow.low, narrow.high), *narrow.like)
     return all(any(q.implies(p) for q in known) for p in wide.like) and all(
@@ -154,58 +158,79 @@ def unite(constraints: Sequence[Constraint]) -> list[Constraint]:
 
 
 def _unite_numbers(some_of: list[Numbers]) -> list[Numbers]:
-    """Ranges by their lower end; each is joined to the one before it if they overlap or touch."""
+    """Ranges by their lower end; each is joined to those before it if they overlap or touch."""
     points = set(chain.from_iterable(one.values or () for one in some_of))
     ranges = [Numbers(point, point) for point in points]
-    ranges += [
-        Numbers(*_ends(one), tuple(hole for hole in one.excluded if hole not in points))
-        for one in some_of
-        if one.values is None
-    ]
+    ranges += [one for one in some_of if one.values is None]
     ranges.sort(key=lambda one: (one.low, one.low_open))
-    joined: list[Numbers] = []
+    canonical: list[Numbers | None] = []
+    group: list[Numbers] = []
+    touched: list[Number] = []  # where one ends and the next begins, and neither has the point
+    top: tuple[Number, bool] = (-inf, False)
     for one in ranges:
-        last = joined[-1] if joined else None
-        if last is None or one.low > last.high:
-            joined.append(one)
-            continue
-        holes = [hole for hole in last.excluded if not one.admits(hole)]
-        holes += [hole for hole in one.excluded if not last.admits(hole)]
-        if one.low == last.high and one.low_open and last.high_open:
-            holes.append(one.low)
-        high, closed = max((last.high, not last.high_open), (one.high, not one.high_open))
-        joined[-1] = Numbers(last.low, high, last.low_open, not closed, tuple(sorted(holes)))
-    canonical = [numbers(*_ends(one), one.excluded) for one in joined]
+        if group and one.low > top[0]:
+            canonical.append(_joined_numbers(group, top, touched))
+            group, touched = [], []
+        if group and (one.low, one.low_open, top[1]) == (top[0], True, False):
+            touched.append(one.low)
+        end = (one.high, not one.high_open)
+        top = max(top, end) if group else end
+        group.append(one)
+    canonical.append(_joined_numbers(group, top, touched) if group else None)
     rest = [one for one in canonical if one is not None and one.values is None]
     finite = numbers(values=[p for one in canonical if one is not None for p in one.values or ()])
     return rest if finite is None else [finite, *rest]
 
 
-def _ends(one: Numbers) -> tuple[Number, Number, bool, bool]:
-    return one.low, one.high, one.low_open, one.high_open
+def _joined_numbers(
+    group: list[Numbers], top: tuple[Number, bool], touched: list[Number]
+) -> Numbers | None:
+    """Ranges that overlap or touch, as one; it ends at `top`, which is (end, closed)."""
+    holes = Counter(chain.from_iterable(one.excluded for one in group))
+    lows = [(one.low, one.low_open) for one in group]  # sorted already
+    highs = sorted((one.high, not one.high_open) for one in group)
+
+    def is_open(hole: Number) -> bool:
+        """Does no range have it? Those that span it all leave it out."""
+        spanning = bisect_right(lows, (hole, False)) - bisect_left(highs, (hole, True))
+        return spanning == holes[hole]
+
+    left = [hole for hole in (*holes, *touched) if is_open(hole)]
+    low, low_open = lows[0]
+    return numbers(low, top[0], low_open, not top[1], left)
 
 
 def _unite_strings(some_of: list[Strings]) -> list[Strings]:
     points = set(chain.from_iterable(one.values or () for one in some_of))
     ranges = [Strings(point, point + "\0") for point in points]
-    ranges += [
-        Strings(one.low, one.high, tuple(hole for hole in one.excluded if hole not in points))
-        for one in some_of
-        if one.values is None
-    ]
+    ranges += [one for one in some_of if one.values is None]
     ranges.sort(key=lambda one: one.low)
-    joined: list[Strings] = []
+    canonical: list[Strings | None] = []
+    group: list[Strings] = []
+    top: str | None = ""
     for one in ranges:
-        last = joined[-1] if joined else None
-        if last is None or (last.high is not None and one.low > last.high):
-            joined.append(one)
-            continue
-        holes = [hole for hole in last.excluded if not one.admits(hole)]
-        holes += [hole for hole in one.excluded if not last.admits(hole)]
-        highs = (last.high, one.high)
-        high = None if None in highs else max(last.high or "", one.high or "")
-        joined[-1] = Strings(last.low, high, tuple(sorted(holes)))
-    canonical = [strings(one.low, one.high, one.excluded) for one in joined]
+        if group and top is not None and one.low > top:
+            canonical.append(_joined_strings(group, top))
+            group = []
+        top = one.high if not group else _later(top, one.high)
+        group.append(one)
+    canonical.append(_joined_strings(group, top) if group else None)
     rest = [one for one in canonical if one is not None and one.values is None]
     finite = strings(values=[p for one in canonical if one is not None for p in one.values or ()])
     return rest if finite is None else [finite, *rest]
+
+
+def _later(high: str | None, other: str | None) -> str | None:
+    return None if high is None or other is None else max(high, other)
+
+
+def _joined_strings(group: list[Strings], top: str | None) -> Strings | None:
+    """Ranges that overlap or touch, as one."""
+    holes = Counter(chain.from_iterable(one.excluded for one in group))
+    lows = [one.low for one in group]  # sorted already
+    highs = sorted(one.high for one in group if one.high is not None)
+
+    def is_open(hole: str) -> bool:
+        return bisect_right(lows, hole) - bisect_right(highs, hole) == holes[hole]
+
+    return strings(lows[0], top, filter(is_open, holes))

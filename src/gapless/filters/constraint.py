@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from gapless.filters.like import Pattern
+from gapless.filters.like import Pattern, compile_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gapless.core.events import Value
 
@@ -110,17 +110,29 @@ class Strings(msgspec.Struct, frozen=True, gc=False):
     unlike: tuple[Pattern, ...] = ()
 
     def admits(self, value: str) -> bool:
-        if self.values is not None:
-            return holds(self.values, value)
-        return (
-            self.spans(value)
-            and not holds(self.excluded, value)
-            and all(pattern.matches(value) for pattern in self.like)
-            and not any(pattern.matches(value) for pattern in self.unlike)
-        )
+        """For many values, see `admitting`."""
+        return self.admitting()(value)
 
-    def spans(self, value: str) -> bool:
-        return self.low <= value and (self.high is None or value < self.high)
+    def admitting(self) -> Callable[[str], bool]:
+        """A test whether a value is in the set; its patterns are compiled once."""
+        low, high, excluded, values = self.low, self.high, self.excluded, self.values
+        if values is not None:
+            return lambda value: holds(values, value)
+        like = [compile_pattern(pattern) for pattern in self.like]
+        unlike = [compile_pattern(pattern) for pattern in self.unlike]
+
+        def test(value: str) -> bool:
+            if not low <= value or (high is not None and value >= high) or holds(excluded, value):
+                return False
+            for matches in like:
+                if not matches(value):
+                    return False
+            for matches in unlike:  # noqa: SIM110 - a generator takes twice as long
+                if matches(value):
+                    return False
+            return True
+
+        return test
 
 
 Constraint = Missing | Present | Booleans | Numbers | Strings
@@ -213,8 +225,8 @@ def strings(
     if values is None:
         values = _neighbours(low, high)
     if values is not None:
-        loose = Strings(low, high, like=tuple(like), unlike=tuple(unlike))
-        kept = sorted({value for value in values if value not in holes and loose.admits(value)})
+        admits = Strings(low, high, like=tuple(like), unlike=tuple(unlike)).admitting()
+        kept = sorted({value for value in values if value not in holes and admits(value)})
         return Strings(values=tuple(kept)) if kept else None
     if high is not None and low >= high:
         return None
@@ -224,7 +236,7 @@ def strings(
             return None
     else:
         whole = Strings(low, high)
-    inside = tuple(sorted(hole for hole in holes if whole.admits(hole))) if holes else ()
+    inside = tuple(sorted(filter(whole.admitting(), holes))) if holes else ()
     return Strings(low, high, inside, None, whole.like, whole.unlike)
 
 

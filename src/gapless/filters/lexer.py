@@ -2,7 +2,8 @@
 
 Theory of operation
     Every character falls into some alternative, so the cut is one left-to-right pass; repetitions
-    are possessive, so it never backtracks. A token has a kind and a value; the kind of a keyword
+    are possessive, so it never backtracks, and a comment that is never closed is one token, so that
+    none is looked for twice. A token has a kind and a value; the kind of a keyword
     is its upper-case word, that of a sign the sign itself, else NAME, NUMBER, STRING, END.
     Positions are needed for errors only, so `position_of` cuts the text once more to find one.
     Literals follow Java's rules for integers (decimal, 0x, 0…, 0b, underscores, L) and floats
@@ -41,17 +42,18 @@ SIGNS = ("=", "<>", "<", "<=", ">", ">=", "(", ")", ",", "+", "-", "*", "/", "%"
 _START = r"[^\x00-\x23\x25-\x40\x5b-\x5e\x60\x7b-\x7f]"
 _PART = r"[^\x00-\x23\x25-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f]"
 _NAME = rf"{_START}{_PART}*+(?:\.{_START}{_PART}*+)*+"
-_DIGITS, _HEX = "[0-9](?:[0-9_]*[0-9])?", "[0-9a-fA-F](?:[0-9a-fA-F_]*[0-9a-fA-F])?"
+# Underscores stand between digits only.
+_DIGITS, _HEX = "[0-9]++(?:_++[0-9]++)*+", "[0-9a-fA-F]++(?:_++[0-9a-fA-F]++)*+"
 _LONG, _DOUBLE = rf"(?:[lL](?!{_PART}))?", rf"[fFdD](?!{_PART})"
 _EXPONENT = rf"[eE][+-]?{_DIGITS}"
 _TOKEN = re.compile(
     rf"""[ \t\f\r\n]*+(
       {_NAME}
-    | /\*[^*]*\*+(?:[^/*][^*]*\*+)*/
+    | /\*(?:[^*]++|\*(?!/))*+(?:\*/)?
     | <>|<=|>=|!=|[=<>(),+\-*/%]
     | '[^']*+(?:''[^']*+)*+'
     | "[^"]*+(?:""[^"]*+)*+"
-    | 0[xX](?:{_HEX}\.?(?:{_HEX})?|\.{_HEX})[pP][+-]?{_DIGITS}(?:{_DOUBLE})?
+    | 0[xX](?:{_HEX}(?:\.(?:{_HEX})?)?|\.{_HEX})[pP][+-]?{_DIGITS}(?:{_DOUBLE})?
     | (?:{_DIGITS}\.(?:{_DIGITS})?|\.{_DIGITS})(?:{_EXPONENT})?(?:{_DOUBLE})?
     | {_DIGITS}(?:{_EXPONENT}(?:{_DOUBLE})?|{_DOUBLE})
     | 0[xX]{_HEX}{_LONG}
@@ -107,7 +109,11 @@ def tokenise(text: str) -> tuple[list[str], list[Value]]:
             elif first == "'" and len(word) > 1:
                 kind, value = STRING, word[1:-1].replace("''", "'")
             elif word.startswith("/*"):
-                continue
+                if _is_closed(word):
+                    continue
+                kinds += ["/", "*", END]  # no value starts with *: the parser refuses it
+                values += ["/", "*", ""]
+                break
             else:
                 kind, value = _name(word, text, len(kinds))
         kinds.append(kind)
@@ -120,11 +126,18 @@ def tokenise(text: str) -> tuple[list[str], list[Value]]:
 def position_of(text: str, index: int) -> int:
     """Where in the text the token of this index starts."""
     for match in _TOKEN.finditer(text):
-        if not match[1].startswith("/*"):
+        word = match[1]
+        if word.startswith("/*") and not _is_closed(word):
+            return min(match.start(1) + index, len(text))
+        if not word.startswith("/*"):
             if index == 0:
                 return match.start(1)
             index -= 1
     return len(text)
+
+
+def _is_closed(comment: str) -> bool:
+    return len(comment) > 3 and comment.endswith("*/")
 
 
 def _check_size(text: str) -> None:

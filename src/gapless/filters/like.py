@@ -1,4 +1,4 @@
-"""LIKE patterns: read, match in linear time, compare.
+"""LIKE patterns: read, match without backtracking, compare.
 
 Theory of operation
     `_` is one character (code point), `%` any run of them, also none. A pattern is kept as its
@@ -7,12 +7,11 @@ Theory of operation
     writing only are equal.
     Matching cuts the pattern at each `%` into segments. The first is fixed to the start, the last
     to the end, and each of the others may take its leftmost place: a later place can only leave
-    less room for the rest, so there is nothing to try again. A segment without `_` is found by
-    `str.find`; one with `_` by shifting one bit per character of the segment (shift-and).
+    less room for the rest, so there is nothing to try again. How a segment is found: `segment`.
 
 Cost
-    O(text) for segments without `_`, O(text · segment / 30) bit work for those with; no
-    backtracking. A pattern that is a string, a prefix or a suffix is one call.
+    O(text + pattern) where no segment between two `%` has `_` in it; where one has, a little more
+    for each of its characters (`segment`). No backtracking.
 
 Invariants (established by `parse_pattern`)
     I1  no two literal pieces stand together, none is empty
@@ -22,9 +21,11 @@ Invariants (established by `parse_pattern`)
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from gapless.filters.segment import Search, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +43,7 @@ class Pattern(msgspec.Struct, frozen=True, gc=False):
     parts: tuple[Part, ...]
 
     def matches(self, text: str) -> bool:
+        """For many texts, see `compile_pattern`."""
         return compile_pattern(self)(text)
 
     @property
@@ -65,6 +67,10 @@ class Pattern(msgspec.Struct, frozen=True, gc=False):
 
     def implies(self, other: Pattern) -> bool:
         """Does surely every match of this match `other` too? (Sound; not complete for `_`.)"""
+        if self.parts == other.parts or other.parts == (None,):
+            return True
+        if len(self.parts) + len(other.parts) > COMPARED_MAX:
+            return False  # before they are remembered
         return _implies(self.parts, other.parts)
 
 
@@ -103,118 +109,56 @@ def parse_pattern(text: str, escape: str | None = None) -> Pattern:
     return Pattern(tuple(parts))
 
 
-Segment = tuple[str, ...]
-
-
-@lru_cache(maxsize=1024)
 def compile_pattern(pattern: Pattern) -> Callable[[str], bool]:
     """A fast test for one pattern."""
+    exact = pattern.exact
+    if exact is not None:
+        return exact.__eq__
     segments = _segments(pattern.parts)
+    size = sum(segment.size for segment in segments)
+    first, last = segments[0], segments[-1]
     if len(segments) == 1:
-        exact = pattern.exact
-        if exact is not None:
-            return exact.__eq__
-        size = _size(segments[0])
-        whole = _placed(segments[0])
-        return lambda text: len(text) == size and whole(text, 0)
-    first, *middle, last = segments
-    size = sum(map(_size, segments))
-    last_size = _size(last)
-    starts, ends = _placed(first), _placed(last)
-    finders = [_finder(segment) for segment in middle]
-    start = _size(first)
+        return lambda text: len(text) == size and first.stands_at(text, 0)
+    # A segment without `_` is kept as its text: most are, and there may be many.
+    middle: list[Any] = [one if one.literal is None else one.literal for one in segments[1:-1]]
+    if len(pattern.parts) == 3 and middle and middle[0].__class__ is str:  # as in '%abc%'
+        return lambda text: middle[0] in text
 
     def test(text: str) -> bool:
-        if len(text) < size or not starts(text, 0) or not ends(text, len(text) - last_size):
+        place, end = first.size, len(text) - last.size
+        if len(text) < size or not first.stands_at(text, 0) or not last.stands_at(text, end):
             return False
-        place, limit = start, len(text) - last_size
-        for find in finders:
-            place = find(text, place, limit)
-            if place < 0:
-                return False
+        search: Search | None = None
+        for segment in middle:
+            if segment.__class__ is str:
+                place = text.find(segment, place, end)
+                if place < 0:
+                    return False
+                place += len(segment)
+            else:
+                search = search or Search(text)
+                place = segment.find(search, place, end)
+                if place < 0:
+                    return False
         return True
 
     return test
 
 
 def _segments(parts: Sequence[Part]) -> list[Segment]:
+    """The pattern, cut at each `%`."""
     segments: list[list[str]] = [[]]
     for part in parts:
         if part is None:
             segments.append([])
         else:
             segments[-1].append(part)
-    return [tuple(segment) for segment in segments]
-
-
-def _size(segment: Segment) -> int:
-    return sum(len(part or "_") for part in segment)
-
-
-def _placed(segment: Segment) -> Callable[[str, int], bool]:
-    """A test whether the segment stands at a place of a text that is long enough."""
-    pieces: list[tuple[str, int]] = []
-    offset = 0
-    for part in segment:
-        if part:
-            pieces.append((part, offset))
-        offset += len(part or "_")
-    if not pieces:
-        return lambda _text, _place: True
-    if len(pieces) == 1:
-        [(piece, shift)] = pieces
-        return lambda text, place: text.startswith(piece, place + shift)
-    return lambda text, place: all(text.startswith(p, place + shift) for p, shift in pieces)
-
-
-def _finder(segment: Segment) -> Callable[[str, int, int], int]:
-    """A search for the segment in text[place:limit]: where its first match ends, or -1."""
-    size = _size(segment)
-    literal: str
-    if len(segment) == 1 and segment[0]:
-        literal = segment[0]
-
-        def find_literal(text: str, place: int, limit: int) -> int:
-            found = text.find(literal, place, limit)
-            return found + size if found >= 0 else -1
-
-        return find_literal
-
-    literal = max(segment, key=len)
-    offset = _size(segment[: segment.index(literal)])
-    anywhere = 0
-    masks: dict[str, int] = {}
-    bit = 1
-    for part in segment:
-        for character in part or "_":
-            if part:
-                masks[character] = masks.get(character, 0) | bit
-            else:
-                anywhere |= bit
-            bit <<= 1
-    for character in masks:
-        masks[character] |= anywhere
-    goal = 1 << (size - 1)
-
-    def find_shifting(text: str, place: int, limit: int) -> int:
-        found = text.find(literal, place + offset, limit)  # no match can start before this
-        if found < 0:
-            return -1
-        state = 0
-        for index in range(found - offset, limit):
-            state = ((state << 1) | 1) & masks.get(text[index], anywhere)
-            if state & goal:
-                return index + 1
-        return -1
-
-    return find_shifting
+    return [Segment(segment) for segment in segments]
 
 
 @lru_cache(maxsize=4096)
 def _implies(narrow: tuple[Part, ...], wide: tuple[Part, ...]) -> bool:
     """Does `wide` match `narrow` read as a text, its wildcards being characters of their own?"""
-    if narrow == wide or wide == (None,):
-        return True
     symbols: list[Part] = []
     for part in narrow:
         symbols.extend(part or (part,))

@@ -37,6 +37,7 @@ from gapless.filters.syntax import (
     Condition,
     Constant,
     In,
+    Like,
     Literal,
     Not,
     Or,
@@ -46,7 +47,8 @@ CONJUNCTIONS_MAX = 1_000
 """How many alternatives a condition may have on the way to its normal form."""
 
 WORK_MAX = 200_000
-"""How many constraints may be combined on the way; some tenths of a second."""
+"""How many constraints may be combined on the way, and values held against patterns; some tenths of
+a second."""
 
 TIDY_MAX = 64
 """Above this many conjunctions, those covered by others are kept: harmless, and quadratic."""
@@ -82,13 +84,20 @@ def normalise(condition: Condition) -> tuple[Conjunction, ...]:
 
 
 def is_plain(condition: Condition) -> bool:
-    """Does it surely have one alternative, so that nobody needs to try it out?"""
+    """Does it surely have one alternative, soon found, so that nobody needs to try it out?"""
+    values = patterns = 0
     for operand in condition.operands if isinstance(condition, And) else (condition,):
         if isinstance(operand, And | Or | Not):
             return False
-        if isinstance(operand, In) and len({type(one.value) for one in operand.values}) > 1:
-            return False
-    return True
+        if isinstance(operand, In):
+            if len({type(one.value) for one in operand.values}) > 1:
+                return False
+            values += len(operand.values)
+        elif isinstance(operand, Like):
+            patterns += 1
+        else:
+            values += 1
+    return values * patterns <= WORK_MAX
 
 
 def push_negation(condition: Condition, negated: bool = False) -> Condition:
@@ -160,7 +169,7 @@ class _Expansion:
                 single.append(alternatives[0])
             else:
                 several.append(alternatives)
-        result = _meet(single)
+        result = self.meet(single)
         for alternatives in sorted(several, key=len):
             result = self.multiply(result, alternatives)
         return result
@@ -169,16 +178,41 @@ class _Expansion:
         product: list[Draft] = []
         for one in ones:
             for other in others:
-                product.extend(_meet([one, other]))
+                product.extend(self.meet([one, other]))
                 self.spend(_weight(one) + _weight(other), len(product))
         return product
 
-    def spend(self, work: int, count: int) -> None:
+    def meet(self, drafts: list[Draft]) -> list[Draft]:
+        """The one conjunction that demands all of these, or none if it is impossible."""
+        if len(drafts) == 1:
+            return drafts
+        demands: dict[str, list[Constraint]] = {}
+        residuals: list[Condition] = []
+        for constraints, others in drafts:
+            for name, constraint in constraints.items():
+                demands.setdefault(name, []).append(constraint)
+            residuals.extend(others)
+        if not demands and not residuals:
+            return ALWAYS
+        result: dict[str, Constraint] = {}
+        for name, wanted in demands.items():
+            if len(wanted) > 1:
+                self.spend(_trials(wanted))
+            met = intersect(wanted)
+            if met is None:
+                return NEVER
+            result[name] = met
+        return [(result, tuple(residuals))]
+
+    def spend(self, work: int, count: int = 0) -> None:
         self.work += work
         if count > CONJUNCTIONS_MAX or self.work > WORK_MAX:
             raise FilterError(
-                f"this multiplies out to too many alternatives; {CONJUNCTIONS_MAX} at most",
-                "Simplify it: fewer ORs that are joined by AND, or several subscriptions.",
+                f"this multiplies out to too many alternatives; {CONJUNCTIONS_MAX} at most"
+                if count > CONJUNCTIONS_MAX
+                else "this multiplies out to too much work",
+                "Simplify it: fewer ORs that are joined by AND, fewer patterns beside long lists, "
+                "or several subscriptions.",
             )
 
 
@@ -193,25 +227,17 @@ def _weight(draft: Draft) -> int:
     return weight + len(draft[1])
 
 
-def _meet(drafts: list[Draft]) -> list[Draft]:
-    """The one conjunction that demands all of these, or none if it is impossible."""
-    if len(drafts) == 1:
-        return drafts
-    demands: dict[str, list[Constraint]] = {}
-    residuals: list[Condition] = []
-    for constraints, others in drafts:
-        for name, constraint in constraints.items():
-            demands.setdefault(name, []).append(constraint)
-        residuals.extend(others)
-    if not demands and not residuals:
-        return ALWAYS
-    result: dict[str, Constraint] = {}
-    for name, wanted in demands.items():
-        met = intersect(wanted)
-        if met is None:
-            return NEVER
-        result[name] = met
-    return [(result, tuple(residuals))]
+def _trials(wanted: list[Constraint]) -> int:
+    """How often a value is held against a pattern where these are intersected, at most."""
+    patterns = holes = 0
+    values: int | None = None
+    for one in wanted:
+        if isinstance(one, Strings):
+            patterns += len(one.like) + len(one.unlike)
+            holes += len(one.excluded)
+            if one.values is not None:
+                values = len(one.values) if values is None else min(values, len(one.values))
+    return patterns * (holes if values is None else values)
 
 
 def _finished(draft: Draft) -> Conjunction:

@@ -37,7 +37,7 @@ def check_of(constraint: Constraint) -> Check:
         case Booleans(values):
             return lambda value: isinstance(value, bool) and value in values
         case Strings():
-            inside = constraint.admits
+            inside = constraint.admitting()
             return lambda value: isinstance(value, str) and inside(value)
         case Numbers():
             return _number_check(constraint)
