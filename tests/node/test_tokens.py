@@ -19,6 +19,7 @@ from gapless.core.ticks import AHEAD_MAX, PUBEND_BITS, TICK_MAX, Span
 from gapless.core.topic_messages import CreateTopic, DeleteTopic
 from gapless.node.network import Topic
 from gapless.node.tokens import incarnation_of
+from tests.node.test_session import SlowDisk
 from tests.node.town import ALONE, ANN, CHAIN, CONFIG, NEWS, Town, publish
 
 HOME = ALONE.replace('["h", "h"]', '["h"]')
@@ -88,6 +89,16 @@ def test_where_the_pubend_is_nothing_is_passed_over_that_is_yet_to_come(ahead: i
     assert not answer.retry
     [subscribed] = answers(town, wish({"news/0": end}))
     assert isinstance(subscribed, Subscribed)
+
+
+def test_a_pubend_that_has_not_spoken_yet_is_where_its_clock_is() -> None:
+    town = SlowDisk("h", HOME, now=1_000_000_000)  # how far it may promise is not durable yet
+    town.connect()
+    assert town.node.streams.pubends[ZERO].end == 0
+    now = town.now << PUBEND_BITS
+    sent = town.receive(ANN, wish({"news/0": now})) + town.write_all()
+    assert any(isinstance(each, Subscribed) for _, each in sent)
+    assert not any(isinstance(each, Refused) for _, each in sent)
 
 
 def test_what_a_broker_far_from_the_pubend_cannot_know_yet_it_is_asked_again() -> None:

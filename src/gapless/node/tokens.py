@@ -6,9 +6,10 @@ Theory of operation
     deleted and created again, or mistyped: to take it as it is would be to begin at the oldest
     event without a word. And all that is published below a tick that its pubend has not reached
     would be passed over.
-    The host of a pubend knows where it stands. Any other broker may be behind, and its clock may be
-    slow: what is not beyond belief it takes for what it does not know yet, and says "later". So it
-    does with a pubend of a later creation of the topic than the one it knows.
+    The host of a pubend knows where it stands, and that what comes next is not behind its clock.
+    Any other broker may be behind, and its clock may be slow: what is not beyond belief it takes
+    for what it does not know yet, and says "later". So it does with a pubend of a later creation of
+    the topic than the one it knows.
 
 Deviation: DSN 2003 has none of this; its tokens are never wrong.
 """
@@ -66,11 +67,11 @@ class Tokens:
     def _ahead(self, request: int, pubend: PubendName, tick: int, now: Instant) -> Refused | None:
         """Is the tick one that the pubend has not reached?"""
         hosted, subend = self.pubends.get(pubend), self.subends.get(pubend)
+        reached = min(now, INSTANT_MAX) << PUBEND_BITS  # what comes next comes after the clock
         if hosted is not None:
-            reached = hosted.end
-        else:
-            reached = min(now, INSTANT_MAX) << PUBEND_BITS
-            reached = max(reached, subend.horizon) if subend is not None else reached
+            reached = max(reached, hosted.end)
+        elif subend is not None:
+            reached = max(reached, subend.horizon)
         ahead = tick - reached
         if ahead <= AHEAD_MAX:
             return None
