@@ -187,7 +187,7 @@ def test_a_commit_without_room_is_off_and_may_be_tried_again() -> None:
     teller = Teller()
     teller.stage("ab")
     teller.volume.size_max = 0
-    assert teller.commit("p") == "later: the broker's disk is full"
+    assert teller.commit("p") == "later: the broker's disk is full, or it may open no more files"
     teller.volume.size_max = None
     assert teller.log() == ""
     assert teller.commit("p") == "committed 2"

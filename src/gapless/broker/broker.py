@@ -285,7 +285,7 @@ class Broker:
     # --- where the node's effects go -------------------------------------------------------------
 
     def send(self, to: PeerName, message: Message) -> None:
-        self._links.send(to, self._disk.told(message))
+        self._links.send(to, message)
 
     def persist(self, effect: Persist) -> None:
         self._disk.write(effect)

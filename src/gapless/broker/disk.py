@@ -8,8 +8,6 @@ Theory of operation
     That there is no room is logged once, and once when there is room again: when a write succeeds
     that is no smaller than one that was refused, and of the same kinds. What is smaller, or gives
     space back, finds room in a full volume too, and says nothing.
-    The node knows of one reason only why there may be no room. Where it is another one, what it
-    tells clients because of that is corrected on its way out (`told`).
 
 Invariants
     I1  `then` is carried out only after all writes of its `Persist` are durable
@@ -28,24 +26,18 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from gapless.broker.logs import logger
-from gapless.core.client_messages import Refused
 from gapless.core.effects import Append, Put
-from gapless.core.errors import StorageFilesError, StorageFullError
+from gapless.core.errors import StorageFullError
 from gapless.storage.group import GroupCommit, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gapless.core.effects import Effect, Persist, Write
-    from gapless.core.messages import Message
     from gapless.storage.volume import Volume
 
 UNBOUNDED = 1 << 40  # see "Bounds"
-FULL = "the broker's disk is full"
-NO_FILES = "the broker may open no more files"
 
 
 class Shortage:
@@ -95,7 +87,6 @@ class Disk:
         self._idle: list[asyncio.Future[None]] = []
         self._has_failed = False
         self._shortage = Shortage()
-        self._lacks_files = False  # is that why something is refused just now?
 
     def write(self, effect: Persist) -> None:
         """It is begun with the next `flush`."""
@@ -129,9 +120,7 @@ class Disk:
             elif isinstance(error, StorageFullError):
                 self.full += 1
                 self._shortage.refused(effect.writes, error)
-                self._lacks_files = isinstance(error, StorageFilesError)
                 self._carry_out(effect.otherwise)
-                self._lacks_files = False
             else:
                 self._has_failed = True
                 self._fail(error)
@@ -140,12 +129,6 @@ class Disk:
                 if not waiter.done():
                     waiter.set_result(None)
             self._idle.clear()
-
-    def told(self, message: Message) -> Message:
-        """What a client is told instead, if the reason that the node gives is not the true one."""
-        if not self._lacks_files or not isinstance(message, Refused) or message.problem != FULL:
-            return message
-        return replace(message, problem=NO_FILES, remedy=StorageFilesError.default_remedy)
 
     async def wait_idle(self) -> None:
         """Until no write is under way, including those that outcomes of writes led to."""

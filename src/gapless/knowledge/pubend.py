@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import Knowledge, Nack, Purpose
 from gapless.core.client_messages import Publish, PublisherPosition, PublisherQuery, Receipt
-from gapless.core.effects import Append, Effect, Persist, Put, Send, Tell, Write
+from gapless.core.effects import NO_ROOM, Append, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName, PublisherName
 from gapless.core.messages import Message
@@ -294,7 +294,7 @@ class Pubend:
         self.waiting.clear()
         self.pending_count = self.pending_size = 0
         self._accepted.clear()
-        problem = "the broker's disk is full"
+        problem = NO_ROOM
         return [refuse(each.client, each.message, problem) for each in refused]
 
     # --- silence --------------------------------------------------------------------------------

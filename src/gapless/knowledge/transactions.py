@@ -34,7 +34,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Done, Refused
-from gapless.core.effects import Append, Chop, Delete, Effect, Persist, Put, Send, Write
+from gapless.core.effects import NO_ROOM, Append, Chop, Delete, Effect, Persist, Put, Send, Write
 from gapless.core.identity import Instant, ProducerName
 from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
 from gapless.knowledge.batch import cut, fits, size_of
@@ -328,7 +328,7 @@ class Transactions:
             return []
         self.copy = None
         self.stages.reopen(copy.key, now)
-        return [refuse(*copy.asked, "the broker's disk is full")]
+        return [refuse(*copy.asked, NO_ROOM)]
 
     def _committed(self, copy: Copy, client: ClientName, message: Commit) -> list[Effect]:
         """The commit is durable: answer it, and drop what can never be committed any more."""

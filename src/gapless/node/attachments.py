@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gapless.core.client_messages import Done, Refused, Subscribed
-from gapless.core.effects import Effect, Send, Tell
+from gapless.core.effects import NO_ROOM, Effect, Send, Tell
 from gapless.core.errors import UsageError
 from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName
 from gapless.core.messages import Message
@@ -273,7 +273,7 @@ class Attachments:
         client, wish = self._creating.pop(message.name)
         subscription = self.durables.subscriptions.get(message.name)
         if not message.ok or subscription is None:
-            problem, remedy = "the broker's disk is full", "Try again later."
+            problem, remedy = NO_ROOM, "Try again later."
             refused = Refused(wish.request, problem, remedy, retry=True)
             return [Send(client, refused)] if client in self.subscribers.clients else []
         self.durables.reports.update(dict.fromkeys(map(PubendName, subscription.since)))

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Done, Ended, Refused
-from gapless.core.effects import Chop, Delete, Persist, Send, Tell
+from gapless.core.effects import NO_ROOM, Chop, Delete, Persist, Send, Tell
 from gapless.core.errors import ProtocolError
 from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_COUNT_MAX
@@ -204,7 +204,7 @@ class Topics:
         entry, client = message.entry, message.client
         effects = self.catalogue.decided(message)
         if not message.ok:
-            problem = "the broker's disk is full"
+            problem = NO_ROOM
             return [Send(client, Refused(message.request, problem, "Try again later.", retry=True))]
         effects += self._apply([entry], now)
         return [*effects, Send(client, Done(message.request))]
