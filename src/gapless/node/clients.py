@@ -81,6 +81,7 @@ class Clients:
         self.names = names
         self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, config)
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
+        self._starting: dict[TopicName, dict[tuple[ClientName, int], None]] = {}  # those by topic
         self._granted: dict[SubscriptionName, list[Subscribe]] = {}  # of those: new names
 
     def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
@@ -195,6 +196,7 @@ class Clients:
     ) -> None:
         key = (client, message.subscription)
         self.waiting[key] = (message, condition)
+        self._starting.setdefault(message.topic, {})[key] = None
         if message.name is not None and message.previous is None:
             self._granted.setdefault(message.name, []).append(message)
         self.interests.subscribe(message.topic, key, condition, now)
@@ -202,6 +204,9 @@ class Clients:
     def stop_waiting(self, key: tuple[ClientName, int]) -> Subscribe:
         """For the start of a subscription: it has come, or nobody wants it any more."""
         message, _ = self.waiting.pop(key)
+        del self._starting[message.topic][key]
+        if not self._starting[message.topic]:
+            del self._starting[message.topic]
         if message.name is not None and message.previous is None:
             others = self._granted[message.name]
             others.remove(message)
@@ -252,12 +257,11 @@ class Clients:
 
     def _begin_those_that_can(self, now: Instant) -> list[Effect]:
         effects: list[Effect] = []
-        topics = {message.topic for message, _ in self.waiting.values()}
-        ready = {topic for topic in topics if self._has_news(topic)}
-        for key, (message, condition) in list(self.waiting.items()) if ready else ():
-            if message.topic in ready:
-                start = self._start_of(message.topic, key)
+        for topic in [topic for topic in self._starting if self._has_news(topic)]:
+            for key in list(self._starting[topic]):
+                start = self._start_of(topic, key)
                 if start is not None:
+                    message, condition = self.waiting[key]
                     self.stop_waiting(key)
                     effects += self._begin(key[0], message, condition, start, now)
         return effects
