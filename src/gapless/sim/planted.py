@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from gapless.core.broker_messages import Nack, Purpose, SubscriptionChange
     from gapless.core.client_messages import Publish
-    from gapless.core.identity import CellName, ClientName, PublisherName
+    from gapless.core.identity import CellName, ClientName
     from gapless.core.spans import SpanSet
     from gapless.core.store import Store
     from gapless.knowledge.outgoing import Outgoing
@@ -143,13 +143,9 @@ class AcknowledgesBeforeDurable(Pubend):
 class PublishesRepeats(Pubend):
     """Does not look whether a named publisher's event was there already."""
 
-    def following(self, name: PublisherName) -> int:
-        return self._asked_for
-
-    _asked_for = 0
-
     def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
-        self._asked_for = message.sequence
+        if name := message.publisher:
+            self.publishers.accepted[name] = message.sequence, message.term
         return super().publish(client, message, now)
 
 
