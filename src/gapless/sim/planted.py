@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from gapless.core.broker_messages import Knowledge
 from gapless.core.effects import Effect, Persist
 from gapless.core.errors import UsageError
@@ -149,6 +151,24 @@ class PublishesRepeats(Pubend):
         return super().publish(client, message, now)
 
 
+class TakesEveryTerm(Pubend):
+    """Does not look whether the name of a publisher was taken over."""
+
+    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+        if name := message.publisher:
+            message = structs.replace(message, term=self.publishers.place(name)[1])
+        return super().publish(client, message, now)
+
+
+class ForgetsTerms(Pubend):
+    """Remembers in memory only that the names of publishers were taken over."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for publisher in self.publishers.durable.values():
+            publisher.term = 0
+
+
 class ForgetsPublishers(Pubend):
     """Remembers named publishers in memory only, so that a restart makes repeats possible."""
 
@@ -240,6 +260,8 @@ PLANTED: dict[str, Parts] = {
     "forgets-promise": Parts(pubend=ForgetsPromise),
     "acknowledges-before-durable": Parts(pubend=AcknowledgesBeforeDurable),
     "publishes-repeats": Parts(pubend=PublishesRepeats),
+    "takes-every-term": Parts(pubend=TakesEveryTerm),
+    "forgets-terms": Parts(pubend=ForgetsTerms),
     "forgets-publishers": Parts(pubend=ForgetsPublishers),
     "goes-on-without-room": Parts(pubend=GoesOnWithoutRoom),
     "ignores-laggards": Parts(merge=IgnoresLaggards),
