@@ -30,7 +30,7 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "publishes-repeats": ("once published", (2, 8)),
     "takes-every-term": ("durable before acknowledged", (32, 49)),
     "forgets-terms": (("no unjust gap", "durable before acknowledged"), (66, 83)),
-    "forgets-publishers": ("everything arrives", (28, 24)),
+    "forgets-publishers": ("everything arrives", (116, 76)),
     "goes-on-without-room": ("durable before acknowledged", (13, 41)),
     "ignores-laggards": ((*STRICT, "no gap"), (7, 16)),
     "trusts-stale-filter": ("no gap", (134, 101)),
