@@ -133,7 +133,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         """A pipelined publisher whose events are published once, whatever breaks meanwhile.
 
         The name is remembered for good, with its next number. Whoever enters it last has it: what
-        others send is refused. Events sent soon after others gather for `linger_s`, if nobody waits.
+        others send is refused. Events sent soon after others gather for `linger_s`.
         """
         known = arguments.publisher(name)
         return Publisher(self, arguments.topic(topic), known, linger_s=linger_s)
