@@ -66,6 +66,9 @@ class PublisherQuery(Message, frozen=True):
     topic: TopicName
     publisher: PublisherName
 
+    def __post_init__(self) -> None:
+        check_name(self.publisher, "publisher")
+
 
 class PublisherPosition(Message, frozen=True):
     """So many events were published under the name: the next gets this number. From now on only
