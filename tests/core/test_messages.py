@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gapless.core.client_messages import Publish
+from gapless.core.client_messages import Publish, PublisherQuery
 from gapless.core.effects import Append, Persist, Put, Send
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, PublisherName, TopicName
@@ -34,3 +34,5 @@ def test_a_publisher_cannot_choose_a_name_that_no_disk_keeps() -> None:
     for name in ("", "n" * 256, "é" * 128):
         with pytest.raises(ValueError, match="1 to 255 bytes"):
             Publish(TopicName("t"), 1, events, PublisherName(name))
+        with pytest.raises(ValueError, match="1 to 255 bytes"):
+            PublisherQuery(1, TopicName("t"), PublisherName(name))

@@ -65,15 +65,16 @@ class Host:
         sequence: int = 0,
         request: int = 0,
         client: str = "client",
+        term: int = 0,
     ) -> None:
         batch = EventBatch.join(each.encode() for each in events)
         publisher = None if name is None else PublisherName(name)
-        message = Publish(TopicName("news"), request, batch, publisher, sequence)
+        message = Publish(TopicName("news"), request, batch, publisher, sequence, term)
         self._do(self.pubend.publish(ClientName(client), message, Instant(now)))
 
-    def take_over(self, name: str, client: str, request: int = 0) -> None:
+    def take_over(self, name: str, client: str, request: int = 0, now: int = 0) -> None:
         query = PublisherQuery(request, TopicName("news"), PublisherName(name))
-        self._do(self.pubend.position(ClientName(client), query, Instant(0)))
+        self._do(self.pubend.position(ClientName(client), query, Instant(now)))
 
     def sync(self, now: int = 0) -> None:
         """The oldest write ends: durable, or without room."""

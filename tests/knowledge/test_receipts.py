@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.knowledge.receipts import STEP, Publisher
+from gapless.knowledge.receipts import RUN, STEP, Publisher
 
 publications = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 2)), max_size=20)
 
@@ -45,7 +45,16 @@ def test_a_bounded_memory_forgets_the_oldest_runs_and_says_so(
 @given(publications, st.integers(1, 4))
 def test_it_reads_back_as_it_was_written(script: list[tuple[int, int]], runs_max: int) -> None:
     ours, _ = play(script, runs_max)
+    ours.term = 1_700_000_000_000_000
     assert Publisher.decode(ours.encode()) == ours
+    assert ours.copy() == ours
+
+
+def test_a_fact_of_before_there_were_terms_is_that_of_a_name_nobody_took_over() -> None:
+    ours, _ = play([(3, 0)], runs_max=4)
+    old = RUN.pack(3, 0, 0) + ours.packed
+    assert Publisher.decode(old) == ours
+    assert ours.term == 0
 
 
 def test_publications_at_consecutive_ticks_are_one_run() -> None:

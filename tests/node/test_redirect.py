@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from gapless.core.client_messages import PublisherPosition, PublisherQuery, Receipt, Refused
 from gapless.core.identity import BrokerName, PublisherName, TopicName
@@ -52,7 +53,14 @@ def test_a_named_publisher_is_taken_by_one_broker_only_and_sent_there_by_the_oth
     answers = [message for _, message in towns[host].receive(ANN, publish("red", name=name))]
     assert any(isinstance(each, Receipt) for each in answers)
     [(_, position)] = towns[host].receive(ANN, PublisherQuery(8, NEWS, PublisherName(name)))
-    assert position == PublisherPosition(8, 1)
+    assert isinstance(position, PublisherPosition)
+    assert (position.request, position.sequence) == (8, 1)
+    again = structs.replace(publish("blue", name=name, sequence=1), term=position.term)
+    [(_, refused)] = towns[other].receive(ANN, again)
+    assert isinstance(refused, Refused)
+    assert refused.elsewhere == (host,), "whatever its term"
+    answers = [message for _, message in towns[host].receive(ANN, again)]
+    assert any(isinstance(each, Receipt) for each in answers)
 
 
 def test_all_pubends_of_a_topic_get_publishers_and_each_name_always_the_same() -> None:

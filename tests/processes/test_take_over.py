@@ -5,8 +5,11 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
+from gapless.client.errors import RefusedError
 from tests.broker.stage import ONE, run
 
 if TYPE_CHECKING:
@@ -33,5 +36,9 @@ def test_a_broker_killed_right_after_it_told_the_number_knows_at_least_that(tmp_
                     third = await stack.enter_async_context(connect(brokers.url("b")))
                     async with third.publisher("t", name="feed") as publisher:
                         assert publisher.sequence >= told, "who began there would wait for ever"
+                        with pytest.raises(RefusedError, match="'feed' was taken over"):
+                            await old.flush()
+                        assert old.confirmed <= told
+                        await publisher.send({"i": number})
 
     run(main())

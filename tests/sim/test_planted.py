@@ -25,17 +25,19 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "silences-events": ("no gap", (2, 1)),
     "asks-for-each-child": ("one nack for one loss", (5, 1)),
     "reuses-promised-tick": (STRICT, (2, 1)),
-    "forgets-promise": (("no gap", *STRICT, UNSENT), (4, 25)),
+    "forgets-promise": (("no gap", *STRICT, UNSENT), (30, 21)),
     "acknowledges-before-durable": ("durable before acknowledged", (3, 1)),
     "publishes-repeats": ("once published", (2, 8)),
-    "forgets-publishers": ("everything arrives", (28, 24)),
+    "takes-every-term": ("durable before acknowledged", (32, 49)),
+    "forgets-terms": (("no unjust gap", "durable before acknowledged"), (66, 83)),
+    "forgets-publishers": ("everything arrives", (116, 76)),
     "goes-on-without-room": ("durable before acknowledged", (13, 41)),
     "ignores-laggards": ((*STRICT, "no gap"), (7, 16)),
-    "trusts-stale-filter": ("no gap", (63, 50)),
+    "trusts-stale-filter": ("no gap", (134, 101)),
     "starts-too-early": ("no gap", (39, 10)),
     "ignores-constraint": ("no gap", (14, 6)),
     "reuses-clock": (("tables are right", "everything arrives"), (17, 6)),
-    "forgets-stamp": ("no gap", (11, 38)),
+    "forgets-stamp": ("no gap", (28, 38)),
     "never-repeats": (("everything arrives", "tables are right"), (48, 0)),
     "releases-delivered": ("released only when acknowledged", (3, 11)),
     "assures-before-durable": ("released only when acknowledged", (3, 11)),
@@ -65,6 +67,7 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
 RATES = {
     "forgets-promise": {"crash": 6.0},  # it takes a crash to show
     "notes-in-memory": {"crash": 8.0},
+    "forgets-terms": {"crash": 8.0},
     **{name: {} for name in PLANTED_TRANSACTIONS},  # their producers bring trouble enough
 }
 

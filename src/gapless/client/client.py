@@ -132,8 +132,8 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
     def publisher(self, topic: str, *, name: str, linger_s: float = LINGER_S) -> Publisher:
         """A pipelined publisher whose events are published once, whatever breaks meanwhile.
 
-        The name is remembered for good, with the number of its next event; one process at a time
-        may use it. Events sent soon after others gather for `linger_s`, unless anyone waits.
+        The name is remembered for good, with its next number. Whoever enters it last has it: what
+        others send is refused. Events sent soon after others gather for `linger_s`.
         """
         known = arguments.publisher(name)
         return Publisher(self, arguments.topic(topic), known, linger_s=linger_s)

@@ -10,8 +10,9 @@ Theory of operation
     costs at both ends.
     What has no receipt is kept. After a new connection, or after a refusal that says "later", all
     of it is sent again in order, and the broker recognises by the numbers what it has already.
-    When a name is used again, its next number is asked for first. So whoever was the publisher
-    before sends nothing more once it has ended or failed, or its numbers would be given twice.
+    When a name is used again, its next number is asked for first, and a term comes with it, under
+    which all is sent. Whoever had the name before may not know that it is another's now: what it
+    still sends, under an older term, is refused for good, and it fails.
     Only one broker takes what is published under a name: where another answers, it says which.
 
 Invariants
@@ -96,6 +97,7 @@ class Publisher:
         self.sequence = 0
         """The number that the next event gets: so many were sent under this name so far."""
         self.repeats = 0  # batches sent again
+        self._term = 0  # of our use of the name
         self._carrier = carrier
         self._window_events_max = arguments.count("window_events_max", window_events_max, least=1)
         self._fresh: list[bytes] = []
@@ -182,14 +184,15 @@ class Publisher:
     # --- numbers ---------------------------------------------------------------------------------
 
     async def _ask_sequence(self) -> int:
-        """The number after the last that is known of this name; 0 for a new one."""
+        """Take the name over: the number after the last that is known of it; 0 for a new one.
+        Where an answer got lost there is a new one, with a newer term."""
         while True:
             answer, carrier = await ask_patiently(
                 self._carrier, lambda request: PublisherQuery(request, self.topic, self.name)
             )
             match answer:
-                case PublisherPosition(sequence=sequence):
-                    self._carrier = carrier
+                case PublisherPosition(sequence=sequence, term=term):
+                    self._carrier, self._term = carrier, term
                     return sequence
                 case Refused(problem=problem, remedy=remedy):
                     raise RefusedError(problem, remedy)
@@ -292,7 +295,8 @@ class Publisher:
         carrier.send(self._message(batch, request))
 
     def _message(self, batch: Batch, request: int) -> Message:
-        return Publish(self.topic, request, EventBatch(batch.events), self.name, batch.sequence)
+        place = (self.name, batch.sequence, self._term)
+        return Publish(self.topic, request, EventBatch(batch.events), *place)
 
     def _resume(self) -> None:
         """A new connection is up, or it is time to try again: send what has no receipt."""

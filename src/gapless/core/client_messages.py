@@ -29,19 +29,21 @@ TokenKeeper = Literal["client", "broker"]
 
 
 class Publish(Message, frozen=True):
-    """Events for a topic. A named publisher numbers them: `sequence` is that of the first."""
+    """Events for a topic. A named publisher numbers them, `sequence` is that of the first, and says
+    under which term of its name it does."""
 
     topic: TopicName
     request: int
     events: EventBatch
     publisher: PublisherName | None = None
     sequence: int = 0
+    term: int = 0  # 0: of a name that nobody asked about
 
     def __post_init__(self) -> None:
         if not len(self.events):
             raise ValueError("a publication needs at least one event")
-        if self.sequence < 0:
-            raise ValueError("sequence numbers start at 0")
+        if self.sequence < 0 or self.term < 0:
+            raise ValueError("sequence numbers and terms start at 0")
         if self.publisher is not None:
             check_name(self.publisher, "publisher")
 
@@ -58,18 +60,23 @@ class Receipt(Message, frozen=True):
 
 
 class PublisherQuery(Message, frozen=True):
-    """Which number does the next event of this publisher get?"""
+    """I take this name over: which number does the next event get, and what is my term?"""
 
     request: int
     topic: TopicName
     publisher: PublisherName
 
+    def __post_init__(self) -> None:
+        check_name(self.publisher, "publisher")
+
 
 class PublisherPosition(Message, frozen=True):
-    """So many events were published under the name: the next gets this number."""
+    """So many events were published under the name: the next gets this number. From now on only
+    what is published under this term counts, until somebody else takes the name over."""
 
     request: int
     sequence: int
+    term: int = 0
 
 
 class Refused(Message, frozen=True):

@@ -30,14 +30,14 @@ from gapless.core.broker_messages import Knowledge, Nack, Purpose
 from gapless.core.client_messages import Publish, PublisherPosition, PublisherQuery, Receipt
 from gapless.core.effects import NO_ROOM, Append, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.events import EventBatch
-from gapless.core.identity import Instant, PubendName, PublisherName
+from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
 from gapless.core.ticks import INSTANT_MAX, PUBEND_BITS, Span, tick_at
 from gapless.knowledge.answers import answer
 from gapless.knowledge.batch import size_of
 from gapless.knowledge.overdue import Overdue
 from gapless.knowledge.publications import Batch, Request, gather
-from gapless.knowledge.receipts import STEP, TAKEN_OVER, TOO_MANY, Holders, Publisher, refuse
+from gapless.knowledge.receipts import STEP, TOO_MANY, Publishers, refuse, why_not
 from gapless.knowledge.retention import Policy, Release
 from gapless.knowledge.scattered import look_up
 from gapless.knowledge.transactions import Transactions
@@ -82,7 +82,6 @@ class Pubend:
         self.name = name
         self.number = number
         self.stream = f"log/{name}"
-        self._table = f"{PUBLISHERS}/{name}"
         self.store = store
         self.timing = timing
         self.release = Release(self.stream, store, policy, timing, self._tell(CHOP))
@@ -90,17 +89,12 @@ class Pubend:
         self.promise = int.from_bytes(store.get(PROMISES, name) or b"", "little")
         self.end = max(logged, self.promise)
         self.newest = logged if logged > released else 0  # below it all events lie
-        self.publishers = {
-            PublisherName(key): Publisher.decode(fact)
-            for key, fact in store.items(self._table).items()
-        }
+        self.publishers = Publishers(store, f"{PUBLISHERS}/{name}", timing.publishers_max)
         self.waiting: deque[Request] = deque()
         self.writing: list[Request] = []
         self._batch = Batch()  # of those
         self.pending_count = 0  # events in both
         self.pending_size = 0  # and their bytes
-        self._accepted: dict[PublisherName, int] = {}  # next number, counting what waits
-        self.holders = Holders()
         self._write_number = 0
         self._promising = 0  # a promise being persisted
         self._wanted_end = 0  # silence up to here was asked for
@@ -132,35 +126,34 @@ class Pubend:
         """Take a publication in; its receipt leaves when it is durable."""
         fresh, name = message.events.events, message.publisher
         if name is not None:
-            following = self.following(name)
-            if not self.holders.may_publish(client, name):
-                return [refuse(client, message, f"{name!r} was taken over", TAKEN_OVER)]
+            following, term = self.publishers.place(name)
+            if message.term != term:
+                return [refuse(client, message, *why_not(name, message.term, term))]
             if message.sequence > following:
                 return [refuse(client, message, f"event {following} of {name!r} is missing")]
-            if self._is_one_too_many(name):
+            if self.publishers.is_one_too_many(name):
                 return [refuse(client, message, "too many named publishers", TOO_MANY)]
             fresh = fresh[following - message.sequence :]
         size = size_of(fresh)
         if self._is_full(len(fresh), size):
             return [refuse(client, message, "the pubend has more to write than it can take")]
         if name is not None:
-            self.holders.publish(client, name)
-            self._accepted[name] = following + len(fresh)
+            self.publishers.accepted[name] = following + len(fresh), term
         self.pending_count += len(fresh)
         self.pending_size += size
         self.waiting.append(Request(client, message, fresh, size))
         return self._go_on(now)
 
     def position(self, client: ClientName, query: PublisherQuery, now: Instant) -> list[Effect]:
-        """The next number of a publisher, for who takes its name over. It is told when all that
-        counts is durable: a crash must not take back where he begins."""
+        """A new term of a publisher and its next number, for who takes its name over. They are told
+        when they are durable, with all that counts: a crash must not take back where he begins."""
+        name = query.publisher
         if self._is_full(0, 0):
             return [refuse(client, query, "the pubend has more to write than it can take")]
-        self.holders.take_over(client, query.publisher)
-        request = Request(client, query, (), 0)
-        if self.following(query.publisher) == self._durable(query.publisher):
-            return [self._receipt(request)]
-        self.waiting.append(request)
+        if self.publishers.is_one_too_many(name):
+            return [refuse(client, query, "too many named publishers", TOO_MANY)]
+        term = self.publishers.take_over(name, now)
+        self.waiting.append(Request(client, query, (), 0, term=term))
         return self._go_on(now)
 
     def _is_full(self, count: int, size: int) -> bool:
@@ -172,21 +165,6 @@ class Pubend:
             self.pending_count + count > timing.publish_pending_max
             or self.pending_size + size > timing.publish_pending_bytes_max
         )
-
-    def _is_one_too_many(self, name: PublisherName) -> bool:
-        """Would this new name be one more than we remember, counting those that wait?"""
-        if name in self.publishers or name in self._accepted:
-            return False
-        pending = sum(each not in self.publishers for each in self._accepted)
-        return len(self.publishers) + pending >= self.timing.publishers_max
-
-    def following(self, name: PublisherName) -> int:
-        """The next number of a publisher, counting what waits."""
-        return self._accepted.get(name, self._durable(name))
-
-    def _durable(self, name: PublisherName) -> int:
-        known = self.publishers.get(name)
-        return known.next if known else 0
 
     def _go_on(self, now: Instant) -> list[Effect]:
         """Write what is next: publications and transactions take turns."""
@@ -217,15 +195,13 @@ class Pubend:
         if self.writing or self.transactions.is_copying or not self.waiting:
             return []
         limits = self.timing.batch_events_max, self.timing.batch_bytes_max
-        publishers, runs_max = self.publishers, self.timing.receipts_max
+        publishers, runs_max = self.publishers.durable, self.timing.receipts_max
         batch = gather(self.waiting, self._next_tick(now), limits, publishers, runs_max)
         self._batch, self.writing = batch, batch.requests
         writes: list[Write] = []
         if batch.events:
             writes.append(Append(self.stream, batch.ticks, batch.events))
-        for name, each in sorted(batch.publishers.items()):
-            writes.append(Put(self._table, name, each.encode()))
-        return [self._persist(tuple(writes))]
+        return [self._persist((*writes, *self.publishers.writes(batch.publishers)))]
 
     def _next_tick(self, now: Instant) -> int:
         """The first free tick of this pubend that is not before the clock."""
@@ -249,12 +225,12 @@ class Pubend:
         self.pending_size -= batch.size
         if not message.ok:
             return self._refuse_all(batch.requests) + self._go_on(now), []
-        self.publishers.update(batch.publishers)
+        self.publishers.durable.update(batch.publishers)
         receipts = [self._receipt(request) for request in batch.requests]
         knowledge = self._settle(batch.ticks, batch.events, batch.size, now)
         effects = [*receipts, *self._go_on(now)]
         if not self.writing and not self.waiting:
-            self._accepted.clear()
+            self.publishers.accepted.clear()
         return effects, knowledge
 
     def _tell_copied(self, now: Instant) -> list[Knowledge]:
@@ -278,14 +254,14 @@ class Pubend:
     def _receipt(self, request: Request) -> Send:
         message = request.message
         if isinstance(message, PublisherQuery):
-            position = PublisherPosition(message.request, self._durable(message.publisher))
-            return Send(request.client, position)
+            following = self.publishers.durable[message.publisher].next
+            return Send(request.client, PublisherPosition(message.request, following, request.term))
         count = len(message.events)
         if message.publisher is None:
             first = request.first_tick
             ticks = tuple(range(first, first + count * STEP, STEP))
         else:
-            ticks = self.publishers[message.publisher].ticks(message.sequence, count)
+            ticks = self.publishers.durable[message.publisher].ticks(message.sequence, count)
         return Send(request.client, Receipt(message.request, self.name, ticks))
 
     def _refuse_all(self, requests: list[Request]) -> list[Effect]:
@@ -293,9 +269,8 @@ class Pubend:
         refused = [*requests, *self.waiting]
         self.waiting.clear()
         self.pending_count = self.pending_size = 0
-        self._accepted.clear()
-        problem = NO_ROOM
-        return [refuse(each.client, each.message, problem) for each in refused]
+        self.publishers.accepted.clear()
+        return [refuse(each.client, each.message, NO_ROOM) for each in refused]
 
     # --- silence --------------------------------------------------------------------------------
 
@@ -395,6 +370,7 @@ class Pubend:
         longest = max(map(len, pending), default=0)
         assert self.pending_count <= max(self.timing.publish_pending_max, longest), "I3"
         assert len(self.waiting) <= self.timing.publish_pending_max, "I3"
+        self.publishers.check()
         self.transactions.check()
         is_held_up = self.writing or self.transactions.is_copying
         assert not self.waiting or is_held_up, "what waits, waits for a write"

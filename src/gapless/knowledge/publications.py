@@ -15,21 +15,22 @@ import msgspec
 
 from gapless.core.client_messages import Publish, PublisherQuery
 from gapless.core.identity import ClientName, PublisherName
-from gapless.knowledge.receipts import STEP, Publisher
+from gapless.knowledge.receipts import NEW, STEP, Publisher
 
 if TYPE_CHECKING:
     from collections import deque
 
 
 class Request(msgspec.Struct):
-    """A publication that waits for the disk; `events` are those not published before. Or a
-    question about its publisher, which waits for what was published before it."""
+    """A publication that waits for the disk; `events` are those not published before. Or somebody
+    takes its publisher over, and waits for what was published before, and for the new term."""
 
     client: ClientName
     message: Publish | PublisherQuery
     events: tuple[bytes, ...]
     size: int  # of `events`, in bytes
     first_tick: int = 0  # of `events`, once they have ticks
+    term: int = 0  # that a take-over begins
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -64,11 +65,14 @@ def gather(
         count += more
         size += request.size
         name = request.message.publisher
-        if name is not None and more:
+        if name is not None and (more or request.term):
             memory = touched.get(name)
             if memory is None:
-                memory = touched[name] = known[name].copy() if name in known else Publisher()
-            memory.publish(memory.next, more, request.first_tick, runs_max)
+                memory = touched[name] = known.get(name, NEW).copy()
+            if request.term:
+                memory.term = request.term
+            else:
+                memory.publish(memory.next, more, request.first_tick, runs_max)
     events = requests[0].events
     if len(requests) > 1:
         events = tuple(chain.from_iterable([request.events for request in requests]))

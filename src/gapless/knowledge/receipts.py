@@ -8,12 +8,19 @@ Theory of operation
     published before is a repeat and gets its first tick again, or -1 if its run is forgotten; a
     number beyond the next is refused, because what is missing in between might still be retried.
 
-    Whoever takes a name over asks for that number. From then on nothing counts any more that comes
-    over the connection from which the name was used before: what a process that was killed had sent
-    may still be on its way, and would take the numbers that the next one is about to give.
+    Whoever takes a name over asks for that number, and gets a term with it: higher than all before,
+    and durable before it is told. A publication says under which term it was numbered, and counts
+    only under the last. Whoever had the name before may be paused, cut off or on its way here when
+    that happens, and go on later: its numbers are another's by then, and what it sends would be
+    taken for repeats of events that it never saw.
+    A term is taken from the clock, and where that was set back, from the last: so it is none that
+    was given before a volume was lost, or a topic deleted and made anew.
 
 Invariants
     I1  runs ascend and do not overlap; the last ends at `next`; at most `receipts_max` of them
+    I2  a term is given once; 0 is that of a name that nobody has taken over
+    I3  neither the next number nor the term goes back: what waits for the disk is beyond what is
+        durable, or as far
 """
 
 from __future__ import annotations
@@ -23,25 +30,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Refused
-from gapless.core.effects import Send
+from gapless.core.effects import Put, Send
+from gapless.core.identity import PublisherName
 from gapless.core.ticks import PUBEND_BITS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gapless.core.client_messages import Publish, PublisherQuery
-    from gapless.core.identity import ClientName, PublisherName
+    from gapless.core.identity import ClientName, Instant
+    from gapless.core.store import Store
 
 RUN = struct.Struct("<qqq")
 STEP = 1 << PUBEND_BITS
 """From one tick of a pubend to its next."""
 
+Place = tuple[int, int]
+"""The next number of a publisher, and its term."""
+
 
 @dataclass(slots=True)
 class Publisher:
-    """What is durable of one named publisher: the next number, and its newest runs, packed as they
-    are written: each commit adds to one of many, and none of the others is looked at."""
+    """What is durable of one named publisher: the next number, the term, and its newest runs,
+    packed as they are written: each commit adds to one of many, and no other is looked at."""
 
     next: int = 0
     packed: bytes = b""
+    term: int = 0
 
     @property
     def runs(self) -> list[tuple[int, int, int]]:
@@ -49,7 +64,7 @@ class Publisher:
         return list(RUN.iter_unpack(self.packed))
 
     def copy(self) -> Publisher:
-        return Publisher(self.next, self.packed)
+        return Publisher(self.next, self.packed, self.term)
 
     def publish(self, sequence: int, count: int, tick: int, runs_max: int) -> None:
         """Remember that `count` events from `sequence` on stand at `tick` and after."""
@@ -79,34 +94,68 @@ class Publisher:
         return tuple(found or [-1] * count)
 
     def encode(self) -> bytes:
-        return RUN.pack(self.next, 0, 0) + self.packed
+        return RUN.pack(self.next, self.term, 0) + self.packed
 
     @classmethod
     def decode(cls, fact: bytes) -> Publisher:
-        return cls(RUN.unpack_from(fact)[0], fact[RUN.size :])
+        following, term, _ = RUN.unpack_from(fact)
+        return cls(following, fact[RUN.size :], term)
 
 
-class Holders:
-    """Over which connection each name is used, and over which it was before that was."""
-
-    def __init__(self) -> None:
-        self._now: dict[PublisherName, ClientName] = {}  # of names that published
-        self._before: dict[PublisherName, ClientName] = {}
-
-    def may_publish(self, client: ClientName, name: PublisherName) -> bool:
-        return self._before.get(name) != client
-
-    def publish(self, client: ClientName, name: PublisherName) -> None:
-        self._now[name] = client
-
-    def take_over(self, client: ClientName, name: PublisherName) -> None:
-        before = self._now.get(name)
-        if before not in (None, client):
-            self._before[name], self._now[name] = before, client
-
+NEW = Publisher()
+"""What is known of a name that was never used."""
 
 TAKEN_OVER = "Use a name in one process at a time."
+UNHEARD_OF = "Open the publisher again, and go on from its number."
 TOO_MANY = "Use fewer names of publishers."
+
+
+class Publishers:
+    """All named publishers of one pubend."""
+
+    def __init__(self, store: Store, table: str, count_max: int) -> None:
+        self.table = table
+        self.count_max = count_max
+        facts = store.items(table).items()
+        self.durable = {PublisherName(name): Publisher.decode(fact) for name, fact in facts}
+        self.accepted: dict[PublisherName, Place] = {}  # with all that waits for the disk
+
+    def place(self, name: PublisherName) -> Place:
+        """What counts for the next publication: that is, with all that waits."""
+        if name in self.accepted:
+            return self.accepted[name]
+        known = self.durable.get(name, NEW)
+        return known.next, known.term
+
+    def take_over(self, name: PublisherName, now: Instant) -> int:
+        """A new term: whatever comes from here on counts under this one only."""
+        following, term = self.place(name)
+        term = max(term + 1, now)
+        self.accepted[name] = following, term
+        return term
+
+    def is_one_too_many(self, name: PublisherName) -> bool:
+        """Would this new name be one more than we remember, counting those that wait?"""
+        if name in self.durable or name in self.accepted:
+            return False
+        pending = sum(each not in self.durable for each in self.accepted)
+        return len(self.durable) + pending >= self.count_max
+
+    def writes(self, changed: Mapping[PublisherName, Publisher]) -> list[Put]:
+        return [Put(self.table, name, each.encode()) for name, each in sorted(changed.items())]
+
+    def check(self) -> None:
+        for name, (following, term) in self.accepted.items():
+            known = self.durable.get(name, NEW)
+            assert known.next <= following, "I3"
+            assert known.term <= term, "I3"
+
+
+def why_not(name: PublisherName, term: int, current: int) -> tuple[str, str]:
+    """Problem and remedy of a publication under another term than the current one."""
+    if term < current:
+        return f"{name!r} was taken over since it was opened", TAKEN_OVER
+    return f"this pubend does not know that {name!r} was opened", UNHEARD_OF
 
 
 def refuse(

@@ -5,6 +5,10 @@ Theory of operation
     numbers its events, keeps several requests in flight, and sends the same request again after a
     reconnection, a timeout or a refusal, until it has the receipt. An anonymous one sends each
     request once and takes "unknown" for an answer when its broker dies before the receipt.
+    Some named ones are several processes with one name: a successor takes it over, asking on each
+    connection until it has an answer, and numbers its events from there. The one before knows
+    nothing of it: perhaps it is away just then, and comes back to go on where it was. Who is
+    refused because its name was taken over has failed; the last of them opens it again instead.
     A subscriber consumes at its own pace, changes its subscriptions now and then, and starts
     afresh on every connection. All choices come from the world's dice.
 """
@@ -19,6 +23,8 @@ from gapless.core.client_messages import (
     Deliveries,
     Ended,
     Publish,
+    PublisherPosition,
+    PublisherQuery,
     Receipt,
     Refused,
     Subscribe,
@@ -26,7 +32,7 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.events import EventBatch
-from gapless.core.identity import BrokerName, ClientName, PublisherName
+from gapless.core.identity import BrokerName, ClientName, Instant, PublisherName
 from gapless.sim.record import Subscription
 from gapless.sim.workload import draw_publication
 
@@ -55,6 +61,14 @@ class PublisherPlan:
     patience: int
     start_after: int = 0
     """When its first event comes."""
+    opens: str = ""
+    """The name that it asks about, and so takes over; without, it uses its own as the first."""
+    insists: bool = False
+    """Whether it opens its name again when that was taken over."""
+    leave_after: int = 0
+    """When it has no connection for a while; 0: never."""
+    away: int = 0
+    """For how long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,21 +96,66 @@ class Publisher:
         self._connection: Connection | None = None
         self._connections = 0
         self._made = 0
+        self._publisher = PublisherName(plan.opens or plan.name) if plan.is_named else None
+        self._number = 0  # of its next event
+        self._term = 0
+        self._is_asking = False
+        self._back_at = world.now
         self._requests = 0
         self._outstanding: dict[int, Publish] = {}
         self._sends: dict[int, int] = {}  # by request: how often it was sent
         self.connect()
-        world.after(plan.start_after, self._pump)
+        world.after(plan.start_after, self._begin)
+        if plan.leave_after:
+            world.after(plan.leave_after, self._leave)
 
     def connect(self) -> None:
+        if self._world.now < self._back_at:
+            self._world.at(self._back_at, self.connect)
+            return
         self._connections += 1
         name = ClientName(f"{self.plan.name}.{self._connections}")
         self._connection = self._world.connect(name, self, self._broker)
         if self._connection is None:
             self._world.after(20 * MILLISECOND, self.connect)
             return
+        self._ask()
         for request in list(self._outstanding):
             self._send(request)
+
+    # --- names that are taken over ---------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self.plan.opens:
+            self._open()
+        self._pump()
+
+    def _open(self) -> None:
+        self._is_asking = True
+        self._ask()
+
+    def _ask(self) -> None:
+        """Once on each connection, until there is an answer."""
+        if self._is_asking and self._connection is not None and self._publisher is not None:
+            self._requests += 1
+            query = PublisherQuery(self._requests, self.plan.topic, self._publisher)
+            self._world.watch.record.openings.ask(self.plan.name, query)
+            self._connection.send(query)
+
+    def _taken_over(self) -> None:
+        """Nothing that it still holds will ever be published under its numbers."""
+        self._world.reached["a publisher whose name was taken over was refused"] += 1
+        self._outstanding.clear()
+        if not self.plan.insists:
+            self._made = self.plan.event_count
+        elif not self._is_asking:
+            self._open()
+
+    def _leave(self) -> None:
+        self._back_at = Instant(self._world.now + self.plan.away)
+        self.hang_up()
+
+    # --- publishing ------------------------------------------------------------------------------
 
     def waiting(self) -> list[str]:
         left = self.plan.event_count - self._made
@@ -109,7 +168,8 @@ class Publisher:
         plan, dice = self.plan, self._world.dice
         if self._made >= plan.event_count:
             return
-        if self._connection is not None and len(self._outstanding) < plan.window:
+        is_open = self._connection is not None and not self._is_asking
+        if is_open and len(self._outstanding) < plan.window:
             self._publish(min(dice.randint(1, plan.batch_max), plan.event_count - self._made))
         pause = min(plan.pause, 5 * MILLISECOND) if self.is_quick else plan.pause
         self._world.after(1 + int(dice.random() * 2 * pause), self._pump)
@@ -117,10 +177,11 @@ class Publisher:
     def _publish(self, count: int) -> None:
         plan, dice, record = self.plan, self._world.dice, self._world.watch.record
         encoded: list[bytes] = []
-        publisher = PublisherName(plan.name) if plan.is_named else None
-        for sequence in range(self._made, self._made + count):
-            named = (publisher, sequence) if publisher else None
-            publication = draw_publication(dice, plan.topic, f"{plan.name}:{sequence}", named)
+        publisher = self._publisher
+        for made in range(count):
+            named = (publisher, self._number + made) if publisher else None
+            body = f"{plan.name}:{self._made + made}"
+            publication = draw_publication(dice, plan.topic, body, named)
             record.publish(publication)
             encoded.append(publication.encoded)
         self._requests += 1
@@ -129,17 +190,21 @@ class Publisher:
             self._requests,
             EventBatch.join(encoded),
             publisher,
-            self._made if publisher else 0,
+            self._number if publisher else 0,
+            self._term,
         )
         self._made += count
+        self._number += count
         self._send(self._requests)
 
     def _send(self, request: int) -> None:
         if self._connection is not None and request in self._outstanding:
             message = self._outstanding[request]
-            self._world.watch.asked(self._connection.name, message)
+            watch, name = self._world.watch, self._connection.name
+            watch.asked(name, message)
             self._connection.send(message)
             if self.plan.is_named:
+                watch.record.openings.publish(self.plan.name, name, message)
                 self._sends[request] = attempt = self._sends.get(request, 0) + 1
                 self._world.after(self.plan.patience, self._repeat, request, attempt)
 
@@ -152,13 +217,24 @@ class Publisher:
     def tell(self, message: Message) -> None:
         if isinstance(message, Receipt):
             self._outstanding.pop(message.request, None)
+        elif isinstance(message, PublisherPosition):
+            self._world.reached["a publisher's name was opened"] += 1
+            self._number, self._term, self._is_asking = message.sequence, message.term, False
         elif isinstance(message, Refused) and message.elsewhere:
             self._world.reached["a publisher was sent to another broker"] += 1
             self._broker = BrokerName(message.elsewhere[0])
             self.hang_up()
         elif isinstance(message, Refused) and message.retry:
             self._world.reached["a publication was refused for a while"] += 1
-            self._world.after(10 * MILLISECOND, self._send, message.request)
+            again = self._send if message.request in self._outstanding else self._again
+            self._world.after(10 * MILLISECOND, again, message.request)
+        elif isinstance(message, Refused) and message.request in self._outstanding:
+            self._taken_over()
+
+    def _again(self, request: int) -> None:
+        """The last question, if there was no answer since."""
+        if request == self._requests:
+            self._ask()
 
     def hang_up(self) -> None:
         if self._connection is not None:

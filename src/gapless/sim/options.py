@@ -150,7 +150,9 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
     )
     own = random.Random(f"founders of {seed}")
     founders = draw_founders(own, network, options.publishers, options.subscribers)
-    return replace(options, founders=founders)
+    own = random.Random(f"successors of {seed}")
+    publishers = draw_successors(own, network, options.publishers, duration)
+    return replace(options, founders=founders, publishers=publishers)
 
 
 def draw_config(dice: random.Random) -> Config:
@@ -207,6 +209,31 @@ def draw_publishers(
                     start_after=dice.randrange(duration // 2),
                 )
             )
+    return tuple(plans)
+
+
+def draw_successors(
+    dice: random.Random, network: Network, publishers: tuple[PublisherPlan, ...], duration: int
+) -> tuple[PublisherPlan, ...]:
+    """These, and who takes over the names of some. The dice are their own, so that the other runs
+    stay as they were."""
+    if dice.random() < 0.65:
+        return publishers
+    plans: list[PublisherPlan] = []
+    for plan in publishers:
+        chain, start = [plan], plan.start_after
+        hosts = sorted(set(network.topic[plan.topic].hosts))
+        if plan.is_named and dice.random() < 0.8:
+            for letter in "ab"[: dice.choice((1, 1, 2))]:
+                start += dice.randrange(1, duration // 3)
+                away = dice.choice((5, 50, 300)) * MILLISECOND
+                chain[-1] = replace(chain[-1], leave_after=dice.choice((0, start)), away=away)
+                successor = replace(plan, name=f"{plan.name}{letter}", opens=plan.name)
+                start += dice.randrange(away)
+                chain.append(replace(successor, broker=dice.choice(hosts), start_after=start))
+            chain[0] = replace(chain[0], opens=dice.choice(("", plan.name)))
+            chain[-1] = replace(chain[-1], insists=True)
+        plans += chain
     return tuple(plans)
 
 

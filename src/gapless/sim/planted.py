@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from gapless.core.broker_messages import Knowledge
 from gapless.core.effects import Effect, Persist
 from gapless.core.errors import UsageError
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
     from gapless.core.broker_messages import Nack, Purpose, SubscriptionChange
     from gapless.core.client_messages import Publish
-    from gapless.core.identity import CellName, ClientName, PublisherName
+    from gapless.core.identity import CellName, ClientName
     from gapless.core.spans import SpanSet
     from gapless.core.store import Store
     from gapless.knowledge.outgoing import Outgoing
@@ -143,14 +145,28 @@ class AcknowledgesBeforeDurable(Pubend):
 class PublishesRepeats(Pubend):
     """Does not look whether a named publisher's event was there already."""
 
-    def following(self, name: PublisherName) -> int:
-        return self._asked_for
+    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+        if name := message.publisher:
+            self.publishers.accepted[name] = message.sequence, message.term
+        return super().publish(client, message, now)
 
-    _asked_for = 0
+
+class TakesEveryTerm(Pubend):
+    """Does not look whether the name of a publisher was taken over."""
 
     def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
-        self._asked_for = message.sequence
+        if name := message.publisher:
+            message = structs.replace(message, term=self.publishers.place(name)[1])
         return super().publish(client, message, now)
+
+
+class ForgetsTerms(Pubend):
+    """Remembers in memory only that the names of publishers were taken over."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for publisher in self.publishers.durable.values():
+            publisher.term = 0
 
 
 class ForgetsPublishers(Pubend):
@@ -244,6 +260,8 @@ PLANTED: dict[str, Parts] = {
     "forgets-promise": Parts(pubend=ForgetsPromise),
     "acknowledges-before-durable": Parts(pubend=AcknowledgesBeforeDurable),
     "publishes-repeats": Parts(pubend=PublishesRepeats),
+    "takes-every-term": Parts(pubend=TakesEveryTerm),
+    "forgets-terms": Parts(pubend=ForgetsTerms),
     "forgets-publishers": Parts(pubend=ForgetsPublishers),
     "goes-on-without-room": Parts(pubend=GoesOnWithoutRoom),
     "ignores-laggards": Parts(merge=IgnoresLaggards),

@@ -23,6 +23,7 @@ from gapless.core.ticks import Tick, pubend_number_of
 from gapless.filters.filter import Filter
 from gapless.sim.founded import Founded
 from gapless.sim.ledger import Ledger
+from gapless.sim.openings import Openings
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Order, Subscribe
@@ -120,6 +121,8 @@ class Record:
     """Events sent to a client and not yet consumed, as its broker knows it."""
     ledger: Ledger = field(default_factory=Ledger)
     """Transactions."""
+    openings: Openings = field(default_factory=Openings)
+    """Of the names of publishers."""
     largest_request: int = 0
     """Events in the largest publication."""
     early_releases: int = 0
@@ -212,7 +215,8 @@ class Record:
         subscription = self.subscriptions.get((client, request))
         overtaken = subscription is not None and self.has_other(subscription)
         founded = (client, request) in self.founded.asked  # to refuse is an answer too
-        return overtaken or founded or (client, request) in self.repeats
+        taken_over = self.openings.is_taken_over(client, request)
+        return overtaken or founded or taken_over or (client, request) in self.repeats
 
     def has_other(self, subscription: Subscription) -> bool:
         """Has its name another session, asked for later or still open?"""

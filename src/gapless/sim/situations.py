@@ -56,6 +56,8 @@ EXPECTED = (
     "a publisher lost patience",
     "a publication was refused for a while",
     "a publisher was sent to another broker",
+    "a publisher's name was opened",
+    "a publisher whose name was taken over was refused",
     "a founder was sent to another broker",
     "createtopic done",
     "createtopic refused for good",
