@@ -14,6 +14,7 @@ from gapless.core.broker_messages import (
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.node.config import Config
+from gapless.node.interest import AHEAD_MAX
 from gapless.storage.memory import MemoryVolume
 from tests.node.stand import (
     ANY,
@@ -173,8 +174,13 @@ def test_a_relay_that_lags_behind_its_own_subscriptions_asks_itself() -> None:
     assert branch.vector == {"h": time}, "it has told its state to itself as well"
     assert [to for to, _ in after.begun] == ["t"]
     after.learn("t", news(0, 1, {"h": time + 5}))
+    [(to, answer)] = after.wait(PATIENCE)
+    assert isinstance(answer, SubscriptionChange)
+    assert (to, answer.vector) == ("t", {"h": time + 5}), "who has forgotten us is followed"
+    far = after.now // 1_000 + 10 * AHEAD_MAX
+    after.learn("t", news(10, 2, {"h": far}))
     sent = after.wait(PATIENCE)
-    assert sent == [("t", state("half", {"h": time}))], "all it has; no one else is asked"
+    assert sent == [("t", state("half", {"h": time + 5}))], "not into the far future: all it has"
 
 
 # --- what neighbours may say ----------------------------------------------------------------------

@@ -108,19 +108,22 @@ def test_a_first_digest_is_not_used_before_it_is_durable() -> None:
     assert not host.interest.vectors.test(ZERO, 5_000, CellName("middle"))
     host.is_full = False
     host.wait(Config().lag_repeat)
-    assert host.interest.stamped(news(0, 0)).digest == 5_000
-    assert host.interest.vectors.test(ZERO, 5_000, CellName("middle"))
+    assert host.interest.stamped(news(0, 0)).digest == 5_001
+    assert not host.interest.vectors.test(ZERO, 5_001, CellName("middle")), "nobody was heard yet"
+    host.receive("m1", state("middle", {"l": 5_000, "r": 5_000}))
+    assert host.interest.vectors.test(ZERO, 5_001, CellName("middle"))
 
 
 def test_a_vector_that_found_no_room_is_tried_again_until_it_does() -> None:
     host = Stand("s")
+    host.receive("m1", state("middle", {"l": 1, "r": 1}))
     host.is_full = True
-    host.receive("m1", change("middle", "l", 1, RED))
+    host.receive("m1", change("middle", "l", 2, RED))
     host.wait(3 * Config().lag_repeat)
-    assert host.interest.stamped(news(0, 0)).digest == 1
+    assert host.interest.stamped(news(0, 0)).digest == 2
     host.is_full = False
     host.wait(Config().lag_repeat)
-    assert host.interest.stamped(news(0, 0)).digest == 2
+    assert host.interest.stamped(news(0, 0)).digest == 3
     assert host.interest.deadline is None
 
 
@@ -134,23 +137,37 @@ def test_a_change_under_a_time_that_found_no_room_waits_for_it() -> None:
 
 def test_a_host_of_pubends_puts_what_it_knows_on_its_messages() -> None:
     host = Stand("s")
-    assert host.interest.stamped(news(0, 0)).digest == 1
-    host.receive("m1", change("middle", "l", 1, RED))
     assert host.interest.stamped(news(0, 0)).digest == 2
-    assert host.interest.statistics()["vector"] == {"l": 1}
+    host.receive("m1", state("middle", {"l": 4, "r": 1}, RED))
+    assert host.interest.stamped(news(0, 0)).digest == 3
+    assert host.interest.statistics()["vector"] == {"l": 4, "r": 1}
+
+
+def test_a_host_that_knows_of_nobody_asks_all_and_lets_everything_pass_meanwhile() -> None:
+    host = Stand("s", now=5_000_000)
+    assert host.interest.statistics()["vector"] == {"l": 5_000, "r": 5_000}
+    question = SubscriptionNack(CellName("middle"), {"l": 5_000, "r": 5_000}, NEWS)
+    assert host.wait(PATIENCE) == [("m1", question)]
+    host.receive("m1", state("middle", {"l": 5_000}, RED))
+    assert not host.interest.vectors.test(ZERO, 5_001, CellName("middle"))
+    assert host.wait(Config().lag_repeat) == [("m1", question)]
+    host.receive("m1", state("middle", {"l": 5_000, "r": 5_007}, RED))
+    assert host.interest.vectors.test(ZERO, 5_001, CellName("middle"))
+    assert host.interest.deadline is None
 
 
 def test_after_a_crash_a_host_asks_for_all_that_its_messages_count_on() -> None:
     volume = MemoryVolume()
     before = Stand("s", volume=volume)
-    before.receive("m1", change("middle", "l", 1, RED))
-    after = Stand("s", volume=volume)
-    assert after.interest.stamped(news(0, 0)).digest == 2
-    assert not after.interest.vectors.test(ZERO, 2, CellName("middle"))
-    assert after.wait(PATIENCE) == [("m1", SubscriptionNack(CellName("middle"), {"l": 1}, NEWS))]
-    after.receive("m1", state("middle", {"l": 1}, RED))
-    assert after.interest.vectors.test(ZERO, 2, CellName("middle"))
-    assert after.interest.stamped(news(0, 0)).digest == 2, "nothing new, no new digest"
+    before.receive("m1", state("middle", {"l": 4, "r": 1}, RED))
+    after = Stand("s", volume=volume, now=5_000_000)
+    assert after.interest.stamped(news(0, 0)).digest == 3
+    assert not after.interest.vectors.test(ZERO, 3, CellName("middle"))
+    question = SubscriptionNack(CellName("middle"), {"l": 4, "r": 1}, NEWS)
+    assert after.wait(PATIENCE) == [("m1", question)]
+    after.receive("m1", state("middle", {"l": 4, "r": 1}, RED))
+    assert after.interest.vectors.test(ZERO, 3, CellName("middle"))
+    assert after.interest.stamped(news(0, 0)).digest == 3, "nothing new, no new digest"
 
 
 def test_statistics_tell_what_passed_and_what_is_known() -> None:

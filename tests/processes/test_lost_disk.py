@@ -50,3 +50,27 @@ def test_events_that_were_lost_with_the_disk_of_their_host_are_told_as_a_gap(
                     assert gap.span == Span(first.tick, last.tick + 1)
 
     run(main())
+
+
+@pytest.mark.slow
+def test_who_stayed_gets_what_a_host_publishes_right_after_it_lost_its_disk(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with Processes(LINE, folder=tmp_path) as brokers:
+            await brokers.start(*ALL)
+            async with (
+                connect(brokers.url("s")) as client,
+                client.subscribe("t", CONDITION) as stayed,
+            ):
+                brokers.kill("p")
+                shutil.rmtree(tmp_path / "p")
+                await brokers.start("p")
+                async with connect(brokers.url("p")) as host:
+                    for number in range(20):
+                        await host.publish("t", {"i": number})
+                        event = await anext(stayed)
+                        assert isinstance(event, Event)
+                        assert event.attributes["i"] == number
+
+    run(main())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from gapless.core.broker_messages import SubscriptionChange, SubscriptionState
 from gapless.core.effects import Persist, Tell
 from gapless.core.identity import BrokerName, CellName, Instant
+from gapless.core.outgoing import ToBroker, ToCell
 from gapless.filters.filter import Filter
 from gapless.propagation.leaf import ClockPersisted, Leaf
 from gapless.storage.memory import MemoryVolume
-from tests.propagation.stand import MS, TIMING, LeafStand, messages
+from tests.propagation.stand import MS, TIMING, LeafStand, carry_out, messages
 
 
 def make_leaf(volume: MemoryVolume) -> Leaf:
@@ -156,3 +157,22 @@ def test_two_sources_may_turn_up_late() -> None:
         assert stand.leaf.see(source, 0, Instant(10 * MS)) == []
         stand.leaf.check()
     assert len(stand.leaf.see("R", 0, Instant(10 * MS + wait))) == 1
+
+
+def test_who_wants_a_time_that_has_not_come_gets_all_there_is_under_that_time() -> None:
+    stand = LeafStand("l", "L", "m")
+    stand.update(a="p = 1")
+    asker, leaf, now = BrokerName("m1"), stand.leaf, Instant(MS)
+    assert leaf.receive_nack(asker, now, wanted=1) == [
+        ToBroker(asker, SubscriptionState(CellName("L"), {"l": 1}, ("p = 1",)))
+    ], "it has been"
+    asked = leaf.receive_nack(asker, now, wanted=700)
+    assert all(isinstance(each, Persist) for each in asked), "no time before its bound is durable"
+    assert carry_out(leaf, stand.volume, asked) == [
+        ToCell(CellName("m"), SubscriptionState(CellName("L"), {"l": 700}, ("p = 1",)))
+    ], "all there are upstream, for whoever does not hear of it takes the next change for overdue"
+    [change] = stand.update(b="p = 2")
+    assert isinstance(change, SubscriptionChange)
+    assert (change.vector, change.constraint) == ({"l": 701}, {"l": 700})
+    assert leaf.starts == {"a": 1, "b": 701}
+    leaf.check()

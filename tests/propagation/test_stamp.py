@@ -69,3 +69,31 @@ def test_a_stamp_that_persists_nothing_goes_back_in_its_vector_but_not_in_its_di
     again = Stamp("P", volume, first=200, durable=False)
     assert again.known == (200, {}, 200)
     assert Stamp("P", MemoryVolume()).known.since == 0
+
+
+def test_leaves_that_were_never_heard_of_or_forgotten_count_from_the_present_on() -> None:
+    volume = MemoryVolume()
+    stamp = Stamp("P", volume, first=100)
+    [write] = stamp.begin(["a", "b"])
+    assert (stamp.is_in_use, stamp.vector, stamp.coming) == (False, {}, {"a": 100, "b": 100})
+    assert stamp.begin() == [], "it is being written"
+    carry_out(stamp, volume, [write])
+    assert (stamp.is_in_use, stamp.digest, stamp.vector) == (True, 101, {"a": 100, "b": 100})
+    stamp.check()
+    carry_out(stamp, volume, stamp.advance({"a": 107}))
+    again = Stamp("P", volume, first=200)
+    assert again.begin(["a", "b"]) == []
+    assert again.is_in_use, "it has forgotten nothing"
+    later = Stamp("P", volume, first=300)
+    carry_out(later, volume, later.begin(["a", "b", "c"]))
+    assert (later.digest, later.vector) == (103, {"a": 107, "b": 100, "c": 300})
+
+
+def test_such_leaves_are_not_forgotten_for_want_of_room() -> None:
+    volume = MemoryVolume()
+    stamp = Stamp("P", volume, first=100)
+    [write] = stamp.begin(["a"])
+    assert stamp.persisted(told(write, ok=False)) == []
+    assert not stamp.is_in_use
+    carry_out(stamp, volume, stamp.advance({}))
+    assert (stamp.is_in_use, stamp.vector) == (True, {"a": 100})

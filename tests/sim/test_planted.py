@@ -37,7 +37,7 @@ FINDS: dict[str, tuple[str | tuple[str, ...], tuple[int, ...]]] = {
     "starts-too-early": ("no gap", (39, 10)),
     "ignores-constraint": ("no gap", (14, 6)),
     "reuses-clock": (("tables are right", "everything arrives"), (17, 6)),
-    "forgets-stamp": ("no gap", (28, 38)),
+    "forgets-stamp": ("no gap", (37, 28)),
     "never-repeats": (("everything arrives", "tables are right"), (48, 0)),
     "releases-delivered": ("released only when acknowledged", (3, 11)),
     "assures-before-durable": ("released only when acknowledged", (3, 11)),

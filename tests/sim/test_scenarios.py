@@ -2,6 +2,7 @@
 
 `brokers p-m1+m2-s1|s2`: levels from the host of topic t (one pubend, or `pubends 2` first) down to
 the cells that host subscribers; `+` joins the brokers of one cell, `|` separates the last cells.
+`wipe BROKER`: it crashes, and all that it has on its disk is gone.
 `run MS` lists what every subscriber got since the last step, in order, and the nacks on each link.
 """
 
@@ -27,6 +28,7 @@ from gapless.sim.run import CHECKERS
 from gapless.sim.trace import Trace
 from gapless.sim.watch import Watch
 from gapless.sim.world import World
+from gapless.storage.memory import MemoryVolume
 from gapless.wire.events import decode_attributes, decode_event, encode_event
 from tests.scenario import play
 
@@ -171,6 +173,10 @@ class ClusterScenario:
 
     def do_crash(self, broker: str) -> None:
         self.world.processes[BrokerName(broker)].crash()
+
+    def do_wipe(self, broker: str) -> None:
+        self.do_crash(broker)
+        self.world.processes[BrokerName(broker)].disk.volume = MemoryVolume()
 
     def do_restart(self, broker: str) -> None:
         self.world.restart(BrokerName(broker))

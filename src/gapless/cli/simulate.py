@@ -80,8 +80,9 @@ def read_network(path: Path | None) -> Network | None:
 
 
 def read_faults(texts: list[str]) -> dict[str, float]:
-    from gapless.sim.options import FAULTS
+    from gapless.sim.options import FAULTS, LOST_STAMP
 
+    known = (*FAULTS, LOST_STAMP)
     rates: dict[str, float] = {}
     for text in texts:
         kind, _, rate = text.partition("=")
@@ -89,8 +90,8 @@ def read_faults(texts: list[str]) -> dict[str, float]:
             rates[kind] = float(rate)
         except ValueError:
             raise typer.BadParameter(f"{text!r} is not KIND=RATE, like crash=2") from None
-        if kind not in FAULTS or not rates[kind] > 0:
-            raise typer.BadParameter(f"{text!r}: a rate above 0 of one of {', '.join(FAULTS)}")
+        if kind not in known or not rates[kind] > 0:
+            raise typer.BadParameter(f"{text!r}: a rate above 0 of one of {', '.join(known)}")
     return rates
 
 

@@ -62,6 +62,9 @@ FIRST_PER_MICROSECOND = 1_000
 """Clock and digests of a broker that lost its disk begin at its time in milliseconds: beyond all
 that it used before, as long as it made fewer than a thousand steps a second."""
 
+AHEAD_MAX = 60_000
+"""So many milliseconds may a clock that we are asked to catch up with be ahead of ours."""
+
 
 class Interest:
     """One topic at one broker: its branches, its leaf, its stamp. See the module docstring."""
@@ -132,9 +135,10 @@ class Interest:
         self._moved[self.topic] = None
         effects: list[Effect] = []
         if self.stamp is not None:
-            effects += self.stamp.begin()
-            if None in self.branches:
-                self.branches[None].notice(self.stamp.vector, now)
+            below = self.branches.get(None)
+            effects += self.stamp.begin(below.leaves if below else ())
+            if below:
+                below.notice(self.stamp.coming, now)
         if self.leaf is not None:
             self._handle_count = len(survivors)
             self._handles = {key: str(number) for number, key in enumerate(survivors, start=1)}
@@ -226,7 +230,7 @@ class Interest:
             out = self.branches[cell].receive_nack(sender, nack, now)
             return self._carry(cell, out, now)
         if self.leaf is not None and cell in self.leaf.upstream:
-            return self._from_leaf(self.leaf.receive_nack(sender, now), now)
+            return self._ask_leaf(sender, nack, now)
         raise ProtocolError(f"{sender!r} of {cell!r} asks for subscriptions that it does not need")
 
     def _carry(
@@ -236,9 +240,8 @@ class Interest:
         effects = self._advance(direction, now)
         for each in out:
             match each:
-                case ToCell(cell, SubscriptionNack()) if cell == self.cell:
-                    assert self.leaf is not None
-                    effects += self._from_leaf(self.leaf.receive_nack(self.name, now), now)
+                case ToCell(cell, SubscriptionNack() as nack) if cell == self.cell:
+                    effects += self._ask_leaf(self.name, nack, now)
                 case ToCell(cell, message):
                     effects += self.routing.send_first(cell, self._addressed(message), now)
                 case ToBroker(broker, message):
@@ -265,7 +268,15 @@ class Interest:
         assert self.stamp is not None
         self._stamp_due, self._stamped = None, now
         vector = self.branches[None].vector if None in self.branches else {}
-        return [*(self.stamp.begin() or self.stamp.advance(vector))]
+        return [*(self.stamp.advance(vector) or self.stamp.begin())]
+
+    def _ask_leaf(self, asker: BrokerName, nack: SubscriptionNack, now: Instant) -> list[Effect]:
+        """A host that is far ahead lets everything pass to us until its time has come: with its
+        wrong clock in our leaf we would go back in time if our disk is lost."""
+        assert self.leaf is not None
+        wanted = nack.wanted.get(self.name, 0)
+        is_far = wanted > now // FIRST_PER_MICROSECOND + AHEAD_MAX
+        return self._from_leaf(self.leaf.receive_nack(asker, now, 0 if is_far else wanted), now)
 
     def _from_leaf(self, actions: Iterable[Action], now: Instant) -> list[Effect]:
         """What the leaf says goes to its branches here, or straight up where there is none."""
@@ -357,8 +368,7 @@ class Interest:
 
     def fire(self, now: Instant) -> list[Effect]:
         self._moved[self.topic] = None
-        effects: list[Effect] = []
-        effects += self._advance_stamp(now)
+        effects = self._advance_stamp(now)
         for direction, branch in self.branches.items():
             effects += self._carry(direction, branch.fire(now), now)
         if self.leaf is not None:

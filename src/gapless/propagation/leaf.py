@@ -10,6 +10,9 @@ Theory of operation
     nothing leaves under a time beyond the durable bound. A restart goes on after the bound,
     sends the state of the subscriptions that survived, and moves on.
     Where a change got lost, messages keep coming with an older vector; then the state is sent.
+    Somebody may ask for a time that has not come. He has lost what he knew of us (`stamp`), and
+    what brokers between us know may be older than what he knew. So the clock goes on to that time,
+    and the state that is sent under it is told apart from all that was sent before.
 
 Invariants (checked by `check`)
     I1  the clock never shows a time that it showed before, crashes or not
@@ -100,11 +103,6 @@ class Leaf:
             self._announce([ToCell(cell, self._state()) for cell in self.upstream], now)
         return self._flush(now)
 
-    @property
-    def has_spoken(self) -> bool:
-        """Does anybody know of us?"""
-        return self.clock > self._first
-
     # --- subscriptions --------------------------------------------------------------------------
 
     def update(
@@ -144,9 +142,13 @@ class Leaf:
 
     # --- liveness -------------------------------------------------------------------------------
 
-    def receive_nack(self, asker: BrokerName, now: Instant) -> list[Action]:
-        """Somebody above lags: send all there is."""
-        self._held.append((self.clock - 1, ToBroker(asker, self._state())))
+    def receive_nack(self, asker: BrokerName, now: Instant, wanted: int = 0) -> list[Action]:
+        """Somebody above lags: send all there is, under the wanted time at least."""
+        if wanted >= self.clock:
+            self.clock = wanted + 1
+            self._announce([ToCell(cell, self._state()) for cell in self.upstream], now)
+        else:
+            self._held.append((self.clock - 1, ToBroker(asker, self._state())))
         return self._flush(now)
 
     def see(self, source: str, time: int, now: Instant) -> list[Action]:

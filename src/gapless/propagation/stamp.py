@@ -7,6 +7,11 @@ Theory of operation
     after a crash, while little is known, it stays in use. A digest is a number that stands for
     the vector; a higher digest of the same stamp stands for a vector at least as high.
     While one write is under way, growth gathers and goes into the next.
+    A leaf that the persisted vector lacks was never heard of; or the disk is lost, and with it how
+    far the leaf was known, which may be further than a broker below knows it. The two cannot be
+    told apart. So the stamp begins with such leaves at the present time (`first`), beyond all that
+    they have used: messages pass towards a leaf, unfiltered, until it has told its state under
+    that time, for which every broker that gets such a message asks. Nothing waits for it.
     A stamp that is not `durable` persists nothing. After a crash its vector starts from what the
     broker knows again, so it may go back; digests then begin beyond all that were used (`first`,
     from a clock). Leaves find out what that filtered wrongly (`requirement`), and ask for it with
@@ -15,12 +20,13 @@ Theory of operation
 Invariants (checked by `check`)
     I1  neither the vector in use nor its digest ever goes back, crashes or not (if not `durable`:
         the vector does not while the stamp lives, the digest never)
-    I2  what is in use is durable; or nothing was ever known, and both are at their beginning
+    I2  what is in use is durable, and has every leaf that `begin` was told of; or nothing was
+        ever known, and both are at their beginning
 
 Source: Middleware 2004, sec. 3.5, 3.7, 5.1. Deviations: the paper uses the broker's vector only
 once it is at least the highest one used; we use the join of the two, so that a leaf that stays away
 after a crash of the publisher's broker keeps no other leaf's subscriptions from starting. The
-digest is persisted with the vector.
+digest is persisted with the vector. The paper's disks are not lost, and its vectors begin at zero.
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ from gapless.propagation.digest import Known
 from gapless.propagation.vector import is_at_least, join
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gapless.core.broker_messages import Vector
     from gapless.core.store import Store
@@ -53,8 +59,10 @@ class Stamp:
     """The message vector of one publishers' broker. Sans-IO: see the module docstring."""
 
     def __init__(self, source: str, store: Store, *, first: int = 1, durable: bool = True) -> None:
-        """`first` is where digests begin if none was ever persisted."""
+        """`first` is where digests begin if none was ever persisted, and leaves of which none
+        was: it must be beyond all that was used before."""
         self.source = source
+        self._begins = first
         self.durable = durable
         known = store.get(STAMPS, source) if durable else None
         self.digest, self.vector = (first, dict[str, int]()) if known is None else _decode(known)
@@ -68,8 +76,18 @@ class Stamp:
         """What is in use, as the dictionaries of others will have it."""
         return Known(self.digest, self.vector, 0 if self.durable else self._first)
 
-    def begin(self) -> list[Persist]:
-        """A first digest that is not always the same must be durable too before it is used."""
+    @property
+    def coming(self) -> Vector:
+        """What will be in use once it is durable."""
+        return self._known
+
+    def begin(self, leaves: Iterable[str] = ()) -> list[Persist]:
+        """Reckon with all leaves that there are. A first digest that is not always the same must
+        be durable too before it is used."""
+        unheard = {leaf: self._begins for leaf in sorted(leaves) if leaf not in self.vector}
+        if unheard:
+            self.is_in_use = False
+            return self.advance(unheard)
         return [] if self.is_in_use or self._writing is not None else self._put(self.digest, {})
 
     def advance(self, known: Mapping[str, int]) -> list[Persist]:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gapless.core.effects import Delete
 from gapless.core.errors import StorageError, StorageFullError
 from gapless.storage.memory import Fault
 
@@ -122,6 +123,12 @@ class Disk:
         """What a restarted broker finds."""
         if self.volume.reopen().cut_bytes:
             self._stage.reached["a torn write was cut"] += 1
+
+    def lose(self, table: str) -> None:
+        """A broker that is down will not find what it kept in this table."""
+        self.volume.reopen()
+        self.volume.commit([Delete(table, key) for key in self.volume.items(table)])
+        self.volume.crash()
 
     @property
     def is_full(self) -> bool:

@@ -1,5 +1,8 @@
 """Faults that come at some instant and pass: cuts, stalls, crashes, bad disks, jumping clocks.
 
+A disk is lost in one respect only, what its host knew of subscriptions (`lost_stamp`): so checkers
+need not know of loss, and every event that is filtered away after it is found.
+
 Each kind that the options turned on strikes at its own rate, at instants drawn as it goes, until
 the safety phase is over. What has a duration (a cut, a stall, a full disk) ends by itself after a
 drawn while, or at the latest when the world is healed.
@@ -8,6 +11,9 @@ drawn while, or at the latest when the world is healed.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from gapless.propagation.stamp import STAMPS
+from gapless.sim.options import LOST_STAMP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +46,12 @@ class Faults:
         self._lasts_max = 4 * options.config.dead_after
         self._pairs = list(neighbours(world))
         self._hosts = sorted({pubend.host for pubend in world.network.pubends.values()})
+        self._relays = [
+            broker.name
+            for cell in world.network.cells
+            for broker in cell.brokers
+            if not cell.subscribers and broker.name not in self._hosts
+        ]
         world.restart_delay_max = self._lasts_max
         for kind, rate in options.fault_rates.items():
             self._next(kind, rate)
@@ -91,8 +103,20 @@ class Faults:
         process = self._world.processes[self._broker()]
         down_for = self._lasts()
         process.crash(down_for)
-        if self._world.dice.random() < 0.3:  # its clock comes up wrong: from before the crash
+        is_wrong = self._world.dice.random() < 0.3 and LOST_STAMP not in self._options.fault_rates
+        if is_wrong:  # its clock comes up wrong: from before the crash
             process.jump(-self._world.dice.randrange(2 * down_for))
+
+    def _lost_stamp(self) -> None:
+        """A host, and some relays so that nobody remembers for it."""
+        dice, processes = self._world.dice, self._world.processes
+        host = processes[self._host()]
+        host.crash(self._lasts())
+        host.disk.lose(STAMPS)
+        self._world.reached["a host lost what it knew of subscriptions"] += 1
+        for name in self._relays:
+            if dice.random() < 0.5:
+                processes[name].crash(self._lasts())
 
     def _full_disk(self) -> None:
         disk = self._world.processes[self._broker()].disk

@@ -39,6 +39,13 @@ FAULTS = (
 )
 """Faults that come at some instant; what happens to single messages is in `LinkOptions`."""
 
+LOST_STAMP = "lost_stamp"
+"""One more, drawn from dice of its own. Who has lost its disk relies on its clock, so that clocks
+are as good as those of real brokers where it strikes."""
+
+GOOD_CLOCK = 5 * MILLISECOND
+"""How far, at most, such a clock is from the world's."""
+
 LONGEST = ("nack_repeat_longest", "ack_expected_longest", "change_wait_longest")
 COUNTS = ("catch_up_window",)
 """Neither times nor called `_max`."""
@@ -152,7 +159,18 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
     founders = draw_founders(own, network, options.publishers, options.subscribers)
     own = random.Random(f"successors of {seed}")
     publishers = draw_successors(own, network, options.publishers, duration)
-    return replace(options, founders=founders, publishers=publishers)
+    rates = {**options.fault_rates, **draw_lost_stamp(seed, options)}
+    return replace(options, founders=founders, publishers=publishers, fault_rates=rates)
+
+
+def draw_lost_stamp(seed: int, options: Options) -> dict[str, float]:
+    """Its rate, in a third of those runs where clocks are good, if anything goes wrong at all."""
+    own = random.Random(f"lost stamps of {seed}")
+    is_good = all(abs(offset) <= GOOD_CLOCK for offset in options.offsets.values())
+    faults = options.fault_rates
+    if not (options.config.propagates and faults and is_good) or "clock_jump" in faults:
+        return {}
+    return {LOST_STAMP: own.choice((0.5, 2.0, 6.0))} if own.random() < 0.33 else {}
 
 
 def draw_config(dice: random.Random) -> Config:

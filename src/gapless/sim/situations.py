@@ -53,6 +53,7 @@ EXPECTED = (
     "a torn write was cut",
     "the disk was full",
     "a sync failed",
+    "a host lost what it knew of subscriptions",
     "a publisher lost patience",
     "a publication was refused for a while",
     "a publisher was sent to another broker",

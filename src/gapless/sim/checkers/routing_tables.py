@@ -72,11 +72,11 @@ class RoutingTables:
         return True
 
     def _times(self, topic: TopicName, branch: Branch) -> dict[str, int]:
-        """The times of all leaves below that ever changed anything."""
+        """The times of all leaves below: each has been asked, if only by who began anew."""
         times: dict[str, int] = {}
         for leaf in branch.leaves:
             machine = self._nodes[leaf].interests.by_topic[topic].leaf
-            if machine is not None and machine.has_spoken:
+            if machine is not None:
                 times[leaf] = machine.clock - 1
         return times
 

@@ -243,6 +243,8 @@ def join(
     for place, subscriber in enumerate(found):
         setting.world.after(place * 5_000 // len(hosts), subscriber.connect)
     setting.play_until(lambda: all(each.is_level for each in found), JOIN_S_MAX)
+    for each in found:
+        each.returns.clear()  # to begin a moment behind the others is no return
     return found
 
 
