@@ -150,6 +150,19 @@ def test_no_more_is_staged_than_there_is_room_for() -> None:
     assert teller.stage("b" * 20, part="q", number=2) == "done"
 
 
+def test_a_part_can_be_ended_where_there_is_no_room_for_more() -> None:
+    teller = Teller(staged_bytes_max=300)
+    teller.stage("a", part="p")
+    teller.stage("b", part="q")
+    staged = teller.pubend.transactions.stages.staged_bytes
+    assert teller.abort(part="p") == "done"
+    assert teller.pubend.transactions.stages.staged_bytes == staged <= 300
+    teller = teller.restart()
+    assert teller.pubend.transactions.stages.staged_bytes == staged
+    assert teller.commit("q") == "committed 1"
+    assert teller.log() == "b"
+
+
 def test_a_transaction_that_never_fits_is_not_asked_to_try_again() -> None:
     teller = Teller(staged_bytes_max=300)
     assert teller.stage("a" * 20) == "done"

@@ -105,6 +105,20 @@ def test_what_waits_to_be_confirmed_is_answered_though_its_session_ends_meanwhil
     assert acknowledge(land, "b") == [5]
 
 
+def test_what_waits_to_be_confirmed_is_answered_though_all_of_it_is_ended_meanwhile() -> None:
+    land = Land()
+    name = moved(land, "c", "a", "c")
+    land.wait(BEATS)
+    assert acknowledge(land, "b", 5) == []
+    land.ask("b", Forget(6, name), "ann")
+    land.cut.clear()
+    land.wait(BEATS)
+    assert land.homes(name) == []
+    assert acknowledge(land, "b") == [6]
+    [refused] = [each for each in land.heard["ann@b"] if isinstance(each, Refused)]
+    assert (refused.request, refused.retry) == (5, True)
+
+
 def test_the_end_of_an_old_copy_is_answered_when_the_subscription_is_over_where_it_is() -> None:
     land = Land(name_patience=60_000_000)
     name = moved(land, "c", "a")

@@ -8,7 +8,8 @@ Theory of operation
 
 Invariants (checked by `check`)
     I1  a slot is used by one transaction at a time
-    I2  what is staged has at most `staged_bytes_max` bytes, or is one record
+    I2  what is staged has at most `staged_bytes_max` bytes, or is one record; besides, each part
+        that was ended has left a record smaller than itself
     I3  the open ones stand in the order in which they were last heard of: O(1) for the deadline
     I4  of it, at most `publish_pending_bytes_max` bytes are not durable yet, or one record
 """
@@ -36,7 +37,7 @@ from gapless.core.effects import (
 from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
 from gapless.core.store import RECORD_BYTES_MAX
-from gapless.knowledge.staging import RECORD_BYTES, Key, Part, Slot, encode_stage
+from gapless.knowledge.staging import Key, Part, Slot, encode_stage, size_of
 
 if TYPE_CHECKING:
     from gapless.core.identity import ClientName
@@ -149,7 +150,7 @@ class Stages:
         if len(record) > RECORD_BYTES_MAX:
             problem = f"a stage of {len(record)} bytes is more than one record takes"
             return [Send(client, Refused(message.request, problem, FEWER))]
-        size = len(record) + RECORD_BYTES
+        size = size_of(record, len(events))
         room = self.timing.staged_bytes_max
         if slot is not None and slot.size + size > room:
             problem = f"the transaction has more than staged_bytes_max, {room} bytes"
@@ -182,7 +183,7 @@ class Stages:
         now: Instant,
     ) -> list[Effect]:
         assert message.part is not None
-        part, size = slot.parts[message.part], len(record) + RECORD_BYTES
+        part, size = slot.parts[message.part], size_of(record, count)
         place = (slot.end, part.accepted, count, size)
         self.pending.append(Staging(client, message.request, slot, message.part, *place))
         writes: list[Write] = []

@@ -58,6 +58,12 @@ def decode_events(record: bytes) -> tuple[bytes, ...]:
     return tuple(map(record.__getitem__, map(slice, bounds, bounds[1:])))
 
 
+def size_of(record: bytes, count: int) -> int:
+    """Bytes that count for one of so many events. That a part ends always finds room: the record of
+    it is smaller than one of those that it ends."""
+    return len(record) + RECORD_BYTES if count else 0
+
+
 @dataclass(slots=True)
 class Part:
     """The events that one who stages has handed over."""
@@ -113,7 +119,7 @@ class Slot:
                 break
             for index, record in zip(indices, records, strict=True):
                 name, position, count = decode_head(record)
-                slot.size += len(record) + RECORD_BYTES
+                slot.size += size_of(record, count)
                 if count:
                     slot.parts.setdefault(name, Part()).take(index, position, count)
                 else:

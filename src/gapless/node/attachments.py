@@ -319,8 +319,13 @@ class Attachments:
             if known is not None and not known.definition.is_found:
                 continue
             for client, message in self.unconfirmed.pop(name):
-                if known is not None and client in self.subscribers.clients:
+                if client not in self.subscribers.clients:
+                    continue
+                if known is not None:
                     effects += self.acknowledge(client, message, now)
+                else:
+                    problem, remedy = f"{name!r} has left or ended meanwhile", "Try again."
+                    effects.append(Send(client, Refused(message.request, problem, remedy, True)))
         return effects
 
     def _session(self, client: ClientName, number: int) -> Session | None:
