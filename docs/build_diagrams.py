@@ -1,9 +1,9 @@
-"""Draws the generated parts of `protocols/exactly-once.md`: `python -m docs.build_diagrams`.
+"""Draws the generated parts of pages: `python -m docs.build_diagrams`.
 
-Between `<!-- generated: name -->` and `<!-- end -->` the page holds what the function of that name
+Between `<!-- generated: name -->` and `<!-- end -->` a page holds what the function of that name
 returns. Nothing is drawn by hand: the lattice comes from its table, the lives of a gap and of a
 publication are recorded from the machines themselves, messages and limits are read from their
-definitions. A test fails if the page is stale.
+definitions. A test fails if a page is stale.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
+from gapless.broker import settings as settings_module
+from gapless.broker.settings import Settings
+from gapless.cli.limits import PLACES
 from gapless.core.broker_messages import Knowledge, Routed, Sideways
 from gapless.core.client_messages import Publish
 from gapless.core.effects import Chop, Persist, Tell
@@ -31,11 +34,12 @@ from gapless.storage.memory import MemoryVolume
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from gapless.core.broker_messages import Nack
     from gapless.core.effects import Effect
 
-PAGE = Path(__file__).parent / "protocols" / "exactly-once.md"
+DOCS = Path(__file__).parent
 NAME = PubendName("news/0")
 CONFIG = Config()
 
@@ -201,36 +205,56 @@ def messages() -> str:
     return "\n".join(lines)
 
 
-COUNTS = ("catch_up_window", "failures_tolerated", "virtual_time_step")
-"""Settings that are neither times nor named as limits."""
+COUNTS = (
+    "catch_up_window", "failures_tolerated", "multicast_leaf_set_size", "virtual_time_step",
+)  # fmt: skip
+TIMES = ("clock_skew_max", "delivery_pause_max")
+"""Settings whose names do not say whether they are a number or a time."""
 
 
-def show_default(name: str, value: int) -> str:
+def show_default(name: str, value: float) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    if name in COUNTS or (name.endswith("_max") and name != "clock_skew_max"):
+        return "true" if value else "false"
+    if name.endswith("_s"):
+        return f"{value:g}"
+    if name in COUNTS or (name.endswith(("_max", "_high")) and name not in TIMES):
         return f"{value:,}"
-    if value >= SECOND:
-        return f"{value // SECOND:,} s"
-    return f"{value // MILLISECOND} ms"
+    for unit, size in (("s", SECOND), ("ms", MILLISECOND)):
+        if value >= size:
+            return f"{value:,} ({value / size:g} {unit})"
+    return f"{value:,} (µs)"
+
+
+def fields_of(module: ModuleType, made: object, *, but: tuple[str, ...] = ()) -> str:
+    """Every field of the module's one class with its default and its docstring."""
+    tree = ast.parse(inspect.getsource(module))
+    [body] = [node.body for node in tree.body if isinstance(node, ast.ClassDef)]
+    lines = ["| name | default | meaning |", "|---|---|---|"]
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and (name := ast.unparse(node.target)) not in but:
+            said = "as above"
+            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                said = " ".join(str(following.value.value).split())
+            lines.append(f"| `{name}` | {show_default(name, getattr(made, name))} | {said} |")
+    return "\n".join(lines)
 
 
 def limits() -> str:
     """All limits and timers with what happens there, from the configuration."""
-    tree = ast.parse(inspect.getsource(config_module))
-    [body] = [node.body for node in tree.body if isinstance(node, ast.ClassDef)]
-    lines = ["| setting | default | meaning |", "|---|---|---|"]
-    for node, following in zip(body, [*body[1:], None], strict=True):
-        if isinstance(node, ast.AnnAssign):
-            name = ast.unparse(node.target)
-            said = "as above"
-            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-                said = " ".join(str(following.value.value).split())
-            lines.append(f"| `{name}` | {show_default(name, getattr(CONFIG, name))} | {said} |")
-    return "\n".join(lines)
+    return fields_of(config_module, CONFIG)
 
 
-PARTS = {part.__name__: part for part in (beliefs, gap, publication, messages, limits)}
+def process_limits() -> str:
+    """Those of sockets and the process; one has its namesake's value."""
+    but = (*PLACES, "client_queue_bytes_max")
+    return fields_of(settings_module, Settings(data=Path()), but=but)
+
+
+PAGES = {
+    DOCS / "protocols" / "exactly-once.md": (beliefs, gap, publication, messages),
+    DOCS / "reference" / "configuration.md": (limits, process_limits),
+}
+PARTS = {part.__name__: part for parts in PAGES.values() for part in parts}
 
 
 def build(text: str) -> str:
@@ -244,4 +268,5 @@ def build(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(build(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(build(page.read_text(encoding="utf-8")), encoding="utf-8")

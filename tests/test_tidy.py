@@ -46,13 +46,32 @@ def test_no_file_names_one_machine_or_a_registry(path: Path) -> None:
     assert not REGISTRY.search(text)
 
 
+def prose_of(path: Path) -> str:
+    return re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def anchors_of(path: Path) -> set[str]:
+    """Where links into a page may lead: its headings, as MkDocs and GitHub name them."""
+    headings = re.findall(r"^#+ (.*)$", prose_of(path), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
+
+
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_a_page_has_one_title_and_its_links_lead_somewhere(path: Path) -> None:
-    prose = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    prose = prose_of(path)
     assert len(re.findall(r"^# ", prose, flags=re.MULTILINE)) == 1
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
+    for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", prose):
         if "://" not in target:
-            assert (path.parent / target).exists(), target
+            there = path.parent / target if target else path
+            assert there.exists(), target
+            assert not anchor or anchor in anchors_of(there), f"{target}#{anchor}"
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"^ +- ([\w/.-]+\.md)$", nav, flags=re.MULTILINE)
+    pages = [str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(pages)
 
 
 def test_every_decision_is_in_the_index_and_has_its_parts() -> None:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from gapless.node.network import Network
 
 
+QUEUE_MAX = 1_000_000
+"""Deliveries that a subscriber may be behind."""
+
+
 class Forgetful(BestEffort):
     """Made with the arguments of a `Node`, most of which it has no use for."""
 
@@ -42,7 +46,8 @@ class Forgetful(BestEffort):
             now,
             attributes_of=reader.attributes_of,
             check_events=reader.check,
-            config=Config(),
+            # Who forgets has nothing to hold a fast publisher back with: nobody is cut off for it.
+            config=Config(client_queue_max=QUEUE_MAX),
         )
         search = LogSearch(Config(), reader.attributes_of)
         self.ranges = SimpleNamespace(outlook=Outlook(search, {}))  # there is no log to look at

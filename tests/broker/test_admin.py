@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
 
+from gapless.broker.admin import CONNECTIONS_MAX, PATHS, Admin
+from gapless.broker.metrics import Collector
 from gapless.core.errors import StorageError, UsageError
 from tests.broker.castle import Castle
-from tests.broker.stage import connected, make_broker, run
+from tests.broker.stage import ByHand, connected, make_broker, run, wait_until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gapless.broker.broker import Broker
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 async def get(broker: Broker, path: str) -> tuple[int, str]:
@@ -50,15 +55,41 @@ def test_the_admin_port_answers(tmp_path: Path) -> None:
             assert "gapless_published_total 1.0" in metrics
             assert 'gapless_batch_events_bucket{le="1"} 1.0' in metrics
             assert "gapless_catch_up_streams 0.0" in metrics
-            [matching] = [each for each in metrics if each.startswith("gapless_matching_s_total")]
-            assert float(matching.split()[1]) > 0
+            matching = "gapless_matching_seconds_total "
+            [matched] = [each for each in metrics if each.startswith(matching)]
+            assert float(matched.split()[1]) > 0
+            assert "gapless_ready 1.0" in metrics
+            assert "gapless_neighbours_down 0.0" in metrics
+            assert "gapless_disk_full_total 0.0" in metrics
+            assert any(line.startswith("process_resident_memory_bytes ") for line in metrics)
             lag = 'gapless_pubend_horizon_lag_seconds{pubend="t/0"}'
             assert any(line.startswith(lag) for line in metrics)
-            assert any(line.startswith('gapless_pubend_end{pubend="t/0"}') for line in metrics)
+            assert any(
+                line.startswith('gapless_pubend_nacks_total{pubend="t/0"}') for line in metrics
+            )
             assert any(line.startswith("gapless_disk_sync_seconds_bucket") for line in metrics)
             assert (await get(broker, "/nothing"))[0] == 404
+            for path in PATHS:
+                assert path in (await get(broker, "/"))[1]
+                assert (await get(broker, path))[0] == 200
 
     run(main())
+
+
+def test_the_page_on_metrics_names_each_with_what_it_means_and_no_other(tmp_path: Path) -> None:
+    """With security, where there are most."""
+
+    async def main() -> dict[str, str]:
+        async with Castle(tmp_path).broker() as broker:
+            families = list(Collector(broker.statistics()).collect())
+        kinds = {"counter": "_total", "info": "_info"}
+        return {each.name + kinds.get(each.type, ""): each.documentation for each in families}
+
+    exist = run(main())
+    page = (ROOT / "docs" / "operations" / "metrics.md").read_text(encoding="utf-8")
+    assert dict(re.findall(r"^\| `(gapless_\w+)` \| (.*) \|$", page, flags=re.MULTILINE)) == exist
+    for name in re.findall(r"\bgapless_\w+", page):
+        assert name.removesuffix("_bucket") in exist, f"{name} is used in an alert"
 
 
 def test_the_admin_port_lists_durable_subscriptions(tmp_path: Path) -> None:
@@ -81,6 +112,56 @@ def test_the_admin_port_lists_durable_subscriptions(tmp_path: Path) -> None:
             "topic": "t", "condition": "a > 0", "attached": False, "acknowledged": token,
         }  # fmt: skip
         assert found[1]["behind_s"] >= 0
+
+    run(main())
+
+
+def test_who_opens_many_connections_to_the_admin_port_takes_no_files_from_the_log(
+    tmp_path: Path,
+) -> None:
+    """Each has begun to ask, and does not go on."""
+
+    async def main() -> None:
+        async with make_broker(tmp_path, admin="127.0.0.1:0") as broker, AsyncExitStack() as stack:
+            assert broker.admin_address is not None
+            host, port = broker.admin_address.split(":")
+            ended = []
+            for _ in range(CONNECTIONS_MAX + 20):
+                peer = ByHand(*await asyncio.open_connection(host, int(port)))
+                stack.push_async_callback(peer.close)
+                peer.writer.write(b"GET /he")
+                ended.append(asyncio.create_task(peer.reader.read()))
+            await wait_until(lambda: sum(task.done() for task in ended) == 20)
+            for task in ended:
+                task.cancel()
+            await asyncio.gather(*ended, return_exceptions=True)
+
+    run(main())
+
+
+class Talkative:
+    """What is shown takes more than the sockets hold."""
+
+    is_ready = True
+
+    def statistics(self) -> dict[str, Any]:
+        return {"much": "x" * 50_000_000}
+
+    def subscriptions(self) -> list[dict[str, Any]]:
+        return []
+
+
+def test_who_asks_and_does_not_read_the_answer_keeps_no_broker_from_stopping() -> None:
+    async def main() -> None:
+        admin = await Admin.open(Talkative(), ("127.0.0.1", 0))
+        assert admin is not None
+        host, port = admin.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /statistics HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await admin.close()
+        writer.transport.abort()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
     run(main())
 

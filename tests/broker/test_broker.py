@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 
-from gapless.broker.address import read_addresses
+from gapless.broker.address import read_addresses, show_endpoint
+from gapless.broker.broker import Broker
+from gapless.broker.settings import Settings
 from gapless.core.client_messages import Receipt
 from gapless.core.errors import StorageError, UsageError
+from gapless.core.events import Event
+from gapless.core.identity import BrokerName
 from gapless.core.messages import Goodbye
+from gapless.node.config import Config
+from gapless.node.network import parse_network
 from gapless.storage.disk import DiskVolume
-from tests.broker.stage import LINE, ByHand, connected, make_broker, publication, run
+from tests.broker.stage import (
+    LINE,
+    ONE,
+    ByHand,
+    connected,
+    make_broker,
+    publication,
+    run,
+    wait_until,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from gapless.core.effects import Write
 
 
 def test_what_was_under_way_when_it_stops_still_gets_its_receipt_and_a_goodbye(
@@ -73,6 +94,43 @@ def test_a_port_that_is_taken_is_told_and_leaves_nothing_locked(tmp_path: Path) 
     run(main())
 
 
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_port_that_another_takes_at_the_same_moment_is_told(
+    tmp_path: Path, make_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Both have bound it, which is allowed; only one can listen."""
+    with socket.socket() as rival:
+        rival.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        rival.bind(("127.0.0.1", 0))
+
+        class Late(Broker):
+            async def _listen_for_admin(self) -> None:
+                await super()._listen_for_admin()
+                rival.listen()
+
+        async def main() -> None:
+            settings = Settings(
+                data=tmp_path, listen=show_endpoint(*rival.getsockname()), admin="127.0.0.1:0"
+            )
+            broker = Late(BrokerName("b"), parse_network(ONE), settings)
+            with pytest.raises(UsageError, match="it is in use"):
+                await broker.start()
+            assert read_addresses(tmp_path / "b") == {}, "it has told nobody to come"
+
+        loop = make_loop()
+        loop.run_until_complete(main())
+        loop.close()  # not if that failed: uvloop waits for ever for a socket that never listened
+
+
+@pytest.mark.parametrize("wrong", [{"listen": "nonsense"}, {"admin": "127.0.0.1:99999"}])
+def test_an_address_that_is_none_is_told_before_anything_is_made(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match="is no address"):
+        run(make_broker(tmp_path, **wrong).start())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_broker_that_is_not_in_the_network_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no broker 'x'.*It has: o, p, r1, r2, s"):
         make_broker(tmp_path, LINE, "x")
@@ -102,3 +160,49 @@ def test_events_published_before_a_restart_are_remembered_by_number(tmp_path: Pa
                 await publisher.send_many([({"i": i}, b"") for i in range(5)])
 
     run(main())
+
+
+class HeldDisk(DiskVolume):
+    """Commits while it is let to."""
+
+    gate = threading.Event()
+
+    def commit_each(self, commits: Sequence[Sequence[Write]]) -> list[StorageError | None]:
+        self.gate.wait()
+        return super().commit_each(commits)
+
+
+def test_a_disk_that_stands_still_holds_publishers_back_and_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gapless.broker.broker.DiskVolume", HeldDisk)
+
+    def pending(broker: Broker) -> int:
+        figures: dict[str, Any] = broker.statistics()
+        return int(figures["pubends"]["t/0"]["pending_events"])
+
+    def heard(broker: Broker) -> int:
+        figures: dict[str, Any] = broker.statistics()
+        return int(figures["links"]["messages_in"])
+
+    async def main() -> None:
+        HeldDisk.gate.set()
+        broker = make_broker(tmp_path, config=Config(publish_pending_max=5))
+        async with broker, connected(broker) as client, client.subscribe("t") as subscription:
+            HeldDisk.gate.clear()
+            before = heard(broker)
+            publishing = [asyncio.create_task(client.publish("t", {"i": i})) for i in range(50)]
+            await wait_until(lambda: heard(broker) >= before + 50)
+            assert pending(broker) == 5, "the others are told to try again"
+            assert not any(task.done() for task in publishing), "no receipt before it is durable"
+            HeldDisk.gate.set()
+            receipts = await asyncio.gather(*publishing)
+            came = [await anext(subscription) for _ in receipts]
+            found = [each for each in came if isinstance(each, Event)]
+            assert sorted(each.attributes["i"] for each in found) == list(range(50))
+            assert [each.tick for each in found] == sorted(each.tick for each in receipts)
+
+    try:
+        run(main())
+    finally:
+        HeldDisk.gate.set()

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from gapless.broker.descriptors import KEPT
+from gapless.core.client_messages import Receipt, Refused
+from gapless.core.messages import Message
+from tests.broker.stage import ByHand, make_broker, publication, run
+from tests.storage.test_disk_failures import no_descriptor
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHOW = """
 import resource, sys
@@ -29,3 +37,28 @@ def test_some_of_all_files_that_may_be_open_are_kept_from_links(
     command = [sys.executable, "-c", SHOW, str(soft), str(hard)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(hard), str(links)]
+
+
+def test_where_no_file_may_be_opened_clients_are_told_to_try_later_and_the_log_says_what_to_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            peer = await ByHand.connect(broker)
+
+            async def answer() -> Message:
+                peer.send(publication(body=b"x" * 1_000_000))
+                return (await peer.read_until(Message))[-1]
+
+            with no_descriptor():
+                for _ in range(40):  # until a segment is full
+                    if isinstance(told := await answer(), Refused):
+                        break
+            assert isinstance(told, Refused)
+            assert told.retry
+            assert "it may open no more files" in told.problem
+            assert any("ulimit -n" in str(vars(each).get("reason")) for each in caplog.records)
+            assert isinstance(await answer(), Receipt)
+        await peer.read_all()
+
+    run(main())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -45,6 +45,26 @@ def test_events_get_from_one_end_to_the_other_whoever_starts_first(
                 event = await anext(subscription)
                 assert isinstance(event, Event)
                 assert (event.body, event.tick) == (b"body", receipt.tick)
+
+    run(main())
+
+
+def test_who_has_just_started_is_dialled_at_once_however_long_the_other_would_wait(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    patient: dict[str, Any] = {
+        "redial_s": 1e6,
+        "redial_longest_s": 1e6,
+    }  # nobody waits for its second try
+
+    async def main() -> None:
+        async with make_broker(tmp_path, LINE, "p", **patient) as first:
+            await wait_until(lambda: caplog.text.count("no answer") == len(NEIGHBOURS["p"]))
+            for _ in range(2):
+                await wait_until(lambda: brokers_up(first) == [])
+                async with make_broker(tmp_path, LINE, "r1") as other:
+                    await wait_until(lambda: brokers_up(first) == ["r1"])
+                    await wait_until(lambda: brokers_up(other) == ["p"])
 
     run(main())
 

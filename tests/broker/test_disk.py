@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from gapless.broker.disk import Disk
-from gapless.core.effects import Append, Effect, Persist, Tell
+from gapless.core.effects import Append, Chop, Effect, Persist, Put, Tell
 from gapless.core.errors import StorageError, StorageFullError
 from gapless.core.messages import Ping
 from gapless.storage.memory import MemoryVolume
@@ -15,6 +15,8 @@ from tests.broker.stage import run, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pytest
 
     from gapless.core.effects import Write
 
@@ -86,6 +88,42 @@ def test_where_there_is_no_room_the_other_way_is_taken_and_later_writes_go_on() 
     volume.errors = [StorageFullError("full"), StorageFullError("full")]
     done, failures = run(outcomes(volume, 1))
     assert (done, failures) == ([-1], [])
+
+
+def test_a_full_disk_is_logged_once_and_once_more_when_what_was_refused_finds_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def append(index: int, size: int) -> Append:
+        return Append("s", (index,), (b"x" * size,))
+
+    async def main(volume: SlowVolume) -> None:
+        disk = Disk(volume, lambda _: None, lambda _: None)
+        volume.gate.set()
+
+        async def write(one: Write, *, fits: bool) -> list[str]:
+            """What is logged then."""
+            if not fits:
+                volume.errors.append(StorageFullError("the limit is reached", "Make room."))
+            caplog.clear()
+            disk.write(Persist((one,)))
+            disk.flush()
+            await disk.wait_idle()
+            return [record.levelname for record in caplog.records]
+
+        with caplog.at_level("INFO"):
+            assert await write(append(1, 100), fits=True) == []
+            assert await write(append(2, 100), fits=False) == ["WARNING"]
+            assert "Make room." in caplog.records[0].__dict__["reason"]
+            assert await write(append(2, 90), fits=False) == []
+            assert await write(append(2, 10), fits=True) == [], "there is always room for some"
+            assert await write(Chop("s", 2), fits=True) == []
+            assert await write(Put("t", "k", b"x" * 200), fits=True) == []
+            assert await write(append(3, 95), fits=True) == ["INFO"]
+            assert await write(append(4, 95), fits=True) == []
+            assert await write(append(5, 95), fits=False) == ["WARNING"]
+        await disk.close()
+
+    run(main(SlowVolume()))
 
 
 def test_after_a_failed_write_nothing_is_carried_out_any_more() -> None:

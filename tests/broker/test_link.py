@@ -11,8 +11,9 @@ import pytest
 from gapless.core.broker_messages import Nack
 from gapless.core.client_messages import Receipt, Subscribe, Subscribed
 from gapless.core.identity import BrokerName, PubendName, TopicName
-from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.messages import Goodbye, Hello, Message, Ping, Pong
 from gapless.core.ticks import Span
+from gapless.wire.codec import Codec
 from gapless.wire.kinds import codec
 from tests.broker.stage import (
     LINE,
@@ -32,11 +33,29 @@ if TYPE_CHECKING:
 
 NACK = Nack(PubendName("t/0"), (Span(1, 2),))
 
+
+class Wild(Message, frozen=True, tag="subscribe"):
+    """What a `Subscribe` of ours does not let itself be."""
+
+    topic: str
+    request: int
+    subscription: int
+    name: str
+    token: dict[str, int]
+
+
+def wild(token: dict[str, int], subscription: int = 1) -> bytes:
+    return bytes(Codec(Wild).frames([Wild("t", 1, subscription, "desk", token)]))
+
+
 HOSTILE = {
     "random bytes": random.Random(1).randbytes(5_000),
     "a huge frame": b"\x7f\xff\xff\xff" + b"\0" * 100,
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     "a wrong checksum": b"\0\0\0\x05\0\0\0\0hello",
+    "a tick below 0": wild({"t/0": -1}),
+    "a tick beyond all": wild({"t/0": 1 << 63}),
+    "a number beyond all": wild({}, 1 << 63),
 }
 
 

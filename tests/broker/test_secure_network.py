@@ -115,6 +115,21 @@ async def move(castle: Castle, broker: Broker, who: str, token: dict[str, int]) 
     await peer.close()
 
 
+def test_who_has_just_started_proves_itself_and_is_dialled_at_once(tmp_path: Path) -> None:
+    patient = {"redial_s": 1e6, "redial_longest_s": 1e6}
+
+    async def main() -> None:
+        castle = Castle(tmp_path, "l", "r", text=TWO_HOSTS)
+        async with castle.broker("l", **patient) as left:
+            forged = Hello(sender=BrokerName("r"))  # who has no certificate of that name
+            await (await castle.by_hand(left, hello=forged)).read_all()
+            assert not left._dialler._knocked[BrokerName("r")].is_set()
+            async with castle.broker("r"):
+                await wait_until(lambda: BrokerName("r") in left._links.named)
+
+    run(main())
+
+
 @pytest.mark.parametrize("who", ["desk", "rival"])
 def test_a_subscription_is_handed_over_for_its_owner_only(tmp_path: Path, who: str) -> None:
     async def main() -> None:

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gapless.broker.surveyor import IDLE_S, LookAhead, Surveyor, rest_s
+from gapless.broker.surveyor import IDLE_S, LookAhead, Surveyor, has_time, rest_s
+from gapless.core.errors import StorageCorruptError, StorageError, StorageFilesError
 from gapless.node.log_part import Piece
 from gapless.wire.events import encode_event
 from gapless.wire.survey import survey
 from tests.broker.stage import run, wait_until
 from tests.node.test_outlook import Scene
+
+if TYPE_CHECKING:
+    import pytest
+
+    from gapless.core.store import Run, Store
+
+
+class Torn:
+    """A store that cannot be read for as often as there are errors left."""
+
+    def __init__(self, store: Store, *errors: StorageError) -> None:
+        self._store = store
+        self.errors = list(errors)
+
+    def scan_runs(self, *arguments: Any, **limits: Any) -> list[Run]:
+        if self.errors:
+            raise self.errors.pop()
+        return self._store.scan_runs(*arguments, **limits)
+
+
+def loaded() -> Surveyor:
+    surveyor, event = Surveyor(), encode_event({"a": 1})
+    surveyor([Piece(event, np.array([0, len(event)]))], ["a"])
+    assert surveyor.compiled.loading is not None
+    surveyor.compiled.loading.join()
+    return surveyor
 
 
 def test_a_surveyor_knows_nothing_until_a_thread_has_loaded_it_once() -> None:
@@ -28,10 +56,7 @@ def test_a_surveyor_knows_nothing_until_a_thread_has_loaded_it_once() -> None:
 def test_logs_are_looked_at_beside_the_loop_and_not_after_it_was_closed() -> None:
     scene = Scene()
     scene.publish(2_000, b"x" * 2_000)
-    surveyor, event = Surveyor(), encode_event({"a": 1})
-    surveyor([Piece(event, np.array([0, len(event)]))], ["a"])
-    assert surveyor.compiled.loading is not None
-    surveyor.compiled.loading.join()
+    surveyor = loaded()
 
     async def main() -> None:
         ahead = LookAhead(scene.outlook, surveyor)
@@ -44,6 +69,46 @@ def test_logs_are_looked_at_beside_the_loop_and_not_after_it_was_closed() -> Non
 
 
 def test_a_process_that_does_something_else_is_looked_at_less_than_an_idle_one() -> None:
-    assert rest_s(0.01, others_s=0.001, passed_s=0.04) == 0.03
-    assert rest_s(0.01, others_s=0.004, passed_s=0.04) == 0.49
-    assert rest_s(1.0, others_s=0.0, passed_s=4.0) == rest_s(0.0, 0.0, 0.1) == IDLE_S
+    assert rest_s(0.01, share=0.02) == 0.03
+    assert rest_s(0.01, share=0.1) == 0.49
+    assert rest_s(1.0, share=0.0) == rest_s(0.0, share=0.0) == IDLE_S
+
+
+def test_a_process_that_has_much_to_do_is_not_looked_at() -> None:
+    assert has_time(0.02)
+    assert has_time(0.1)
+    assert not has_time(0.5)
+
+
+def test_a_log_that_cannot_be_read_for_a_while_is_looked_at_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene, surveyor = Scene(), loaded()
+    scene.publish(2_000, b"x" * 2_000)
+    torn: Any = Torn(scene.pubend.store, StorageFilesError("too many are open"))
+    scene.pubend.store = torn
+
+    async def main() -> None:
+        ahead = LookAhead(scene.outlook, surveyor)
+        await wait_until(lambda: scene.search.digests is not None)
+        await ahead.close()
+
+    run(main())
+    assert not torn.errors
+    [line] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "ulimit -n" in line.__dict__["reason"]
+
+
+def test_a_log_that_is_damaged_is_passed_over() -> None:
+    scene, surveyor = Scene(), loaded()
+    scene.publish(2_000, b"x" * 2_000)
+    torn: Any = Torn(scene.pubend.store, StorageCorruptError("it was cut"))
+    scene.pubend.store = torn
+
+    async def main() -> None:
+        ahead = LookAhead(scene.outlook, surveyor)
+        await wait_until(lambda: scene.outlook.next_part() is None)
+        await ahead.close()
+
+    run(main())
+    assert scene.search.digests is None

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
+from base64 import b64decode
+from contextlib import AsyncExitStack
+from io import StringIO
+from typing import TYPE_CHECKING
 
-from gapless.cli.deliveries import show, show_json
+import pytest
+
+from gapless.cli.deliveries import Output, print_all, show, show_json
+from gapless.cli.publish import read_events
 from gapless.client.delivery import Gap
+from gapless.core.errors import EventError
 from gapless.core.events import Event
 from gapless.core.identity import PubendName, TopicName
 from gapless.core.ticks import Span, Tick
+from tests.broker.stage import LINE, connected, make_broker, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gapless.core.events import Attributes
 
 TOPIC, PUBEND = TopicName("t"), PubendName("t/0")
 EVENT = Event({"a": 1, "s": "x"}, b"\xff!", TOPIC, PUBEND, Tick(7))
@@ -21,13 +36,51 @@ def test_for_people_an_event_and_a_gap_are_a_line_each() -> None:
 
 
 def test_for_programs_they_are_json_objects() -> None:
-    assert json.loads(show_json(EVENT)) == {
-        "attributes": {"a": 1, "s": "x"},
-        "body": "\ufffd!",
-        "topic": "t",
-        "pubend": "t/0",
-        "tick": 7,
-    }
+    place = {"attributes": {"a": 1, "s": "x"}, "topic": "t", "pubend": "t/0", "tick": 7}
+    assert json.loads(show_json(EVENT._replace(body="ä!".encode()))) == {**place, "body": "ä!"}
+    whole = json.loads(show_json(EVENT))
+    assert b64decode(whole.pop("body_base64")) == EVENT.body, "bytes that are no text are kept, too"
+    assert whole == place
     assert json.loads(show_json(GAP)) == {
         "gap": {"start": 3, "end": 9}, "topic": "t", "pubend": "t/0",
     }  # fmt: skip
+
+
+def test_numbers_that_json_has_not_come_out_as_json_and_back_as_they_were() -> None:
+    numbers: Attributes = {"n": math.nan, "i": math.inf, "m": -math.inf, "x": 1.5, "t": "NaN"}
+
+    def refuse(name: str) -> float:
+        raise AssertionError(f"{name} is no JSON")
+
+    line = show_json(EVENT._replace(attributes=numbers, body=b""))
+    shown = json.loads(line, parse_constant=refuse)["attributes"]
+    assert shown["n"] == {"float": "NaN"}
+    [(back, _)] = read_events(StringIO(json.dumps(shown)), "", is_csv=False)
+    assert str(back) == str(numbers)
+
+
+@pytest.mark.parametrize("value", [{"float": "nan"}, {"float": 1}, {"float": "NaN", "a": 1}, {}])
+def test_another_object_is_no_number(value: object) -> None:
+    with pytest.raises(EventError, match="line 1"):
+        list(read_events(StringIO(json.dumps({"a": value})), "", is_csv=False))
+
+
+def test_who_subscribes_is_told_the_broker_where_the_subscription_lives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            found = {}
+            for name in ("p", "r1", "r2", "s", "o"):
+                found[name] = await stack.enter_async_context(make_broker(tmp_path, LINE, name))
+            client = await stack.enter_async_context(connected(found["s"]))
+            async with client.subscribe("t", name="desk", tokens="broker") as subscription:
+                assert subscription.address == found["s"].address
+                await client.publish("t", {"a": 1})
+            url, output = f"gapless://{found['o'].address}", Output(None, None, 1, as_json=False)
+            await print_all(url, "t", "", "desk", "latest", output, total=False)
+            told = capsys.readouterr()
+            assert f"subscribed to t at {found['s'].address}" in told.err
+            assert "a=1" in told.out
+
+    run(main())

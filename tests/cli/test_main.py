@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 import gapless
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HEAVY = ("numpy", "numba", "pyarrow", "pyspark", "matplotlib", "asyncio", "rich.progress")
 
@@ -41,12 +46,24 @@ def test_every_public_name_is_there() -> None:
     assert set(dir(gapless)) == set(gapless.__all__)
 
 
-def test_an_error_is_one_line_for_people_and_code_1() -> None:
-    result = python(
-        "import sys; sys.argv[1:] = ['filter', 'a >']; import gapless.cli as c; c.main()"
-    )
-    assert result.returncode == 1
-    assert result.stderr.startswith("gapless: expected a value")
+NOBODY = "gapless://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        (["filter", "a >"], 2, "expected a value"),
+        (["subscribe", "t", "a >", "--url", NOBODY], 2, "expected a value"),
+        (["read", "t", "a >", "--url", NOBODY], 2, "expected a value"),
+        (["serve", "--listen", "127.0.0.1:0", "--data", __file__], 1, "cannot open"),
+    ],
+)
+def test_an_error_is_one_line_for_people_and_a_bad_condition_is_wrong_usage(
+    command: list[str], code: int, told: str
+) -> None:
+    result = python(f"import sys; sys.argv[1:] = {command!r}; import gapless.cli as c; c.main()")
+    assert result.returncode == code
+    assert result.stderr.startswith(f"gapless: {told}")
     assert "Traceback" not in result.stderr
 
 
@@ -70,6 +87,35 @@ def test_whoever_interrupts_it_before_it_has_begun_sees_no_traceback() -> None:
         "gapless.cli.main()"
     )
     assert (result.returncode, result.stderr) == (130, "gapless: interrupted\n")
+
+
+def test_a_module_is_run_as_the_program_is() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gapless", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"gapless {gapless.__version__}\n"
+
+
+def test_a_shell_is_told_what_may_follow() -> None:
+    """As the script does that `gapless --show-completion` prints."""
+    asked = {"_GAPLESS_COMPLETE": "complete_bash", "COMP_WORDS": "gapless sub", "COMP_CWORD": "1"}
+    code = "import sys; sys.argv = ['gapless']; import gapless.cli as c; c.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["subscribe", "subscriptions"], done.stderr
+
+
+def test_a_broker_does_not_run_without_its_assertions(tmp_path: Path) -> None:
+    command = [sys.executable, "-O", "-m", "gapless", "serve", "--data", str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "gapless: a broker does not run under python -O. Run it without -O.\n"
+    assert not (tmp_path / "data").exists()
 
 
 def test_the_version_is_told() -> None:

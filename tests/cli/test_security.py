@@ -14,6 +14,7 @@ from gapless.broker.tls import Tls
 from gapless.cli import app
 from gapless.core.errors import GaplessError
 from tests.broker.stage import LINE
+from tests.children import rest
 from tests.cli.test_serve import gapless, serving
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def test_a_first_user_makes_a_secure_broker_and_talks_to_it(tmp_path: Path) -> N
     assert listed["feed"] == {"rights": {"publish": ["ev*"]}, "tokens": 1}
     assert listed["desk"] == {"rights": {"subscribe": ["events"]}, "tokens": 0}
     options = ("--topic", "events", "--security", str(folder / "security.toml"))
-    with serving(tmp_path / "data", *options) as (url, _):
+    with serving(tmp_path / "data", *options) as (url, process):
         ca = ("--ca", str(folder / "authority.crt"))
         shown = ("--access-token", str(out))
         assert gapless("publish", "events", "a=1", "--url", url, *ca, *shown).returncode == 0
@@ -79,6 +80,8 @@ def test_a_first_user_makes_a_secure_broker_and_talks_to_it(tmp_path: Path) -> N
         files = ("--certificate", f"{pair}.crt", "--key", f"{pair}.key")
         refused = gapless("publish", "events", "a=1", "--url", url, *ca, *files)
         assert "not allowed to publish on topic 'events'" in refused.stderr
+        process.terminate()
+        assert rest(process) == "", "nothing about missing security"
 
 
 def test_every_broker_of_a_network_gets_a_certificate(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def test_a_first_user_serves_subscribes_publishes_and_looks(tmp_path: Path) -> N
         serving(tmp_path, "--topic", "trades") as (url, process),
         child([*PROGRAM, "subscribe", "trades", *options, "--url", url]) as subscribe,
     ):
+        assert told(process).startswith("without security: it listens on loopback only")
         assert "subscribed to trades" in warned(subscribe)
         done = gapless("publish", "trades", "symbol=IBM", "price=92.5", "--body", "b", "--url", url)
         assert done.stdout.startswith("published at trades/0, tick "), done.stderr
@@ -120,6 +121,8 @@ NOBODY = ("--url", "gapless://127.0.0.1:1")
         (("publish", "t", "a=1", *NOBODY), 1, "start a broker with"),
         (("subscribe", "t", *NOBODY), 1, "start a broker with"),
         (("status", "--data", "missing"), 1, "no broker keeps its data in missing"),
+        (("subscriptions", "--admin", "127.0.0.1:1"), 1, "127.0.0.1:1 does not answer"),
+        (("topic", "create", "t", "--retention-bytes", "0"), 2, "retention must be above zero"),
         (("publish", "t"), 2, "there is nothing to publish"),
         (("publish", "t", "a", "--url", "x"), 2, "'a' is no attribute"),
         (("publish", "t", "a=1", "--file", "f"), 2, "attributes are for one event"),

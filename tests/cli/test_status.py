@@ -81,3 +81,9 @@ def test_where_there_are_multicast_topics_the_table_shows_the_ring_and_the_trees
     assert "ring" not in other
     table = brokers_table(found)
     assert [str(column.header) for column in table.columns][-4:] == list(RING_COLUMNS)
+
+
+def test_a_broker_that_does_not_show_its_figures_is_not_taken_for_dead() -> None:
+    shown = rows({"gone": None, "secret": "not shown"})
+    assert [each["state"] for each in shown] == ["no answer", "not shown"]
+    assert brokers_table({"secret": "not shown"}).row_count == 1

@@ -121,6 +121,23 @@ def test_a_name_lets_the_broker_keep_the_token_and_is_listed_until_it_is_ended(
         assert (again.returncode, "no subscription 'desk'" in again.stderr) == (1, True)
 
 
+def test_a_token_file_of_another_topic_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    token, journal = tmp_path / "token", tmp_path / "journal"
+    topics = ("--topic", "t", "--topic", "other")
+    with serving(tmp_path / "data", *topics) as (url, _):
+        for file, text in ((token, '{"other/0":5}'), (journal, '{"pubend":"other/0","tick":4}')):
+            token.write_text('{"t/0":5}')
+            journal.write_text("")
+            file.write_text(f"{text}\n")
+            before = token.read_text()
+            files = ("--token-file", str(token), "--journal", str(journal))
+            result = command("subscribe", "t", "--name", "desk", *files, "--url", url)
+            assert result.returncode == 1
+            assert "names 'other/0', which topic 't' does not have: it has t/0" in result.stderr
+            assert token.read_text() == before
+        assert listed(tmp_path / "data") == ""
+
+
 def listed(data: Path, *options: str) -> str:
     return command("subscriptions", "--data", str(data), *options).stdout
 

@@ -33,11 +33,35 @@ def test_a_broker_that_the_network_has_not_is_refused_by_name(tmp_path: Path) ->
         assert up.wait(PATIENCE_S) == 2
 
 
+def test_a_limit_that_there_is_not_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    file, data = tmp_path / "network.toml", tmp_path / "data"
+    file.write_text(LINE)
+    with child([*PROGRAM, "up", str(file), "--set", "nothing=1", "--data", str(data)]) as up:
+        assert "'nothing=1' sets no limit" in warned(up)
+        assert up.wait(PATIENCE_S) == 2
+    assert not data.exists()
+
+
+@pytest.mark.parametrize(
+    ("port", "problem"),
+    [("7117", "p and r1 would both listen on 127.0.0.1:7117"), ("99999", "is no address")],
+)
+def test_addresses_that_cannot_be_are_told_before_anything_is_started(
+    tmp_path: Path, port: str, problem: str
+) -> None:
+    file = tmp_path / "network.toml"
+    file.write_text(LINE.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+    with child([*PROGRAM, "up", str(file), "--data", str(tmp_path / "data")]) as up:
+        assert problem in warned(up)
+        assert up.wait(PATIENCE_S) == 2
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.slow
 def test_a_crashed_broker_is_started_again_and_ctrl_c_stops_all(tmp_path: Path) -> None:
     file = tmp_path / "network.toml"
     file.write_text(LINE)
-    options = ("--data", str(tmp_path), "--only", "p", "--only", "r1")
+    options = ("--data", str(tmp_path), "--only", "p", "--only", "r1", "--set", "silence_s=9")
     with child([*PROGRAM, "up", str(file), *options], stderr=None) as up:
         lines = [told(up) for _ in range(4)]  # started and ready, each
         assert sorted(line.split()[0] + line.split()[1] for line in lines) == [

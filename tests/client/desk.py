@@ -13,6 +13,7 @@ from gapless.core.client_messages import (
     Publish,
     PublisherPosition,
     PublisherQuery,
+    Receipt,
     Subscribe,
     Subscribed,
 )
@@ -21,11 +22,20 @@ from gapless.core.identity import BrokerName, PubendName, PublisherName, TopicNa
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gapless.core.client_messages import Done, Receipt, Refused
+    from gapless.core.client_messages import Done, Refused
     from gapless.core.errors import GaplessError
     from gapless.core.messages import Message
 
 PUBEND = PubendName("t/0")
+
+
+def receipt(publish: Publish) -> Receipt:
+    return Receipt(publish.request, PUBEND, tuple(range(len(publish.events))))
+
+
+def numbers(publishes: list[Publish]) -> list[tuple[int, int]]:
+    """First number and count of each."""
+    return [(each.sequence, len(each.events)) for each in publishes]
 
 
 class Desk:
@@ -35,6 +45,7 @@ class Desk:
         self.patience_s = 30.0
         self.session = 1
         self.broker: BrokerName | None = BrokerName("b1")
+        self.address = "b1:1"
         self.problem: GaplessError | None = None
         self.down: GaplessError | None = None
         self.sent: list[Message] = []

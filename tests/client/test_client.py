@@ -11,7 +11,7 @@ import gapless
 from gapless.client.client import CONSUMED_MAX, Client, connect
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
 from gapless.core.client_messages import Consumed
-from gapless.core.errors import UsageError, WireError
+from gapless.core.errors import UsageError
 from gapless.core.events import Event
 from gapless.node.config import Config
 from tests.broker.stage import connected, make_broker, run, wait_until
@@ -125,13 +125,34 @@ def test_too_many_events_at_once_are_refused_before_anything_is_sent(
     run(main())
 
 
+def test_who_takes_a_publishers_name_over_has_it_and_who_had_it_is_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            make_broker(tmp_path) as broker,
+            connected(broker) as first,
+            connected(broker) as second,
+        ):
+            old = await first.publisher("t", name="feed").__aenter__()
+            await old.send({"i": 0})
+            await old.flush()
+            async with second.publisher("t", name="feed") as new:
+                assert await new.send({"i": 1}) == 1
+            await old.send({"i": 2})
+            with pytest.raises(RefusedError, match=r"'feed' was taken over.*one process at a time"):
+                await old.flush()
+            assert (await second.publisher("t", name="feed").__aenter__()).sequence == 2
+
+    run(main())
+
+
 def test_a_message_too_large_for_a_frame_fails_what_it_was_for(tmp_path: Path) -> None:
     async def main() -> None:
         async with make_broker(tmp_path) as broker, connected(broker) as client:
-            with pytest.raises(WireError, match="does not fit a frame"):
+            with pytest.raises(RefusedError, match="does not fit a frame"):
                 async with client.subscribe("t", "a" * (17 << 20)):
                     pass
             await client.publish("t", {})
+            assert client.session == 1, "over the same connection"
 
     run(main())
 

@@ -95,6 +95,46 @@ def test_a_new_one_starts_now_at_the_oldest_at_an_instant_or_at_a_token(tmp_path
     run(main())
 
 
+def test_a_token_that_cannot_be_true_is_refused_before_anything_is_lost(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            async with client.subscribe("t", name="keeps all", start="earliest") as kept:
+                await publish(client, 0, 1)
+                assert await numbers(kept, 2) == [0, 1]
+            pubend, tick = next(iter(kept.token))
+            wrong = {
+                "names 'two/0', which topic 't' does not have": {"two/0": tick},
+                "names 't/9', which topic 't' does not have": {pubend: tick, "t/9": tick},
+                "which is at .*: that is yet to come": {pubend: tick + (1 << 60)},
+            }
+            for problem, token in wrong.items():
+                for name in ("keeps all", "a new one"):
+                    with pytest.raises(RefusedError, match=f'{problem}.*start="earliest"'):
+                        await client.subscribe("t", name=name, start=Token(token)).__aenter__()
+                with pytest.raises(RefusedError, match=problem):
+                    await client.acknowledge("keeps all", Token(token))
+            async with client.subscribe("t", name="keeps all", start=Token()) as kept:
+                assert await numbers(kept, 2) == [0, 1], "nothing of it is lost"
+
+    run(main())
+
+
+def test_a_token_of_a_topic_that_was_deleted_is_not_one_of_its_successor(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            await client.create_topic("news")
+            async with client.subscribe("news", name="desk") as subscription:
+                await client.publish("news", {"i": 1})
+                await anext(subscription)
+                token = subscription.token
+            await client.delete_topic("news")
+            await client.create_topic("news")
+            with pytest.raises(RefusedError, match="of a topic 'news' that was deleted: it has"):
+                await client.subscribe("news", name="desk", start=token).__aenter__()
+
+    run(main())
+
+
 def test_what_was_released_early_is_one_gap_and_then_everything_comes(tmp_path: Path) -> None:
     async def main() -> None:
         broker = make_broker(tmp_path, RETAINED, config=QUICK)

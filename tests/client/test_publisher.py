@@ -9,23 +9,13 @@ import pytest
 
 from gapless.client.errors import LinkError, RefusedError
 from gapless.client.publisher import BATCH_EVENTS_MAX, BATCHES_EARLY_MAX
-from gapless.core.client_messages import Publish, Receipt, Refused
+from gapless.core.client_messages import Refused
 from gapless.core.errors import EventError
 from gapless.wire.events import check_events
 from tests.broker.stage import run, wait_until
-from tests.children import PATIENCE_S
-from tests.client.desk import PUBEND, Desk
+from tests.client.desk import Desk, numbers, receipt
 
 LATER = ("the disk is full", "Later.", True)
-
-
-def receipt(publish: Publish) -> Receipt:
-    return Receipt(publish.request, PUBEND, tuple(range(len(publish.events))))
-
-
-def numbers(publishes: list[Publish]) -> list[tuple[int, int]]:
-    """First number and count of each."""
-    return [(each.sequence, len(each.events)) for each in publishes]
 
 
 def test_events_of_one_turn_go_in_one_batch_with_their_name_and_numbers() -> None:
@@ -38,66 +28,6 @@ def test_events_of_one_turn_go_in_one_batch_with_their_name_and_numbers() -> Non
             contents = check_events(publish.events)
             assert [(c.publisher, c.sequence) for c in contents] == [("feed", i) for i in range(3)]
             desk.answer(receipt(publish))
-
-    run(main())
-
-
-def test_events_linger_after_a_batch_until_they_fill_another_or_none_is_on_its_way() -> None:
-    async def main() -> None:
-        desk = Desk()
-        async with desk.publisher(window_events_max=1_000, linger_s=PATIENCE_S) as publisher:
-            await publisher.send({})
-            await asyncio.sleep(0)
-            assert numbers(desk.published) == [(0, 1)]  # for none had left just before
-            for _ in range(3):
-                await publisher.send({})
-                await asyncio.sleep(0)
-            assert numbers(desk.published) == [(0, 1)]
-            await publisher.send_many([({}, b"")] * BATCH_EVENTS_MAX)
-            assert numbers(desk.published) == [(0, 1), (1, BATCH_EVENTS_MAX)]
-            desk.answer(receipt(desk.published[0]))
-            await publisher.send({})
-            await asyncio.sleep(0)
-            assert len(desk.published) == 2  # for the second is on its way
-            desk.answer(receipt(desk.published[1]))
-            await asyncio.sleep(0)
-            assert numbers(desk.published[2:]) == [(1 + BATCH_EVENTS_MAX, 4)]
-            desk.answer(receipt(desk.published[2]))
-
-    run(main())
-
-
-def test_events_linger_no_longer_than_told() -> None:
-    async def main() -> None:
-        desk = Desk()
-        async with desk.publisher(linger_s=0.01) as publisher:
-            await publisher.send({})
-            await wait_until(lambda: len(desk.published) == 1)
-            await publisher.send({})
-            await wait_until(lambda: len(desk.published) == 2)
-            for publish in desk.published:
-                desk.answer(receipt(publish))
-
-    run(main())
-
-
-def test_events_linger_no_more_once_anyone_waits_for_a_receipt() -> None:
-    async def main() -> None:
-        desk = Desk()
-        async with desk.publisher(linger_s=PATIENCE_S) as publisher:
-            await publisher.send({})
-            await asyncio.sleep(0)
-            await publisher.send({})
-            waiting = asyncio.create_task(publisher.wait_confirmed(1))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert numbers(desk.published) == [(0, 1), (1, 1)]
-            await publisher.send({})
-            await asyncio.sleep(0)
-            assert numbers(desk.published[2:]) == [(2, 1)]  # nor do those that follow
-            for publish in desk.published:
-                desk.answer(receipt(publish))
-            assert await waiting == 3
 
     run(main())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ from gapless.client.range import RangeBatch
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
 from gapless.node.config import Config
-from tests.broker.stage import connected, make_broker, run
+from tests.broker.stage import LINE, connected, make_broker, run
 from tests.client.test_sync import broker_in_a_thread
 
 if TYPE_CHECKING:
@@ -66,6 +67,25 @@ def test_a_range_is_read_whole_filtered_and_again_the_same(tmp_path: Path) -> No
     run(main())
 
 
+def test_a_range_is_read_through_any_broker_of_the_network(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            brokers = {
+                name: await stack.enter_async_context(make_broker(tmp_path, LINE, name))
+                for name in ("p", "r1", "r2", "s")
+            }
+            async with connected(brokers["s"]) as client:
+                await fill(client, 200)
+                positions = await client.positions("t")
+            end = Token({name: high for name, (_, high) in positions.items()})
+            for broker in brokers.values():
+                async with connected(broker) as client:
+                    assert await read(client, "i < 5", end=end) == [0, 1, 2, 3, 4]
+                    assert (await client.read_arrow("t", end=end)).num_rows == 200
+
+    run(main())
+
+
 def test_who_stops_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
     async def main() -> None:
         async with make_broker(tmp_path, config=CONFIG) as broker, connected(broker) as client:
@@ -111,15 +131,37 @@ def test_what_was_released_raises_or_is_told_in_its_place(tmp_path: Path) -> Non
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with make_broker(tmp_path) as broker, connected(broker) as client:
-            with pytest.raises(UsageError, match="below 0"):
+            with pytest.raises(UsageError, match="limit is out of range"):
                 await read(client, limit=-1)
             with pytest.raises(RefusedError, match="has no pubend"):
                 await read(client, pubends=["t/99"])
             ahead = Token(dict.fromkeys(await client.positions("t"), 1 << 62))
             with pytest.raises(UsageError, match="settled"):
                 await read(client, end=ahead)
+            with pytest.raises(UsageError, match=f"settled up to .* and not up to {1 << 62}"):
+                await read(client, start=ahead)
             with pytest.raises(RefusedError, match="no topic"):
                 await client.positions("nothing")
+
+    run(main())
+
+
+@pytest.mark.parametrize("which", ["start", "end"])
+def test_a_token_of_another_topic_is_refused_and_names_what_is_wrong(
+    tmp_path: Path, which: str
+) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker, connected(broker) as client:
+            await fill(client, 100)
+            token: dict[str, Any] = {which: Token({"two/0": 1, "t/0": 1})}
+            with pytest.raises(UsageError, match=r"'two/0', which topic 't' does not have: it has"):
+                await read(client, **token)
+            with pytest.raises(UsageError, match="'two/0', which topic 't' does not have"):
+                await read(client, pubends=["t/0"], **token)
+            both = Token({"two/0": 1, "two/1": 1})  # of which one is to be read
+            start, end = (both, None) if which == "start" else (None, both)
+            read_in = client.read("two", pubends=["two/0"], start=start, end=end)
+            assert [batch async for batch in read_in]
 
     run(main())
 

@@ -36,6 +36,7 @@ def sent_away(desk: Desk, place: str) -> Desk:
     desk.others.at((place,))
     there = desk.places[place]
     there.broker = BrokerName(place)
+    there.address = place
     return there
 
 
@@ -54,6 +55,7 @@ def test_it_lives_where_it_was_sent_and_is_ended_there() -> None:
         desk.refusals = [away()]
         async with named(desk, tokens="broker") as subscription:
             assert (len(desk.inbox), len(there.inbox)) == (0, 1)
+            assert subscription.address == "b:1"
             deliver(there, 11, 12, through=20)
             assert await take(subscription, 2) == [11, 12]
             await wait_until(lambda: any(isinstance(m, Acknowledge) for m in there.sent))

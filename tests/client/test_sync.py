@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gapless
-from gapless.client.sync import LoopThread
+from gapless.client import sync
+from gapless.client.client import Client
+from gapless.client.loop_thread import LoopThread
+from gapless.client.publisher import Publisher
+from gapless.client.subscription import Subscription
+from gapless.client.transaction import Stager, Transaction
 from tests.broker.stage import make_broker
 
 if TYPE_CHECKING:
@@ -141,3 +146,25 @@ def test_what_was_not_entered_or_was_left_takes_nothing(tmp_path: Path) -> None:
                 client.publisher("t", name="feed").send({"i": 1})  # would pass for a repeat
         with pytest.raises(gapless.LinkError, match="the client is closed"):
             client.publish("t", {"i": 2})
+
+
+TWINS: list[tuple[type, type]] = [
+    (sync.Client, Client),
+    (sync.Publisher, Publisher),
+    (sync.Subscription, Subscription),
+    (sync.Stager, Stager),
+    (sync.Transaction, Transaction),
+]
+
+
+@pytest.mark.parametrize(("blocking", "other"), TWINS)
+def test_whoever_asks_for_help_is_told_what_each_method_does(blocking: type, other: type) -> None:
+    names = [name for name in dir(blocking) if not name.startswith("_")]
+    assert names
+    for name in names:
+        explained = getattr(blocking, name).__doc__
+        assert explained, f"{blocking.__name__}.{name}"
+        assert "`async " not in explained, "it blocks"
+        if callable(method := getattr(other, name, None)):
+            assert method.__doc__, f"{other.__name__}.{name}"
+    assert sync.Client.subscribe.__doc__ != sync.Client.publish.__doc__

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gapless.core.client_messages import Publish, Receipt, Refused
+from gapless.core.client_messages import Publish, PublisherQuery, Receipt, Refused
 from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.errors import StorageFullError
 from gapless.core.events import EventBatch
@@ -64,11 +64,16 @@ class Host:
         name: str | None = None,
         sequence: int = 0,
         request: int = 0,
+        client: str = "client",
     ) -> None:
         batch = EventBatch.join(each.encode() for each in events)
         publisher = None if name is None else PublisherName(name)
         message = Publish(TopicName("news"), request, batch, publisher, sequence)
-        self._do(self.pubend.publish(ClientName("client"), message, Instant(now)))
+        self._do(self.pubend.publish(ClientName(client), message, Instant(now)))
+
+    def take_over(self, name: str, client: str, request: int = 0) -> None:
+        query = PublisherQuery(request, TopicName("news"), PublisherName(name))
+        self._do(self.pubend.position(ClientName(client), query, Instant(0)))
 
     def sync(self, now: int = 0) -> None:
         """The oldest write ends: durable, or without room."""

@@ -69,8 +69,17 @@ class Teller:
                 self.do(persist.then)
 
     def sync_all(self) -> None:
-        for _ in so_long_as(lambda: self.disk):
-            self.sync()
+        """Until nothing is written any more, and nothing is due."""
+        for _ in so_long_as(lambda: self.disk or self.has_more_to_tell):
+            if self.has_more_to_tell:
+                self.fire(0)
+            else:
+                self.sync()
+
+    @property
+    def has_more_to_tell(self) -> bool:
+        due = self.pubend.transactions.deadline
+        return due is not None and due <= self.now
 
     def fire(self, after: int) -> None:
         self.now = Instant(self.now + after)

@@ -15,7 +15,7 @@ def test_a_full_disk_refuses_all_that_waits_in_order() -> None:
     host.publish("b", name="ann", sequence=1, request=2)
     host.publish("c", request=3)
     host.sync()
-    problem = "the broker's disk is full"
+    problem = "the broker's disk is full, or it may open no more files"
     assert host.refusals() == [(1, problem, True), (2, problem, True), (3, problem, True)]
     assert not host.disk
     host.publish("b", name="ann", sequence=1, request=4)

@@ -54,7 +54,7 @@ def test_what_comes_behind_a_write_without_room_does_not_count_now_or_after_a_re
     teller.sync()
     teller.volume.size_max = None
     teller.sync()
-    assert teller.said(2) == "later: the broker's disk is full"
+    assert teller.said(2) == "later: the broker's disk is full, or it may open no more files"
     assert teller.said(3) == "later: earlier events of the part are missing"
     teller.stage("b", position=1)
     teller = teller.restart()
@@ -66,7 +66,7 @@ def test_what_comes_behind_a_write_without_room_does_not_count_now_or_after_a_re
 def test_a_first_write_without_room_leaves_nothing() -> None:
     teller = Teller()
     teller.volume.size_max = 0
-    assert teller.stage("a") == "later: the broker's disk is full"
+    assert teller.stage("a") == "later: the broker's disk is full, or it may open no more files"
     teller.volume.size_max = None
     assert teller.pubend.transactions.open_count == 0
     assert teller.stage("a") == "done"
@@ -168,7 +168,7 @@ def test_a_transaction_of_which_nothing_is_left_gives_its_space_back_at_once() -
     teller.volume.size_max = None
     teller.sync_all()
     assert [teller.said(request) for request in (2, 3)] == [
-        "later: the broker's disk is full",
+        "later: the broker's disk is full, or it may open no more files",
         "done",
     ]
     assert (teller.staged_records(), teller.pubend.transactions.open_count) == (0, 0)
@@ -217,7 +217,7 @@ def test_records_of_a_slot_that_could_not_be_given_back_belong_to_nobody() -> No
     lost = teller.disk.popleft()  # a disk so full that not even this goes through
     assert any(isinstance(write, Delete) for write in lost.writes)
     teller.do(lost.otherwise)
-    assert teller.said(2) == "later: the broker's disk is full"
+    assert teller.said(2) == "later: the broker's disk is full, or it may open no more files"
     assert teller.stage("new") == "done"
     teller = teller.restart()
     assert teller.commit("p") == "committed 3"

@@ -187,7 +187,7 @@ def test_a_commit_without_room_is_off_and_may_be_tried_again() -> None:
     teller = Teller()
     teller.stage("ab")
     teller.volume.size_max = 0
-    assert teller.commit("p") == "later: the broker's disk is full"
+    assert teller.commit("p") == "later: the broker's disk is full, or it may open no more files"
     teller.volume.size_max = None
     assert teller.log() == ""
     assert teller.commit("p") == "committed 2"
@@ -228,12 +228,57 @@ def test_a_write_takes_so_many_batches_of_a_transaction_over_all_its_records(
     for position, text in ((0, "abc"), (3, "defgh"), (8, "ij")):
         teller.stage(text, position=position)
     teller.commit("p", sync=False)
-    seen = [teller.told()]
-    for _ in so_long_as(lambda: teller.disk):
-        teller.sync()
-        seen.append(teller.told())
-    assert [text[len(before) :] for before, text in pairwise(seen)] == writes
+    seen = [teller.log()]
+    for _ in so_long_as(lambda: teller.disk or teller.has_more_to_tell):
+        if teller.has_more_to_tell:
+            teller.fire(0)
+        else:
+            teller.sync()
+        seen.append(teller.log())
+    assert [text[len(before) :] for before, text in pairwise(seen) if text != before] == writes
     assert are_consecutive(teller.ticks())
+    assert teller.told() == "abcdefghij"
+    for each in teller.known:
+        assert len(each.events) <= limits.get("batch_events_max", 1_000)
+        assert sum(map(len, each.events)) <= limits.get("batch_bytes_max", 1 << 20)
+
+
+def test_what_a_write_took_is_told_batch_by_batch_while_the_next_is_written() -> None:
+    teller = Teller(batch_events_max=2, copy_batches_max=2)
+    teller.stage("abcdefghij")
+    teller.commit("p", sync=False)
+    teller.sync()
+    assert teller.told() == "ab"
+    teller.publish("X", sync=False)
+    teller.sync()  # the next write is quicker than what is told
+    assert (teller.log(), teller.told()) == ("abcdefgh", "abcd")
+    assert not teller.disk, "two writes are not told: there is no third"
+    teller.fire(0)
+    assert (len(teller.disk), teller.told()) == (1, "abcdef")
+    teller.sync()
+    assert (teller.log(), teller.told()) == ("abcdefghij", "abcdefgh")
+    assert not teller.disk, "X has to wait until all is told"
+    assert teller.pubend.end == teller.ticks()[7] + 1
+    restarted = teller.restart()
+    assert restarted.pubend.end > restarted.ticks()[-1], "what is in the log is settled"
+    teller.fire(0)
+    assert teller.told() == "abcdefghij"
+    teller.sync()
+    assert teller.told() == teller.log() == "abcdefghijX"
+
+
+def test_a_transaction_is_told_before_the_next_one_gets_ticks() -> None:
+    teller = Teller(batch_events_max=1, copy_batches_max=4)
+    for number, text in ((1, "abc"), (2, "def")):
+        teller.stage(text, number=number)
+    teller.commit("p", number=1, sync=False)
+    teller.commit("p", number=2, sync=False)
+    teller.sync()
+    assert (teller.told(), len(teller.disk)) == ("a", 0)
+    teller.sync_all()
+    assert teller.told() == teller.log() == "abcdef"
+    assert are_consecutive(teller.ticks()[:3])
+    assert teller.ticks() == sorted(set(teller.ticks()))
 
 
 def test_only_so_many_transactions_are_open_at_once() -> None:

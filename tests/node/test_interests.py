@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gapless.core.broker_messages import (
     Knowledge,
     Nack,
@@ -13,7 +15,7 @@ from gapless.core.broker_messages import (
 )
 from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.identity import BrokerName, CellName, Instant, PubendName, TopicName
-from gapless.core.messages import Ping
+from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
@@ -23,7 +25,7 @@ from gapless.node.parts import Parts
 from gapless.node.routing import Routing
 from gapless.storage.memory import MemoryVolume
 from gapless.wire.events import decode_attributes
-from tests.node.town import NEWS, TOWN, event
+from tests.node.town import ANN, CHAIN, CONFIG, NEWS, TOWN, Town, event, subscribe
 
 if TYPE_CHECKING:
     from gapless.core.broker_messages import Vector
@@ -213,6 +215,27 @@ def begun(name: str) -> Interests:
                 assert isinstance(each, Tell)
                 interest.persisted(each.message, NOW)  # type: ignore[arg-type]
     return some
+
+
+@pytest.mark.parametrize(
+    ("name", "above", "text"), [("l", "m1", TOWN), ("f", "h", CHAIN), ("h", "t", CHAIN)]
+)
+def test_what_was_told_before_there_was_a_link_is_told_again_when_there_is_one(
+    name: str, above: str, text: str
+) -> None:
+    town = Town(name, text, propagates=True)
+    town.connect()
+    town.receive(ANN, subscribe(1, "colour = 'red'"))
+    town.wait(CONFIG.change_gather)  # and is told, to nobody
+    town.link(above)
+    sent = town.receive(above, Pong())
+    [state] = [each for to, each in sent if isinstance(each, SubscriptionState) and to == above]
+    assert state.conditions == ("colour = 'red'",)
+    assert state.vector == {name: 1}
+    town.link(above)
+    town.receive(above, Knowledge(ZERO, Span(1, 2), digest=7, vector=state.vector))
+    sent = town.receive(above, Pong())
+    assert not [each for _, each in sent if isinstance(each, SubscriptionState)], "it has come"
 
 
 def test_at_the_end_of_a_step_the_topics_are_told_that_something_was_asked_for() -> None:

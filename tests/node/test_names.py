@@ -17,7 +17,7 @@ from gapless.core.client_messages import (
     Subscribed,
     Unsubscribe,
 )
-from gapless.core.identity import BrokerName, ClientName, SubscriptionName
+from gapless.core.identity import BrokerName, ClientName, PubendName, SubscriptionName
 from gapless.core.name_messages import NameEntry, NameQuestion
 from gapless.node.registry import registrar_of
 from tests.node.country import Country
@@ -202,13 +202,14 @@ def test_it_is_acknowledged_by_name_where_it_is() -> None:
         name = land.name_at(registrar)
         land.subscribe("a", name)
         land.leave("a")
-        refused = land.ask("b", Acknowledge(0, {"news/0": 1 << 60}, 7, name), "bob")
+        reached = land.towns["a"].node.streams.subends[PubendName("news/0")].horizon
+        refused = land.ask("b", Acknowledge(0, {"news/0": reached}, 7, name), "bob")
         assert isinstance(refused, Refused)
         assert refused.elsewhere == ("a",)
-        assert land.ask("a", Acknowledge(0, {"news/0": 1 << 60}, 8, name), "bob") == Done(8)
+        assert land.ask("a", Acknowledge(0, {"news/0": reached}, 8, name), "bob") == Done(8)
         known = land.towns["a"].node.durables.subscriptions.get(name)
         assert known is not None
-        assert known.released.get("news/0") == 1 << 60
+        assert known.released.get("news/0") == reached
     nobody = land.ask("c", Acknowledge(0, {"news/0": 1}, 9, SubscriptionName("nobody")), "bob")
     assert isinstance(nobody, Refused)
     assert "no subscription 'nobody' of yours" in nobody.problem

@@ -7,7 +7,7 @@ import pytest
 from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName, CellName
 from gapless.core.ticks import PUBEND_COUNT_MAX
-from gapless.node.network import DEFAULT_LISTEN, parse_network
+from gapless.node.network import DEFAULT_LISTEN, Broker, Cell, Network, parse_network
 from tests.node.town import ALONE, TOWN
 
 A, B, C = (
@@ -89,6 +89,22 @@ def test_a_wrong_file_is_refused_and_told_what_is_wrong(text: str, problem: str)
     with pytest.raises(UsageError, match=problem) as caught:
         parse_network(text)
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "name", ["p/x", "p\\x", "..", ".p", " p", "p ", "\t", "p\nx", "p\0", "é" * 101, "/p"]
+)
+def test_a_broker_whose_name_is_not_fit_for_its_folder_is_refused(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Network((Cell(CellName("a"), (Broker(BrokerName(name)),)),))
+    assert repr(name) in caught.value.problem
+    assert "without /" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["p", "broker-7", "Größe 2", "a.b", "b_1", "x:y", "é" * 100])
+def test_other_names_of_brokers_are_fine(name: str) -> None:
+    network = Network((Cell(CellName("a/b"), (Broker(BrokerName(name)),)),))
+    assert list(network.cell_of) == [name]
 
 
 def test_the_file_says_who_is_where() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gapless.core.client_messages import Refused, Subscribe
 from gapless.core.events import EventBatch
 from gapless.core.identity import PubendName, SubscriptionName, TopicName
@@ -15,7 +17,7 @@ PUBEND = PubendName("news/0")
 ALL = Span(0, 1 << 62)
 
 
-def make(*published: str, **limits: int) -> Town:
+def make(*published: str, **limits: Any) -> Town:
     town = Town("h", ONE, **limits)
     town.connect()
     for colour in published:

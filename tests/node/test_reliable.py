@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gapless.core.client_messages import (
     Consumed,
     Deliveries,
@@ -17,8 +19,10 @@ from gapless.core.client_messages import (
 )
 from gapless.core.effects import Tell
 from gapless.core.events import EventBatch
-from gapless.core.identity import BrokerName, TopicName
+from gapless.core.identity import BrokerName, ProducerName, TopicName
+from gapless.core.range_messages import PositionsQuery
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicEntry, TopicNews
+from gapless.core.transaction_messages import ProducerQuery
 from gapless.node.broker_tree import JoinedEdges, broker_tree
 from gapless.node.config import Config
 from gapless.node.network import parse_network
@@ -314,8 +318,7 @@ def test_a_condition_for_which_another_broker_has_no_room_is_refused_and_leaves_
 
 
 def test_a_broker_that_joins_serves_topics_of_others_and_nobody_before_it_is_a_part() -> None:
-    town = Town("h", ALONE)
-    town.node.topics.joins = True
+    town = Town("h", ALONE, joins=True)
     town._do(town.node.services.join(BrokerName("x"), town.now))
     assert ("x", Join()) in town.flush()
     town.receive("x", TopicNews((TopicEntry(FEED, 1, (), "reliable"),)))
@@ -329,6 +332,27 @@ def test_a_broker_that_joins_serves_topics_of_others_and_nobody_before_it_is_a_p
     refused = dict(town.receive(ANN, CreateTopic(2, TopicName("sport"), "reliable")))[ANN]
     assert isinstance(refused, Refused)
     assert "decides about no topics" in refused.problem
+
+
+@pytest.mark.parametrize(
+    "request_of_it",
+    [
+        publish("red", topic="trades"),
+        subscribe(1, topic="trades"),
+        PositionsQuery(TopicName("trades"), 1),
+        ProducerQuery(TopicName("trades"), 1, ProducerName("p")),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_who_asks_one_that_joined_for_a_topic_that_it_cannot_know_is_not_told_to_create_it_there(
+    request_of_it: Message,
+) -> None:
+    town = Town("h", ALONE, joins=True)
+    town.connect()
+    refused = dict(town.receive(ANN, request_of_it))[ANN]
+    assert isinstance(refused, Refused)
+    assert "this broker joined a network" in refused.problem
+    assert refused.remedy.startswith("Ask a broker that is in the network file")
 
 
 def test_topics_without_a_host_are_told_to_who_joined_and_no_others() -> None:

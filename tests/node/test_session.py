@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from gapless.core.broker_messages import ReleaseHold, StartQuery, StartReply
 from gapless.core.client_messages import Deliveries, Lost, Refused, Subscribe, Subscribed
 from gapless.core.effects import Effect, Persist, Send, Tell
@@ -88,6 +90,19 @@ def test_where_one_starts_that_wants_the_earliest_event_is_durable_before_it_is_
     assert not any(isinstance(each, Lost) for each in told)
 
 
+def test_what_is_delivered_by_catch_up_counts_as_delivered_also_when_its_client_is_gone() -> None:
+    town = with_events(3)
+    town.connect("ann")
+    town.receive("ann", Subscribe(NEWS, 1, 1, name=DESK, earliest=True))
+    town.write_all()
+    assert town.node.statistics()["delivered"] == 3
+    town.receive("pat", publish("red"))
+    town.write_all()
+    assert town.node.statistics()["delivered"] == 4, "one as it came"
+    town.leave("ann")
+    assert town.node.statistics()["delivered"] == 4
+
+
 def test_a_hold_on_release_waits_until_the_epoch_is_durable() -> None:
     town = SlowDisk("f", CHAIN)
     [query] = [each for _, each in town.wait(0) if isinstance(each, StartQuery)]
@@ -129,3 +144,39 @@ def test_who_loses_a_name_that_is_being_created_may_come_again_and_has_it() -> N
     town.write_all()
     [(to, answer)] = town.receive("new", wish)
     assert (to, type(answer)) == ("new", Subscribed)
+
+
+@pytest.mark.parametrize("tokens", [(None, 9), (9, 5), (5, 9), (5, None)])
+def test_who_has_a_name_that_was_being_created_for_another_starts_at_its_own_token(
+    tokens: tuple[int | None, int | None],
+) -> None:
+    town = SlowDisk("h", HOME)
+    town.write_all()
+    for name, tick in zip(("first", "second"), tokens, strict=True):
+        town.connect(name)
+        token = None if tick is None else {"news/0": tick << 20}
+        town.receive(name, Subscribe(NEWS, 1, 1, name=DESK, token=token))
+    [told] = [message for _, message in town.write_all() if isinstance(message, Subscribed)]
+    shown = tokens[1] or tokens[0]  # without one: what is acknowledged
+    assert shown is not None
+    assert told.start == {"news/0": shown << 20}
+
+
+def test_who_waits_for_its_start_when_another_connection_comes_is_told_to_come_again() -> None:
+    town = with_events(3)
+    wish = Subscribe(NEWS, 1, 1, name=DESK, earliest=True)
+    for name in ("new", "old"):
+        town.connect(name)
+    town.receive("new", wish)
+    for _ in so_long_as(lambda: DESK not in town.node.attachments.sessions):
+        town.write()
+    sent = town.receive("old", wish)  # what the old connection said comes late
+    assert [to for to, _ in sent] == ["new"], "where the old one starts is not durable yet"
+    [(_, refused)] = sent
+    assert isinstance(refused, Refused), "its request is not answered yet"
+    assert (refused.request, refused.retry) == (1, True)
+    sent = town.write_all()
+    assert [type(each) for to, each in sent if to == "old"][:1] == [Subscribed]
+    town.leave("old")
+    told = town.receive("new", wish) + town.write_all()
+    assert [type(each) for to, each in told if to == "new"][:1] == [Subscribed]

@@ -14,7 +14,7 @@ from gapless.core.broker_messages import (
 from gapless.core.client_messages import Deliveries, Subscribed
 from gapless.core.events import EventBatch
 from gapless.core.identity import CellName, PubendName
-from gapless.core.messages import Message, Ping
+from gapless.core.messages import Message, Ping, Pong
 from gapless.core.ticks import Span
 from tests.node.town import ALONE, ANN, CHAIN, CONFIG, NEWS, TOWN, Town, event, publish, subscribe
 
@@ -61,6 +61,21 @@ def test_a_broker_asks_where_a_pubend_stands_until_it_is_told() -> None:
     assert town.node.horizon(PUBEND) == 7
     sent = town.wait(5 * CONFIG.start_repeat)
     assert not any(isinstance(message, StartQuery) for _, message in sent)
+
+
+def test_what_was_asked_before_there_was_a_link_is_asked_again_when_there_is_one() -> None:
+    town = Town("l")
+    assert StartQuery(PUBEND, LEFT, 1) in [message for _, message in town.flush()]
+    [(to, ping)] = town.link("m1")
+    assert (to, type(ping)) == ("m1", Ping), "it need not wait for the heartbeat"
+    assert town.receive("m2", Pong()) == [], "there is no new link to that one"
+    assert [each for _, each in town.receive("m1", Pong())] == [StartQuery(PUBEND, LEFT, 2)]
+    assert town.receive("m1", Pong()) == [], "once is enough"
+    town.receive("m1", StartReply(PUBEND, LEFT, 2, 0))
+    town.receive("m1", knowledge(50, 60, 55))
+    [nack] = [each for _, each in town.wait(CONFIG.gap_patience) if isinstance(each, Nack)]
+    assert town.link("m1")
+    assert [each for _, each in town.receive("m1", Pong())] == [nack]
 
 
 def test_a_subscription_waits_until_the_pubend_is_known() -> None:

@@ -116,8 +116,10 @@ def subscribe(
 class Town:
     """One node of a network, its disk, and what it has sent."""
 
-    def __init__(self, name: str, text: str = TOWN, now: int = 1_000, **limits: Any) -> None:
-        self.network: Network = parse_network(text)
+    def __init__(
+        self, name: str, text: str = TOWN, now: int = 1_000, *, joins: bool = False, **limits: Any
+    ) -> None:
+        self.network: Network = replace(parse_network(text), joins=joins)
         self.volume = MemoryVolume()
         self.now = Instant(now)
         self.node = Node(
@@ -153,6 +155,11 @@ class Town:
 
     def connect(self, client: str = ANN) -> None:
         self._do(self.node.link_up(ClientName(client), self.now))
+
+    def link(self, broker: str) -> list[tuple[str, Message]]:
+        """There is a new link to a neighbour."""
+        self._do(self.node.link_up(BrokerName(broker), self.now))
+        return self.flush()
 
     def leave(self, peer: str) -> None:
         self._do(self.node.link_down(ClientName(peer), self.now))

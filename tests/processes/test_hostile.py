@@ -15,7 +15,7 @@ from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
 from gapless.core.client_messages import Subscribe, Subscribed
 from gapless.core.events import Event
-from gapless.core.identity import TopicName
+from gapless.core.identity import SubscriptionName, TopicName
 from tests.broker.stage import ONE, run
 from tests.processes.crowd import dialled
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gapless.client.subscription import Subscription
 
 T = TopicName("t")
+DESK = SubscriptionName("desk")
 MEBIBYTE = 1 << 20
 CONNECTION_COUNT = 1_000
 ASKED_COUNT = 100_000
@@ -170,7 +171,8 @@ def test_a_client_that_subscribes_without_end_is_refused_and_others_are_served()
 @pytest.mark.slow
 @has_proc
 def test_subscribers_that_do_not_read_cost_bounded_memory_and_slow_nobody() -> None:
-    """One reads nothing; one reads a little at a time. Each may hold 8 MiB."""
+    """One reads nothing, nor does one with a name; one reads a little at a time. Each may hold
+    8 MiB."""
     body = b"x" * 50_000
 
     async def main() -> None:
@@ -178,19 +180,21 @@ def test_subscribers_that_do_not_read_cost_bounded_memory_and_slow_nobody() -> N
             broker(client_queue_bytes_max=8 * MEBIBYTE, cache_bytes_max=8 * MEBIBYTE) as brokers,
             guest(brokers) as (client, subscription),
             dialled(brokers, "b") as deaf,
+            dialled(brokers, "b") as named,
             dialled(brokers, "b") as slow,
         ):
-            for peer in (deaf, slow):
-                peer.send(Subscribe(T, 1, 1))
+            for peer in (deaf, named, slow):
+                peer.send(Subscribe(T, 1, 1, name=DESK if peer is named else None))
                 await peer.read_until(Subscribed)
             before, highest = memory(brokers), 0
             deaf.stop_reading()
+            named.stop_reading()
             for number in range(1_500):
                 await is_served(client, subscription, body)
                 if number % 10 == 0:
                     await slow.reader.read(1_000)
                     highest = max(highest, memory(brokers) - before)
-            assert highest < 40 * MEBIBYTE, "of 140 that were published to both"
+            assert highest < 40 * MEBIBYTE, "of 70 that were published to each"
 
     run(main())
 

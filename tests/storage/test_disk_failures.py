@@ -16,6 +16,7 @@ import pytest
 from gapless.core.effects import Append, Chop, Put
 from gapless.core.errors import (
     StorageError,
+    StorageFilesError,
     StorageFullError,
 )
 from gapless.storage.disk import DiskVolume
@@ -91,6 +92,8 @@ def test_without_a_descriptor_for_a_new_segment_a_commit_is_refused_and_may_be_t
     first = index
     with no_descriptor():
         index = refused_after(volume, first)
+        with pytest.raises(StorageFilesError, match=r"Too many open files.*ulimit -n"):
+            volume.commit([append(index, size=1000)])
     volume.commit([append(index, size=1000)])
     assert indices(volume)[-(index - first) - 1 :] == list(range(first, index + 1))
     volume.close()

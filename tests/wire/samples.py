@@ -177,6 +177,9 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     ),
     "hand over of one that is over": HandOver(DESK, TOPIC, BrokerName("b2"), moves=3, over=True),
     "hand over of an owner": HandOver(DESK, TOPIC, BrokerName("b2"), owner="desk"),
+    "hand over of one that is ahead": HandOver(
+        DESK, TOPIC, BrokerName("b2"), released={PUBEND: 20}, ahead=True
+    ),
     "publish": Publish(TOPIC, 1, BATCH, PublisherName("feed-1"), 7),
     "receipt": Receipt(1, PUBEND, (12, 19)),
     "publisher query": PublisherQuery(1, TOPIC, PublisherName("feed-1")),

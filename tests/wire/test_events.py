@@ -33,7 +33,7 @@ from gapless.wire.events import (
 from tests.wire.samples import EVENTS, PLAIN, attributes, names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gapless.core.events import Attributes
 
@@ -151,6 +151,24 @@ def test_an_attribute_that_does_not_fit_is_refused_by_name(wrong: dict[Any, Any]
 def test_an_origin_that_does_not_fit_is_refused(publisher: Any, sequence: Any, why: str) -> None:
     with pytest.raises(EventError, match=why):
         encode_event({"a": 1}, b"", publisher, sequence)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"a": 1}, ({"a": 1},), ({"a": 1}, b"", 3), 5, None, "ab", (None, b""), ([("a", 1)], b"")],
+)
+def test_an_event_is_attributes_and_a_body(wrong: Any) -> None:
+    with pytest.raises(EventError, match=r"is no event\. Give a dict of attributes, and a body"):
+        list(encode_events([wrong]))
+
+
+def test_an_error_of_whoever_makes_the_events_is_his_own() -> None:
+    def events() -> Iterator[Any]:
+        yield {"a": 1}, b""
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match="mine"):
+        list(encode_events(events()))
 
 
 def test_a_body_is_bytes() -> None:

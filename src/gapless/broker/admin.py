@@ -29,6 +29,24 @@ if TYPE_CHECKING:
     from gapless.broker.access import Access
 
 
+CLOSE_S = 1
+"""How long a stopping broker waits for those who have asked and do not read the answer."""
+
+CONNECTIONS_MAX = 32
+"""Connections to the admin port; beyond it a new one is closed."""
+
+LIFE_S = 60.0
+"""How long one lasts at most, whatever it does; whoever asks again makes another."""
+
+PATHS = {
+    "/health": "200 while the loop turns",
+    "/ready": "200 when it serves, 503 when it is stopping or has failed",
+    "/statistics": "all figures as JSON",
+    "/subscriptions": "the durable subscriptions that live here, as JSON",
+    "/metrics": "what matters of the figures, for Prometheus",
+}
+
+
 class Subject(Protocol):
     """What is shown."""
 
@@ -99,7 +117,8 @@ def guarded(app: ASGIApp, access: Access) -> ASGIApp:
             await app(scope, receive, send)
             return
         access.refused_logins += 1
-        logger.warning("admin request refused", extra={"address": scope.get("client")})
+        address = show_endpoint(*scope["client"]) if scope.get("client") else "?"
+        logger.warning("admin request refused", extra={"address": address})
         await asyncio.sleep(access.security.login_delay_s)
         refusal = PlainTextResponse(
             "not admitted: give a token with the right to administer\n",
@@ -120,7 +139,14 @@ def make_server(app: ASGIApp, access: Access | None = None) -> uvicorn.Server:
             yield  # signals are the broker's business
 
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", log_level="warning"
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        log_level="warning",
+        timeout_graceful_shutdown=CLOSE_S,
+        http=bounded_protocol(),
+        ws="none",
     )
     if access is not None:
         config.load()
@@ -128,18 +154,37 @@ def make_server(app: ASGIApp, access: Access | None = None) -> uvicorn.Server:
     return Server(config)
 
 
+def bounded_protocol() -> type[asyncio.Protocol]:
+    """HTTP for few at a time, and not for long: connections take descriptors, which the log and
+    the broker's links need, too."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Bounded(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            loop = asyncio.get_running_loop()
+            self._end = loop.call_later(LIFE_S, transport.abort)
+            if len(self.connections) > CONNECTIONS_MAX:
+                transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._end.cancel()
+            super().connection_lost(exc)
+
+    return Bounded
+
+
 def make_app(subject: Subject) -> Starlette:
-    from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.exposition import CONTENT_TYPE_LATEST
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse, PlainTextResponse
     from starlette.responses import Response as AnyResponse
     from starlette.routing import Route
 
-    from gapless.broker.metrics import Collector
+    from gapless.broker.metrics import written
 
-    registry = CollectorRegistry()
-    registry.register(Collector(subject.statistics))
+    async def index(_: Request) -> Response:
+        return PlainTextResponse("".join(f"{path}  {what}\n" for path, what in PATHS.items()))
 
     async def health(_: Request) -> Response:
         return PlainTextResponse("alive\n")
@@ -156,10 +201,12 @@ def make_app(subject: Subject) -> Starlette:
         return JSONResponse(subject.subscriptions())
 
     async def metrics(_: Request) -> Response:
-        return AnyResponse(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        text = await asyncio.to_thread(written, subject.statistics())  # long with many pubends
+        return AnyResponse(text, media_type=CONTENT_TYPE_LATEST)
 
     return Starlette(
         routes=[
+            Route("/", index),
             Route("/health", health),
             Route("/ready", ready),
             Route("/statistics", statistics),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
@@ -87,6 +88,7 @@ class Broker:
 
     async def start(self) -> None:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._address_wanted()  # a slip of the pen is told before a folder is made
         self._secure()
         volume = self._volume = DiskVolume(self.folder / "volume")
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
@@ -104,7 +106,6 @@ class Broker:
             parts=Parts(subscribers=TimedSubscribers),
         )
         if self.settings.join is not None:
-            node.topics.joins = True
             node.services.wait_to_join()
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         if self.access is not None:
@@ -151,9 +152,14 @@ class Broker:
         """For clients."""
         return f"{'gapless+tls' if self.access else 'gapless'}://{self.address}"
 
-    async def _listen(self) -> None:
+    def _address_wanted(self) -> tuple[str, int]:
+        if self.settings.admin is not None:
+            parse_address(self.settings.admin)
         configured = {each.name: each.listen for each in self._network.cell_of[self.name].brokers}
-        host, port = parse_address(self.settings.listen or configured[self.name])
+        return parse_address(self.settings.listen or configured[self.name])
+
+    async def _listen(self) -> None:
+        host, port = self._address_wanted()
         last = read_addresses(self.folder)
         wanted = parse_address(last["listen"])[1] if port == 0 and "listen" in last else port
         loop = asyncio.get_running_loop()
@@ -173,22 +179,31 @@ class Broker:
             self._server = await listen(wanted)
         except OSError as error:
             if port != 0 or error.errno != errno.EADDRINUSE:
-                where, used = show_endpoint(host, port), error.errno == errno.EADDRINUSE
-                raise UsageError(
-                    f"cannot listen on {where}: {'it is in use' if used else error.strerror}",
-                    "Stop what uses it, or give another address with --listen (port 0: any).",
-                ) from error
+                raise cannot_listen(show_endpoint(host, port), error) from error
             self._server = await listen(0)
         self.address = show_endpoint(*self._server.sockets[0].getsockname()[:2])
         try:
             self._check_exposure(self.address, "--listen")
             await self._listen_for_admin()
+            await self._serve()
         except BaseException:
             self._server.close()
+            if self._admin is not None:
+                await self._admin.close()
             raise
-        await self._server.start_serving()
         told = {"listen": self.address, "admin": self.admin_address, "process": os.getpid()}
         write_addresses(self.folder, told | {"url": self.url})
+
+    async def _serve(self) -> None:
+        """Take connections. Two processes that start at once may both have the address so far: who
+        is second learns it here. uvloop would say nothing, so it gets what listens already."""
+        try:
+            for each in self._server.sockets:
+                with socket.socket(fileno=os.dup(each.fileno())) as same:
+                    same.listen(BACKLOG)
+        except OSError as error:
+            raise cannot_listen(self.address, error) from error
+        await self._server.start_serving()
 
     async def _listen_for_admin(self) -> None:
         if self.settings.admin is not None:
@@ -303,3 +318,11 @@ class Broker:
                 **asdict(self._volume.statistics()),
             },
         }
+
+
+def cannot_listen(where: str, error: OSError) -> UsageError:
+    used = error.errno == errno.EADDRINUSE
+    return UsageError(
+        f"cannot listen on {where}: {'it is in use' if used else error.strerror}",
+        "Stop what uses it, or give another address with --listen (port 0: any).",
+    )

@@ -38,10 +38,12 @@ class Compiled(Generic[CodeT]):
         return self._code is None and self.loading is not None and not self.loading.is_alive()
 
     def get(self) -> CodeT | None:
+        """The first time it is not there yet, however quickly it is loaded."""
+        code = self._code
         if self.loading is None:
             self.loading = threading.Thread(target=self._run, name="compiled", daemon=True)
             self.loading.start()
-        return self._code
+        return code
 
     def _run(self) -> None:
         try:

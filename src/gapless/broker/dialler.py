@@ -3,6 +3,8 @@
 Of two neighbours the one whose name sorts first dials. After a failure it waits a little, at
 random so that brokers which lost the same neighbour do not all return at once, and longer each
 time; once a link was up, it starts with short waits again.
+Who would dial a broker that has just started may be in the middle of a long wait: so that broker
+knocks. It connects once, says who it is, and is refused as ever, but dialled at once.
 A broker further away is dialled once when something is to be sent there: whoever wants to reach it
 says so again.
 """
@@ -17,10 +19,15 @@ from gapless.broker.address import parse_address
 from gapless.broker.link import Link
 from gapless.broker.links import ANYBODY
 from gapless.broker.logs import logger
+from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from gapless.broker.links import Links
     from gapless.core.identity import BrokerName
+
+KNOCK_BYTES = 1 << 12
 
 
 class Dialler:
@@ -29,15 +36,18 @@ class Dialler:
     def __init__(self, links: Links) -> None:
         self._links = links
         self._settings = links.settings
-        self._tasks = [
-            asyncio.create_task(self._keep(name), name=f"dial {name}")
+        kept = [name for name in links.neighbours if links.name < name]
+        kept += [ANYBODY] if self._settings.join is not None else []
+        self._knocked = {name: asyncio.Event() for name in kept}
+        self._tasks = [asyncio.create_task(self._keep(name), name=f"dial {name}") for name in kept]
+        self._tasks += [
+            asyncio.create_task(self._knock(name), name=f"knock at {name}")
             for name in links.neighbours
-            if links.name < name
+            if name < links.name
         ]
-        if self._settings.join is not None:
-            self._tasks.append(asyncio.create_task(self._keep(ANYBODY), name="dial to join"))
         self._once: dict[BrokerName, asyncio.Task[None]] = {}
         links.on_missing = self._reach
+        links.on_knock = self._hear
 
     def _reach(self, name: BrokerName) -> None:
         if name not in self._once and not self._links.is_draining:
@@ -65,15 +75,52 @@ class Dialler:
                 await link.gone
                 if link.peer is not None:
                     wait_s, told = self._settings.redial_s, False
-            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
-            wait_s = min(2 * wait_s, self._settings.redial_longest_s)
+            if await self._is_knocked(name, wait_s * random.uniform(0.5, 1.0)):
+                wait_s, told = self._settings.redial_s, False
+            else:
+                wait_s = min(2 * wait_s, self._settings.redial_longest_s)
+
+    async def _is_knocked(self, name: BrokerName, wait_s: float) -> bool:
+        """Wait so long, or until the other has started and says so."""
+        event = self._knocked[name]
+        try:
+            async with asyncio.timeout(wait_s):
+                await event.wait()
+        except TimeoutError:
+            return False
+        event.clear()
+        return True
+
+    def _hear(self, name: BrokerName) -> None:
+        if name in self._knocked:
+            self._knocked[name].set()
+
+    async def _knock(self, name: BrokerName) -> None:
+        """We have started: let this one know, who dials us. If it does not run, it will, and then
+        it dials by itself."""
+        hello = codec().frames([self._links.hello])
+        try:
+            async with asyncio.timeout(self._settings.hello_patience_s):
+                host, port = self._links.whereabouts.find(name)
+                reader, writer = await asyncio.open_connection(host, port, ssl=self._context)
+                try:
+                    writer.write(hello)
+                    while await reader.read(KNOCK_BYTES):
+                        pass  # until it has heard us, and closes
+                finally:
+                    writer.transport.abort()
+        except OSError as error:
+            logger.debug("no answer", extra={"peer": name, "error": str(error)})
+
+    @property
+    def _context(self) -> SSLContext | None:
+        access = self._links.access
+        return access.tls.dial if access is not None else None
 
     async def _dial(self, name: BrokerName) -> Link:
         join = self._settings.join if name == ANYBODY else None
         host, port = parse_address(join) if join else self._links.whereabouts.find(name)
-        loop = asyncio.get_running_loop()
-        access = self._links.access
-        context = access.tls.dial if access is not None else None
+        loop, context = asyncio.get_running_loop(), self._context
         async with asyncio.timeout(self._settings.hello_patience_s):
             _, link = await loop.create_connection(
                 lambda: Link(self._links, name), host, port, ssl=context

@@ -5,6 +5,9 @@ Theory of operation
     takes all that waits into one sync. When it is done the thread leaves a note and wakes the loop
     once for all notes there are; the loop then carries out what each write carried with it, in the
     order of the writes.
+    That there is no room is logged once, and once when there is room again: when a write succeeds
+    that is no smaller than one that was refused, and of the same kinds. What is smaller, or gives
+    space back, finds room in a full volume too, and says nothing.
 
 Invariants
     I1  `then` is carried out only after all writes of its `Persist` are durable
@@ -23,16 +26,43 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gapless.broker.logs import logger
+from gapless.core.effects import Append, Put
 from gapless.core.errors import StorageFullError
-from gapless.storage.group import GroupCommit
+from gapless.storage.group import GroupCommit, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gapless.core.effects import Effect, Persist
+    from gapless.core.effects import Effect, Persist, Write
     from gapless.storage.volume import Volume
 
 UNBOUNDED = 1 << 40  # see "Bounds"
+
+
+class Shortage:
+    """Whether there is no room for writes, as the log tells it."""
+
+    def __init__(self) -> None:
+        self._kinds: set[type[Write]] = set()  # of the smallest write that was refused; its size
+        self._size = 0
+
+    def refused(self, writes: Sequence[Write], error: StorageFullError) -> None:
+        size = size_of(writes)
+        if not self._size:
+            logger.warning("no room: publications are refused", extra={"reason": str(error)})
+        if not self._size or size < self._size:
+            self._kinds, self._size = kinds_of(writes), size
+
+    def written(self, writes: Sequence[Write]) -> None:
+        if self._size and size_of(writes) >= self._size and kinds_of(writes) >= self._kinds:
+            self._size = 0
+            logger.info("there is room again: publications are taken")
+
+
+def kinds_of(writes: Sequence[Write]) -> set[type[Write]]:
+    """Of those that take up space."""
+    return {type(each) for each in writes if isinstance(each, Append | Put)}
 
 
 class Disk:
@@ -56,6 +86,7 @@ class Disk:
         self._is_waking = False
         self._idle: list[asyncio.Future[None]] = []
         self._has_failed = False
+        self._shortage = Shortage()
 
     def write(self, effect: Persist) -> None:
         """It is begun with the next `flush`."""
@@ -84,9 +115,11 @@ class Disk:
             if self._has_failed:
                 continue
             if error is None:
+                self._shortage.written(effect.writes)
                 self._carry_out(effect.then)
             elif isinstance(error, StorageFullError):
                 self.full += 1
+                self._shortage.refused(effect.writes, error)
                 self._carry_out(effect.otherwise)
             else:
                 self._has_failed = True

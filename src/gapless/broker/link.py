@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """A peer whose machine is gone is noticed after a minute, even if we have nothing to send."""
 
+SILENT_LOOKS = 4
+"""Looks that find nothing in a row, and a link has been silent for too long."""
 
 TURN_S = 0.05
 """A client's bytes that took longer to work off are the last in this turn of the loop. A socket may
@@ -220,15 +222,18 @@ class Link(asyncio.Protocol):
             )
         )
 
-    def _watch_silence(self) -> None:
+    def _watch_silence(self, silent: int = 0) -> None:
         """Heartbeats come on a link that works. One that lost its way is never closed by TCP while
-        something in between answers for the other end, so it must not be waited for."""
-        loop, silence_s = asyncio.get_running_loop(), self._owner.settings.silence_s
-        self._patience = loop.call_later(silence_s, self._look, self.bytes_in)
+        something in between answers for the other end, so it must not be waited for. `silent`: how
+        many looks in a row have found nothing."""
+        loop, pause_s = asyncio.get_running_loop(), self._owner.settings.silence_s / SILENT_LOOKS
+        self._patience = loop.call_later(pause_s, self._look, self.bytes_in, silent)
 
-    def _look(self, bytes_before: int) -> None:
+    def _look(self, bytes_before: int, silent: int) -> None:
         if self.bytes_in > bytes_before:
             self._watch_silence()
+        elif silent + 1 < SILENT_LOOKS:
+            self._watch_silence(silent + 1)
         elif not self.is_closing:
             self._reason = f"it brought nothing for {self._owner.settings.silence_s:g} s"
             self.abort()

@@ -3,7 +3,8 @@
 Theory of operation
     A connection is a client's or a neighbour's, as its Hello says. A client gets a name of our
     own making. A broker's is checked. Neighbours keep a link up, and the one of them whose name
-    sorts first dials. A neighbour that connects anew replaces its old link, which is likely dead.
+    sorts first dials; if the other does, it has just started, and is dialled at once. A neighbour
+    that connects anew replaces its old link, which is likely dead.
     Brokers further apart have a link when one of them wants to send something (`on_missing`), and
     lose it when nothing comes for long; of two that dial at once the link of the one whose name
     sorts first stays. A broker that joins says where it is reached; everybody is told
@@ -62,6 +63,7 @@ class Links:
         self.neighbours = neighbours_of(name, network)
         self._links_max = links_max(settings.connections_max)
         self.on_missing: Callable[[BrokerName], None] | None = None
+        self.on_knock: Callable[[BrokerName], None] | None = None
         self.whereabouts = Whereabouts(network, settings.data, settings.joined_max)
         self.named: dict[PeerName, Link] = {}
         self.all: set[Link] = set()
@@ -175,6 +177,8 @@ class Links:
                 "Give both brokers the same network file.",
             )
         is_reverse = link.dialled is None and self.name < name and name in self.neighbours
+        if is_reverse and self.on_knock is not None:
+            self.on_knock(name)
         if is_reverse or self._is_surplus(link, name):
             raise ProtocolError(f"{self.name!r} dials {name!r}, not the reverse", "Wait for it.")
         return name

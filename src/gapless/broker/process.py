@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gapless.broker import logs
+from gapless.broker.address import is_loopback
 from gapless.broker.broker import Broker
 from gapless.broker.descriptors import ask_for_more
 from gapless.broker.logs import logger
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 EXIT_AT_ONCE = 1
 SAY = partial(print, flush=True)  # into a pipe too
+NO_SECURITY = "without security: it listens on loopback only; who is on this machine may do all"
 COLLECT_AFTER = (100_000, 20, 20)
 """Objects made and not freed before young ones are looked at for cycles; rounds of that before
 older ones are."""
@@ -84,6 +86,8 @@ async def serve(broker: Broker, tell: Callable[[str], None], *, with_parent: boo
         scheme = "https" if broker.access is not None else "http"
         admin = f", admin at {scheme}://{broker.admin_address}" if broker.admin_address else ""
         tell(f"broker {broker.name!r} is ready at {broker.url}{admin}")
+        if broker.access is None and is_loopback(broker.address):
+            tell(NO_SECURITY)
         failing = asyncio.create_task(broker.wait())
         stopping = asyncio.create_task(stop.wait())
         done, rest = await asyncio.wait((failing, stopping), return_when=asyncio.FIRST_COMPLETED)

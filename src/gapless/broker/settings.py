@@ -78,7 +78,7 @@ class Settings:
 
     redial_longest_s: float = 2.0
 
-    silence_s: float = 10.0
+    silence_s: float = 6.0
     """A neighbour's link that has brought nothing for so long is dropped and dialled anew. It must
     be well above the node's heartbeat: a link that works is never silent."""
 

@@ -4,8 +4,10 @@ Theory of operation
     A search does without it until it is loaded (`broker.compiled`).
     `LookAhead` surveys logs before anybody searches them (`node.outlook`): in a thread, one part of
     some milliseconds at a time, with a rest after each, longer where the process has other things
-    to do: it takes a quarter of one core at most, or a fiftieth. What it sees is handed over on the
-    loop.
+    to do: it takes a quarter of one core at most, or a fiftieth; and nothing while the process has
+    much to do, for then every event would pay for searches that may never come. What it sees is
+    handed over on the loop. What is damaged is passed over; what cannot be read just now, as while
+    no further file may be open, is tried again.
 
 Invariants
     I1  nothing is read any more once `close` has returned
@@ -20,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from gapless.broker.compiled import Compiled
 from gapless.broker.logs import logger
-from gapless.node.outlook import look
+from gapless.core.errors import StorageCorruptError, StorageError
+from gapless.node.outlook import View, look
 from gapless.wire.events import decode_attributes
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     from gapless.node.log_part import Piece
     from gapless.node.log_search import Survey
-    from gapless.node.outlook import Outlook, Part, View
+    from gapless.node.outlook import Outlook, Part
     from gapless.wire.survey import Surveyed
 
 IDLE_S = 2.0
@@ -40,8 +43,9 @@ CLOCK_S = 0.001
 REST, REST_BUSY = 3, 49
 """Rest after each part, to the time that it took."""
 
-BUSY_SHARE = 0.05
-"""The process is busy if all else that it does takes more than so much of one core."""
+BUSY_SHARE, FULL_SHARE = 0.05, 0.25
+"""The process is busy, or has no time at all, if all else that it does takes more than so much of
+one core."""
 
 
 class Surveyor:
@@ -62,12 +66,16 @@ def _load() -> Survey:
     return survey
 
 
-def rest_s(took_s: float, others_s: float, passed_s: float) -> float:
-    """How long to rest after a look, if all else has used so much CPU time while so much passed."""
+def rest_s(took_s: float, share: float) -> float:
+    """How long to rest after a look, while all else takes such a share of one core."""
     if not took_s:
         return IDLE_S
-    is_busy = others_s > BUSY_SHARE * passed_s
-    return min(took_s * (REST_BUSY if is_busy else REST), IDLE_S)
+    return min(took_s * (REST_BUSY if share > BUSY_SHARE else REST), IDLE_S)
+
+
+def has_time(share: float) -> bool:
+    """Is a look to be taken at all?"""
+    return share <= FULL_SHARE
 
 
 class LookAhead:
@@ -81,19 +89,20 @@ class LookAhead:
         self._surveyor = surveyor
         self._used_s = used_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="look ahead")
+        self._has_warned = False  # of what cannot be read
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        before_used_s, before_s = self._used_s(), loop.time()
+        before_used_s, before_s, share = self._used_s(), loop.time(), 0.0
         try:
             while not self._surveyor.compiled.has_failed:
-                took_s = await self._look()
+                took_s = await self._look() if has_time(share) else 0.0
                 used_s, now_s = self._used_s(), loop.time()
-                others_s, passed_s = used_s - before_used_s - took_s, now_s - before_s
+                share = (used_s - before_used_s - took_s) / max(now_s - before_s, CLOCK_S)
                 before_used_s, before_s = used_s, now_s
-                await asyncio.sleep(rest_s(took_s, others_s, passed_s))
-        except Exception:  # a part that cannot be read: who searches it will be told
+                await asyncio.sleep(rest_s(took_s, share))
+        except Exception:  # an error of ours; searches do without
             logger.warning("logs are not looked at ahead of searches any more", exc_info=True)
 
     async def _look(self) -> float:
@@ -102,10 +111,22 @@ class LookAhead:
         if part is None:
             return 0.0
         loop = asyncio.get_running_loop()
-        view, took_s = await loop.run_in_executor(self._thread, self._look_beside, part)
+        try:
+            view, took_s = await loop.run_in_executor(self._thread, self._look_beside, part)
+        except StorageError as error:  # who searches it will be told
+            self._warn(error)
+            if isinstance(error, StorageCorruptError):
+                self._outlook.take(part, View(part.span.end))
+            return 0.0
+        self._has_warned = False
         if view is None or was_loaded:
             self._outlook.take(part, view)
         return took_s if view is not None and was_loaded else 0.0
+
+    def _warn(self, error: StorageError) -> None:
+        if not self._has_warned:
+            logger.warning("a log cannot be looked at", extra={"reason": str(error)})
+        self._has_warned = True
 
     def _look_beside(self, part: Part) -> tuple[View | None, float]:
         begin_s = time.thread_time()

@@ -1,7 +1,7 @@
 """The command line: one module per command, put together in `commands`.
 
-Exit codes: 0 ok, 1 failed, 2 wrong usage, 130 interrupted, at whichever moment: `main` loads the
-commands itself, for that takes long enough to be interrupted.
+Exit codes: 0 ok, 1 failed, 2 wrong usage (a bad condition too), 130 interrupted, at whichever
+moment: `main` loads the commands itself, for that takes long enough to be interrupted.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def main() -> None:
 def run() -> int:
     """The exit code of the command that is asked for; what it failed of is told."""
     from gapless.cli.commands import app
-    from gapless.core.errors import GaplessError, UsageError
+    from gapless.core.errors import FilterError, GaplessError, UsageError
 
     try:
         app()
     except GaplessError as error:
         print(f"gapless: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
+        return 2 if isinstance(error, UsageError | FilterError) else 1
     return 0

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gapless.cli.limits import Limits, read_limits
 from gapless.cli.serve import DATA, Data, Insecure, LogJson, LogLevel, none_or
 
 if TYPE_CHECKING:
+    from gapless.core.identity import BrokerName
     from gapless.node.network import Network
 
 NetworkFile = Annotated[
@@ -39,6 +41,7 @@ def broker(
     ] = "127.0.0.1:0",
     data: Data = DATA,
     insecure: Insecure = False,
+    limits: Limits = None,
     with_parent: Annotated[
         bool, typer.Option("--with-parent", help="Stop when standard input is closed.")
     ] = False,
@@ -58,10 +61,10 @@ def broker(
     """
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
-    from gapless.core.errors import UsageError
-    from gapless.core.identity import BrokerName
 
+    config, process = read_limits(limits)
     settings = Settings(
+        **process,
         data=data,
         listen=listen,
         admin=none_or(admin),
@@ -69,24 +72,34 @@ def broker(
         security_folder=network.parent,
         join=join,
     )
-    if join is not None:
-        file, name = (network, name) if name is not None else (None, str(network))
-        described = joining_network(name, file, listen)
-    elif name is None:
-        raise UsageError(
-            "a broker of the network is wanted", "Give its name after the network file."
-        )
-    else:
-        described = read_network(network)
+    own, described = which(network, name, join, listen)
     run(
-        BrokerName(name),
+        own,
         described,
         settings,
+        config=config,
         log_json=log_json,
         log_level=log_level,
         tell=typer.echo,
         with_parent=with_parent,
     )
+
+
+def which(
+    network: Path, name: str | None, join: str | None, listen: str | None
+) -> tuple[BrokerName, Network]:
+    """The broker that is meant, and its network; who joins may have left out the file."""
+    from gapless.core.errors import UsageError
+    from gapless.core.identity import BrokerName
+
+    if join is not None:
+        file, own = (network, name) if name is not None else (None, str(network))
+        return BrokerName(own), joining_network(own, file, listen)
+    if name is None:
+        raise UsageError(
+            "a broker of the network is wanted", "Give its name after the network file."
+        )
+    return BrokerName(name), read_network(network)
 
 
 def joining_network(name: str, file: Path | None, listen: str | None) -> Network:
@@ -96,7 +109,8 @@ def joining_network(name: str, file: Path | None, listen: str | None) -> Network
 
     own = Broker(BrokerName(name), listen or "127.0.0.1:0")
     security = read_network(file).security if file is not None else None
-    return Network((Cell(CellName(name), (own,), subscribers=True),), security=security)
+    alone = Cell(CellName(name), (own,), subscribers=True)
+    return Network((alone,), security=security, joins=True)
 
 
 def read_network(path: Path) -> Network:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gapless.client.json_values import from_json
+
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
     from gapless.filters.filter import Filter
@@ -83,6 +85,7 @@ def attributes_of(line: str, number: int) -> Attributes:
         raise typer.BadParameter(f"line {number} is not JSON: {error}") from None
     if not isinstance(read, dict):
         raise typer.BadParameter(f"line {number} is not a JSON object of attributes")
+    read = from_json(read)
     for name, value in read.items():
         if not isinstance(value, bool | int | float | str | None):
             raise typer.BadParameter(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64encode
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import typer
 from gapless.cli.connection import connected
 from gapless.client.delivery import Gap, Silence
 from gapless.client.errors import SubscriptionInterruptedError
+from gapless.client.json_values import to_json
 from gapless.core.errors import GaplessError
 from gapless.core.events import Event
 
@@ -92,7 +94,7 @@ async def print_all(
             try:
                 async with (
                     subscription,
-                    reach_told(subscription, f"subscribed to {topic} at {client.address}"),
+                    reach_told(subscription, f"subscribed to {topic} at {subscription.address}"),
                     saved(subscription, output),
                 ):
                     async for item in subscription:
@@ -180,6 +182,10 @@ def show_json(item: Delivery) -> str:
     if isinstance(item, Gap):
         span = {"start": item.span.start, "end": item.span.end}
         return json.dumps({"gap": span, "topic": item.topic, "pubend": item.pubend})
-    fields = item._asdict()
-    fields["body"] = item.body.decode(errors="replace")
+    fields = {**item._asdict(), "attributes": to_json(item.attributes)}
+    try:
+        fields["body"] = item.body.decode()
+    except UnicodeDecodeError:  # JSON has no bytes, and none of them may get lost
+        del fields["body"]
+        fields["body_base64"] = b64encode(item.body).decode()
     return json.dumps({key: value for key, value in fields.items() if value is not None})

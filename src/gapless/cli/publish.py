@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from gapless.cli.connection import URL, Url, connected
+from gapless.client.json_values import from_json
 from gapless.core.errors import EventError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ PACE_S = 0.05
 def publish(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     attributes: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]…", help="One event's attributes.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="One event's attributes.")
     ] = None,
     body: Annotated[str, typer.Option(help="Its body, as text.")] = "",
     file: Annotated[
@@ -168,7 +169,8 @@ def stopped_by(fault: EventError, before: int, name: str) -> EventError:
     """How far a file went, and how to go on without publishing anything twice."""
     if not before:
         return EventError(f"{fault.problem}; nothing is published", fault.remedy)
-    problem = f"{fault.problem}; what stands before it, {before} events, is published"
+    what = "1 event" if before == 1 else f"{before} events"
+    problem = f"{fault.problem}; what stands before it, {what}, is published"
     again = "again: it goes on there" if name else "with the lines from there on"
     return EventError(problem, f"{fault.remedy} Then run this {again}.")
 
@@ -322,4 +324,4 @@ def read_json(lines: Iterator[str]) -> Iterator[tuple[int, Attributes]]:
             raise EventError(f"line {number} is not JSON: {error}", "Correct it there.") from None
         if not isinstance(found, dict):
             raise EventError(f"line {number} is no JSON object", "Write one object a line.")
-        yield number, {key: value for key, value in found.items() if value is not None}
+        yield number, from_json({key: value for key, value in found.items() if value is not None})

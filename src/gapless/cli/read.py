@@ -31,7 +31,7 @@ def read(
     end: Annotated[
         str, typer.Option("--to", metavar="TOKEN", help="Read up to there; else up to now.")
     ] = "",
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many events.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many events.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     parquet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Parquet file instead.")
@@ -52,7 +52,9 @@ def read(
     import asyncio
 
     from gapless.core.token import Token
+    from gapless.filters.filter import Filter
 
+    Filter.parse(condition)
     low = Token.from_json(start) if start else None
     high = Token.from_json(end) if end else None
 

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from gapless.cli.limits import Limits, read_limits
+
 DATA = Path("gapless-data")
 
 Data = Annotated[Path, typer.Option(metavar="FOLDER", help="Where everything is stored.")]
@@ -40,6 +42,7 @@ def serve(
         typer.Option(metavar="FILE", help="With [security], as `gapless security init` makes it."),
     ] = None,
     insecure: Insecure = False,
+    limits: Limits = None,
     log_json: LogJson = False,
     log_level: LogLevel = "warning",
 ) -> None:
@@ -57,7 +60,9 @@ def serve(
     from gapless.broker.settings import Settings
     from gapless.broker.single import NAME, single_network
 
+    config, process = read_limits(limits)
     settings = Settings(
+        **process,
         data=data,
         listen=listen,
         admin=none_or(admin),
@@ -68,6 +73,7 @@ def serve(
         NAME,
         single_network(topic or (), read_table(security) if security else None),
         settings,
+        config=config,
         log_json=log_json,
         log_level=log_level,
         tell=typer.echo,

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+Found = dict[str, Any]
+"""By broker: its figures, None where nobody answers, or a word for why there are none."""
+
 ANSWER_S = 5.0
 WATCH_S = 1.0
 COLUMNS = (
@@ -150,13 +153,13 @@ def ask(address: str, what: str = "statistics") -> Any | None:
         return None
 
 
-def rows(found: dict[str, dict[str, Any] | None]) -> list[dict[str, str]]:
+def rows(found: Found) -> list[dict[str, str]]:
     """What matters most of each broker, as text."""
     shown = []
     for name, figures in found.items():
-        row = {"broker": name, "state": "no answer"}
+        row = {"broker": name, "state": figures if isinstance(figures, str) else "no answer"}
         shown.append(row)
-        if figures is None:
+        if figures is None or isinstance(figures, str):
             continue
         links, disk = figures["links"], figures["disk"]
         up, down = len(links["brokers_up"]), len(links["brokers_down"])
@@ -199,9 +202,7 @@ def ring_row(ring: dict[str, Any] | None) -> dict[str, str]:
     }
 
 
-def brokers_table(
-    found: dict[str, dict[str, Any] | None], restarts: dict[str, int] | None = None
-) -> Table:
+def brokers_table(found: Found, restarts: dict[str, int] | None = None) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -28,7 +28,7 @@ def subscriptions(
     gapless subscriptions --admin 10.0.0.7:7118    of one elsewhere
 
     What a subscription has not acknowledged is kept for it: one that is away for good holds
-    storage until `gapless unsubscribe` ends it.
+    storage until `gapless unsubscribe` ends it. The exit code is 1 if no broker answers.
     """
     found = ask_all(admin, data, "subscriptions")
     for broker, answer in found.items():
@@ -36,6 +36,9 @@ def subscriptions(
             typer.echo(f"gapless: {broker} does not answer", err=True)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
+    if all(answer is None for answer in found.values()):
+        raise typer.Exit(1)  # who knows?
+    if as_json:
         return
     from rich.console import Console
     from rich.table import Table

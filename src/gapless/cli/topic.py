@@ -68,6 +68,8 @@ def create(
     chosen = next((each for each in SERVICES if each == service), None)
     if chosen is None:
         raise UsageError(f"there is no service {service!r}", f"Use one of {', '.join(SERVICES)}.")
+    if any(each is not None and each <= 0 for each in (retention_seconds, retention_bytes)):
+        raise UsageError("a retention must be above zero", "Leave it out to keep all.")
 
     async def work(client: Client) -> list[Topic]:
         await client.create_topic(

@@ -17,7 +17,7 @@ def unsubscribe(
 ) -> None:
     """End a durable subscription for good: what was kept for it alone is released.
 
-    Whoever is connected to it is told. Ask the broker that it lives at.
+    Whoever is connected to it is told. Any broker of the network will do.
     """
     import asyncio
 

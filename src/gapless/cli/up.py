@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.broker import NetworkFile, read_network
+from gapless.cli.limits import Limits, read_limits
 from gapless.cli.serve import DATA, Data, Insecure
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from gapless.cli.status import Found
+    from gapless.node.network import Broker
 
 LOOK_S = 0.1
 SHOW_S = 1.0
@@ -111,10 +115,12 @@ def up(
         list[str] | None, typer.Option(metavar="NAME", help="Only these brokers of it.")
     ] = None,
     insecure: Insecure = False,
+    limits: Limits = None,
 ) -> None:
     """Run every broker of a network on this machine; one that crashes is started again.
 
-    One broker uses one core, so this is also how to use several. Ctrl-C stops all in order.
+    One broker uses one core, so this is also how to use several. Ctrl-C stops all in order. With
+    security their figures are shown if you give --ca and --access-token.
 
     \b
     [[cell]]
@@ -129,12 +135,16 @@ def up(
     name = "trades"
     pubends = ["p"]
     """
-    names = [broker.name for cell in read_network(network).cells for broker in cell.brokers]
+    brokers = [broker for cell in read_network(network).cells for broker in cell.brokers]
+    names = [broker.name for broker in brokers]
     if unknown := sorted(set(only or ()) - set(names)):
         problem = f"the network has no broker {unknown[0]!r}"
         raise UsageError(problem, f"It has: {', '.join(names)}.")
+    check_addresses([each for each in brokers if not only or each.name in only])
     command = [*PROGRAM, "broker", str(network), "--with-parent", "--data", str(data)]
     command += ["--insecure"] if insecure else []
+    read_limits(limits)  # refuses here what no broker would take
+    command += [f"--set={pair}" for pair in limits or ()]
     children = [
         Child(name, [*command, name], data / name / "log")
         for name in names
@@ -150,6 +160,18 @@ def up(
             watch(children, stop)
     finally:
         stop_all(children)
+
+
+def check_addresses(brokers: list[Broker]) -> None:
+    """On one machine each needs an address of its own; the file may be of several machines."""
+    from gapless.broker.address import parse_address
+
+    taken: dict[tuple[str, int], str] = {}
+    for each in brokers:
+        at = parse_address(each.listen)
+        if at[1] and (other := taken.setdefault(at, each.name)) != each.name:
+            problem = f"{other} and {each.name} would both listen on {each.listen}"
+            raise UsageError(problem, "Give each a port of its own in the network file (0: any).")
 
 
 def watch(children: list[Child], stop: threading.Event) -> None:
@@ -182,13 +204,13 @@ def table(children: list[Child], data: Path) -> Table:
     from gapless.broker.address import read_addresses
     from gapless.cli.status import admin_of, ask, brokers_table
 
-    found = {}
+    found: Found = {}
     for child in children:
         address = admin_of(read_addresses(data / child.name))
         try:
             found[child.name] = ask(address) if address and child.process else None
-        except UsageError:  # we may not look: the brokers run all the same
-            found[child.name] = None
+        except UsageError:  # we may not look: give --ca and --access-token
+            found[child.name] = "not shown"
     restarts = {child.name: max(0, child.restarts) for child in children}
     return brokers_table(found, restarts)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.client import arguments
 from gapless.client.insistence import obtain
 from gapless.core.client_messages import Acknowledge, Done
-from gapless.core.identity import SubscriptionName
 
 if TYPE_CHECKING:
     from gapless.client.carrier import Carrier
@@ -23,9 +23,11 @@ class Acknowledging:
     async def acknowledge(self: Carrier, name: str, token: Token) -> None:
         """Of the subscription of this name everything below the token may be released; durable
         when this returns. A token that is behind changes nothing."""
+        known = arguments.subscription(name)
+        consumed = dict(arguments.token("token", token))
         await obtain(
             self,
-            lambda request: Acknowledge(0, dict(token), request, SubscriptionName(name)),
+            lambda request: Acknowledge(0, consumed, request, known),
             Done,
             f"subscription {name}",
         )

@@ -70,6 +70,9 @@ class Carrier(Protocol):
     broker: BrokerName | None
     """Who is at the other end, or was last."""
 
+    address: str
+    """Where that is; empty if there never was anyone."""
+
     @property
     def inbox(self) -> Mail: ...
 

@@ -19,6 +19,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Self
 
+from gapless.client import arguments
 from gapless.client.acknowledgement import Acknowledging
 from gapless.client.address import is_tls, parse_addresses
 from gapless.client.connection import OPEN, Connection, Pass
@@ -47,7 +48,6 @@ from gapless.core.client_messages import (
     Unreached,
 )
 from gapless.core.errors import GaplessError, UsageError
-from gapless.core.identity import PublisherName, SubscriptionName, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -90,7 +90,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         self._shown = shown
         self.others = others or Others(self._open_other)
         self._is_other = others is not None
-        self.patience_s = patience_s
+        self.patience_s = arguments.seconds("patience_s", patience_s, may_be_endless=True)
         self.address = ""
         self.broker: BrokerName | None = None
         self.session = 0  # counts connections
@@ -100,7 +100,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         self._is_closed = False
         self._supervisor: asyncio.Task[None] | None = None
         self._lost: asyncio.Future[None] | None = None
-        self._loop = asyncio.get_running_loop()
+        self._loop = arguments.running_loop()
         self._request = 0
         self._answers: dict[int, Callable[[Message | GaplessError], None]] = {}
         self._listeners: dict[Callable[[], None], None] = {}  # in order
@@ -135,9 +135,8 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         The name is remembered for good, with the number of its next event; one process at a time
         may use it. Events sent soon after others gather for `linger_s`, unless anyone waits.
         """
-        if not name:
-            raise UsageError("a publisher needs a name", "Give name=…, and use it again later.")
-        return Publisher(self, TopicName(topic), PublisherName(name), linger_s=linger_s)
+        known = arguments.publisher(name)
+        return Publisher(self, arguments.topic(topic), known, linger_s=linger_s)
 
     def subscribe(
         self,
@@ -173,10 +172,11 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
 
     async def unsubscribe(self, name: str) -> None:
         """End a named subscription for good, whoever is connected to it."""
-        forgotten = await insist(self, lambda request: Forget(request, SubscriptionName(name)))
-        match forgotten.message:
-            case Refused(problem=problem, remedy=remedy) if not forgotten.was_asked:
-                raise RefusedError(problem, remedy)  # else it is gone, and the answer was lost
+        known = arguments.subscription(name)
+        forgotten = await insist(self, lambda request: Forget(request, known))
+        refused = forgotten.message
+        if isinstance(refused, Refused) and not forgotten.was_asked:
+            raise RefusedError(refused.problem, refused.remedy)  # else the answer was lost
 
     async def close(self) -> None:
         """Close the connection. What was not flushed is lost; subscriptions end."""
@@ -211,8 +211,9 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
     # --- the connection --------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        tried = ", ".join(map(str, self._addresses))
-        self._problem = LinkError(f"no broker answers at {tried}")
+        if self._supervisor is not None or self._is_closed:
+            raise UsageError("a client is entered once", "Connect again.")
+        self._problem = LinkError(f"no broker answers at {', '.join(map(str, self._addresses))}")
         self._supervisor = asyncio.create_task(self._keep_up(), name="gapless client")
 
     def _open_other(self, addresses: str) -> Client:
@@ -292,6 +293,8 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
 
     async def wait_up(self) -> None:
         """Until there is a connection; `LinkError` when there is none for too long."""
+        if self._loop is not asyncio.get_running_loop():
+            raise UsageError("the client is of another event loop", arguments.LOOPS)
         if self.problem is not None:
             raise self.problem
         try:
@@ -357,10 +360,8 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
                 self.inbox.switch(message)
             case Ended():
                 self.inbox.ended(message)
-            case _ if hasattr(message, "request"):
+            case _ if hasattr(message, "request"):  # all else is of no use to a client, and no harm
                 self._answer(message.request, message)
-            case _:
-                pass  # of no use to a client, and no harm
 
     def _answer(self, request: int, message: Message) -> None:
         if (answer := self._answers.pop(request, None)) is not None:

@@ -5,7 +5,8 @@ Theory of operation
     A connection that has brought nothing for a while is pinged, and given up when that brings
     nothing either: a broker that hangs, or whose machine is gone, is like one that closed.
     A broker that will not have us, or whose certificate we do not believe, is a `RefusedError`:
-    to try again the same way will not help.
+    to try again the same way will not help. A request that cannot be encoded is refused without
+    being sent, and all others go on.
 
 Invariants
     I1  `lost` is called exactly once after `opened` was resolved, and nothing is received after it
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from gapless.client.errors import LinkError, RefusedError
+from gapless.core.client_messages import Refused
 from gapless.core.errors import GaplessError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.version import __version__
@@ -61,6 +63,9 @@ class Pass:
 
 
 OPEN = Pass()
+
+UNFIT = (WireError, ValueError, TypeError, OverflowError)
+"""What cannot be sent: too large, text without UTF-8, a type or a number that no message has."""
 
 
 class Connection(asyncio.Protocol):
@@ -203,10 +208,23 @@ class Connection(asyncio.Protocol):
         if not messages or self._is_closing or self._transport is None:
             return
         try:
-            self._transport.write(self._codec.frames(messages))
-        except WireError as error:  # a message too large for a frame
-            self._problem = error
-            self.abort()
+            frames = self._codec.frames(messages)
+        except UNFIT:
+            frames = self._codec.frames([each for each in messages if self._is_fit(each)])
+        self._transport.write(frames)
+
+    def _is_fit(self, message: Message) -> bool:
+        """A request that cannot be encoded, or is too large for a frame, is refused here: nobody
+        else would ever answer it."""
+        try:
+            self._codec.frames([message])
+        except UNFIT as error:
+            problem, remedy = f"the request cannot be sent: {error}", "Correct what you gave."
+            if isinstance(error, GaplessError):
+                problem, remedy = error.problem, error.remedy
+            self._receive(Refused(getattr(message, "request", 0), problem, remedy))
+            return False
+        return True
 
     async def wait_writable(self) -> None:
         """Until the socket takes more: the back-pressure of TCP."""

@@ -1,10 +1,12 @@
 """Insistence: a request that may be repeated without harm is put until it is answered.
 
-Over new connections, where a broker says "later", and at whichever broker can serve it.
+Over new connections, where a broker says "later", and at whichever broker can serve it; but not
+for longer than the client's patience, if each connection breaks before the answer comes.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gapless.client.elsewhere import ask_patiently
@@ -29,16 +31,19 @@ class Insisted(NamedTuple):
 
 
 async def insist(client: Carrier, make: Callable[[int], Message], about: str = "") -> Insisted:
-    """Ask until an answer comes; `LinkError` when there is no connection for too long."""
-    was_asked = False
+    """Ask until an answer comes; `LinkError` when there is no connection for too long, or none
+    that lasts."""
+    loop, deadline_s = asyncio.get_running_loop(), None
     while True:
         match (await ask_patiently(client, make, about)).message:
-            case LinkError():
-                was_asked = True
+            case LinkError() as error:
+                deadline_s = deadline_s or loop.time() + client.patience_s
+                if loop.time() >= deadline_s:
+                    raise error
             case GaplessError() as error:
                 raise error
             case answer:
-                return Insisted(answer, was_asked)
+                return Insisted(answer, was_asked=deadline_s is not None)
 
 
 async def obtain(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.client import arguments
 from gapless.client.delivery import Receipt as EventReceipt
 from gapless.client.elsewhere import ask_patiently
 from gapless.client.errors import LinkError, RefusedError
 from gapless.core.client_messages import Publish, Receipt, Refused
 from gapless.core.errors import GaplessError, UsageError, WireError
 from gapless.core.events import EventBatch
-from gapless.core.identity import TopicName
 from gapless.core.ticks import Tick
 from gapless.wire.events import encode_events
 
@@ -35,6 +35,7 @@ async def publish_once(
     client: Carrier, topic: str, events: Iterable[tuple[Mapping[str, Value], Bytes]]
 ) -> list[EventReceipt]:
     """Publish these events next to each other; a receipt for each."""
+    name = arguments.topic(topic)
     batch = EventBatch(tuple(encode_events(events)))
     size = sum(map(len, batch))
     if not 0 < len(batch) <= PUBLISH_EVENTS_MAX or size > PUBLISH_BYTES_MAX:
@@ -43,7 +44,7 @@ async def publish_once(
             f"Give 1 to {PUBLISH_EVENTS_MAX} of at most {PUBLISH_BYTES_MAX} bytes together.",
         )
     answer = await ask_patiently(
-        client, lambda request: Publish(TopicName(topic), request, batch), f"publish {topic}"
+        client, lambda request: Publish(name, request, batch), f"publish {topic}"
     )
     match answer.message:
         case Receipt(pubend=pubend, ticks=ticks):

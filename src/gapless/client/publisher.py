@@ -4,9 +4,10 @@ Theory of operation
     Events are numbered 0, 1, 2, … under the publisher's name and sent in batches, many of them
     before the first receipt is back. What is sent leaves at the end of the loop's turn, unless a
     batch has just left: then it lingers for a moment (`linger_s`), or until it fills a batch, until
-    nothing is on its way any more, or until anyone waits for a receipt. And while enough batches
-    are on their way, it waits for the next receipt. The more there is to send, the larger the
-    batches, and the less each event costs at both ends.
+    nothing is on its way any more, or until anyone waits for its receipt; who waits for that of
+    events on their way does not hurry it. And while enough batches are on their way, it waits for
+    the next receipt. The more there is to send, the larger the batches, and the less each event
+    costs at both ends.
     What has no receipt is kept. After a new connection, or after a refusal that says "later", all
     of it is sent again in order, and the broker recognises by the numbers what it has already.
     When a name is used again, its next number is asked for first. So whoever was the publisher
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
+from gapless.client import arguments
 from gapless.client.elsewhere import HOPS_MAX, ask_patiently
 from gapless.client.errors import RefusedError
 from gapless.core.client_messages import (
@@ -90,21 +92,23 @@ class Publisher:
     ) -> None:
         self.topic = topic
         self.name = name
-        self.linger_s = linger_s
+        self.linger_s = arguments.seconds("linger_s", linger_s, may_be_zero=True)
         self.sequence = 0
         """The number that the next event gets: so many were sent under this name so far."""
         self.repeats = 0  # batches sent again
         self._carrier = carrier
-        self._window_events_max = window_events_max
+        self._window_events_max = arguments.count("window_events_max", window_events_max, least=1)
         self._fresh: list[bytes] = []
         self._fresh_bytes = 0
         self._batches: deque[Batch] = deque()
         self._unconfirmed = 0
         self._unconfirmed_bytes = 0  # of those in batches
         self._waiters: list[asyncio.Future[None]] = []
+        self._awaited = 0  # so many events have to be confirmed for one of those
         self._error: GaplessError | None = UsageError(  # its numbers would be those of others
             "the publisher has not begun", "Use it with `async with`; with gapless.sync, `with`."
         )
+        self._is_entered = False
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = RETRY_S
         self._stuck_since_s: float | None = None
@@ -143,7 +147,7 @@ class Publisher:
         """Until everything sent so far is on stable storage."""
         self._pack()
         end = self.sequence
-        await self._wait_until(lambda: self.confirmed >= end)
+        await self._wait_until(lambda: self.confirmed >= end, end)
 
     @property
     def confirmed(self) -> int:
@@ -152,10 +156,13 @@ class Publisher:
 
     async def wait_confirmed(self, beyond: int) -> int:
         """Until `confirmed` is above `beyond`; what it is then."""
-        await self._wait_until(lambda: self.confirmed > beyond)
+        await self._wait_until(lambda: self.confirmed > beyond, beyond + 1)
         return self.confirmed
 
     async def __aenter__(self) -> Self:
+        if self._is_entered:
+            raise UsageError("a publisher is entered once", "Make another of the same name.")
+        self._is_entered = True
         self.sequence = await self._ask_sequence()
         self._error = None
         self._carrier.listen(self._resume)
@@ -236,10 +243,15 @@ class Publisher:
         if self._packing is not None or len(self._batches) >= BATCHES_EARLY_MAX:
             return
         due_s = self._packed_s + self.linger_s
-        if self._waiters or not self._batches or due_s <= self._loop.time():
+        if self._is_awaited or not self._batches or due_s <= self._loop.time():
             self._packing = self._loop.call_soon(self._pack)
         else:
             self._packing = self._loop.call_at(due_s, self._pack)
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Does anyone wait for the receipt of what is fresh?"""
+        return self._awaited > self.sequence - len(self._fresh)
 
     def _linger_no_more(self) -> None:
         if self._packing is not None:
@@ -354,8 +366,8 @@ class Publisher:
 
     # --- waiting ---------------------------------------------------------------------------------
 
-    async def _wait_until(self, is_reached: Callable[[], bool]) -> None:
-        """What it waits for comes with a receipt."""
+    async def _wait_until(self, is_reached: Callable[[], bool], number: int = 0) -> None:
+        """What it waits for comes with a receipt: that which confirms so many events, or any."""
         while not is_reached():
             if (error := self._error or self._carrier.problem) is not None:
                 raise error
@@ -363,11 +375,13 @@ class Publisher:
             if not is_reached():
                 waiter = self._loop.create_future()
                 self._waiters.append(waiter)
-                self._linger_no_more()
+                self._awaited = max(self._awaited, number or self.confirmed + 1)
+                if self._is_awaited:
+                    self._linger_no_more()
                 await waiter
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
+        waiters, self._waiters, self._awaited = self._waiters, [], 0
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)

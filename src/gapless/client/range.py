@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from gapless.client import arguments
 from gapless.client.delivery import Gap
 from gapless.client.errors import LostError
 from gapless.client.insistence import obtain
@@ -21,7 +22,7 @@ from gapless.core.errors import UsageError
 from gapless.core.events import EventRun
 from gapless.core.identity import PubendName, TopicName
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
-from gapless.core.ticks import TICK_MAX, Span, Tick
+from gapless.core.ticks import AHEAD_MAX, TICK_MAX, Span, Tick
 from gapless.wire.events import decode_event
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Reading:
 
     async def positions(self: Carrier, topic: str) -> dict[str, tuple[int, int]]:
         """By pubend: from which tick on it can be read, and up to where it is settled."""
-        return await find_positions(self, TopicName(topic))
+        return await find_positions(self, arguments.topic(topic))
 
     async def read(
         self: Carrier,
@@ -91,9 +92,15 @@ class Reading:
         now. With a `limit`, at most so many events. What was released is a `LostError`, or with
         `gaps="yield"` a `Gap` among the batches; not so what was the oldest a moment ago.
         """
-        if limit is not None and limit < 0:
-            raise UsageError(f"a limit of {limit} is below 0", "Give 0 or more, or leave it out.")
-        name = TopicName(topic)
+        arguments.choice("gaps", gaps, get_args(Gaps))
+        limit = None if limit is None else arguments.count("limit", limit)
+        arguments.text("condition", condition)
+        for what, given in {"start": start, "end": end}.items():
+            if given is not None:
+                arguments.token(what, given)
+        if pubends is not None:
+            pubends = [arguments.text("pubends", each) for each in pubends]
+        name = arguments.topic(topic)
         spans = await find_spans(self, name, start, end, pubends)
         for pubend, span in spans:
             async for item in read_span(self, name, pubend, span, condition, limit):
@@ -157,15 +164,31 @@ async def find_spans(
 ) -> list[tuple[PubendName, Span]]:
     """What is to be read of each pubend, by name."""
     spans: list[tuple[PubendName, Span]] = []
-    for name, (released, settled) in (await find_positions(carrier, topic, pubends)).items():
+    positions = await find_positions(carrier, topic, pubends)
+    named = {name for token in (start, end) if token is not None for name, _ in token}
+    if not named <= positions.keys():
+        await _check_names(carrier, topic, named)
+    for name, (released, settled) in positions.items():
         low = released if start is None else start.get(name)
         high = settled if end is None else end.get(name)
-        if high > settled:
-            problem = f"{name!r} is settled up to {settled}, and not up to {high}"
-            raise UsageError(problem, "Give an end that a subscription or `positions` has given.")
+        if high > settled or low > settled + AHEAD_MAX:
+            problem = f"{name!r} is settled up to {settled}, and not up to {max(low, high)}"
+            raise UsageError(problem, "Give a token that a subscription or `positions` has given.")
         if low < high:
             spans.append((PubendName(name), Span(low, min(high, TICK_MAX))))
     return spans
+
+
+async def _check_names(carrier: Carrier, topic: TopicName, named: set[str]) -> None:
+    """`UsageError` if the topic does not have them all."""
+    found = await obtain(carrier, lambda request: PositionsQuery(topic, request), Positions)
+    known = sorted({**found.here, **found.elsewhere})
+    if unknown := sorted(named.difference(known)):
+        raise UsageError(
+            f"the token names {unknown[0]!r}, which topic {topic!r} does not have: it has "
+            f"{', '.join(known)}",
+            "Give a token of this topic, as it is now.",
+        )
 
 
 def about(pubend: PubendName) -> str:

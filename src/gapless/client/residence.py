@@ -47,6 +47,14 @@ class Residence:
         self._attempt: BrokerName | None = None  # one that was asked to take it over
         self._moves = 0
         self._is_lost = False
+        self._is_begun = False
+
+    def begin(self) -> None:
+        """`UsageError` if it was begun before: what it knows is of that time."""
+        if self._is_begun:
+            raise UsageError("a subscription is entered once", "Make another: client.subscribe(…).")
+        self._is_begun = True
+        self.enter()
 
     def enter(self) -> None:
         self.number = self.carrier.inbox.add(self._subscriber)

@@ -58,6 +58,11 @@ class Stepping(ABC):
         return self._residence.carrier.inbox
 
     @property
+    def address(self) -> str:
+        """Of the broker where it lives: not always the one that its client is connected to."""
+        return self._residence.carrier.address
+
+    @property
     def token(self) -> Token:
         """By pubend: everything below this tick was taken, or did not match, or was lost."""
         if self._lane is None:
@@ -74,7 +79,10 @@ class Stepping(ABC):
         """All that is at hand, which may be nothing; None when the subscription is over."""
         if self._advance():
             return self._backlog.pop_all()
-        return None if self._is_over else []
+        if self._is_over:
+            return None
+        self._residence.check_entered()
+        return []
 
     def fall_in(self, lane: Lane) -> None:
         """Go on in step with the lane, if it may."""

@@ -143,7 +143,7 @@ class Subscription(Stepping):
             await self._next_answer(None)
 
     async def __aenter__(self) -> Self:
-        self._residence.enter()
+        self._residence.begin()
         try:
             deadline_s = self._loop.time() + self._carrier.patience_s
             while not await self._subscribe(deadline_s):
@@ -377,7 +377,7 @@ class Subscription(Stepping):
                     raise RefusedError(problem, remedy)
                 await asyncio.sleep(pause_s)
                 return False
-            case LinkError():
+            case LinkError() if self._loop.time() < deadline_s:
                 return False
             case GaplessError() as error:
                 raise error

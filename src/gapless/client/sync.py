@@ -7,31 +7,31 @@ has to wait.
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gapless.client import client as asynchronous
 from gapless.client.errors import LinkError
+from gapless.client.loop_thread import LoopThread, chunks
 from gapless.client.publisher import LINGER_S
+from gapless.client.publisher import Publisher as AsyncPublisher
+from gapless.client.subscription import Subscription as AsyncSubscription
 from gapless.client.together import together as asynchronous_together
+from gapless.client.transaction import Stager as AsyncStager
+from gapless.client.transaction import Transaction as AsyncTransaction
+from gapless.client.twin import explained_by
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Unpack
 
     from gapless.client.credentials import Options
     from gapless.client.delivery import Delivery, Gap, Receipt
-    from gapless.client.publisher import Publisher as AsyncPublisher
     from gapless.client.range import Gaps, RangeBatch
-    from gapless.client.subscription import Subscription as AsyncSubscription
     from gapless.client.topics import Topic
     from gapless.client.transaction import CommitReceipt
-    from gapless.client.transaction import Stager as AsyncStager
-    from gapless.client.transaction import Transaction as AsyncTransaction
     from gapless.client.wish import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
@@ -43,34 +43,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Inner = TypeVar("Inner", bound=AbstractAsyncContextManager[Any, None])
 InnerSender = TypeVar("InnerSender", bound="AsyncPublisher | AsyncTransaction")  # or a stager
-
-
-class LoopThread:
-    """An event loop in a thread; `run` gives it work and waits for the result."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="gapless-client", daemon=True
-        )
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        if self._loop.is_closed():
-            work.close()
-            raise LinkError("the client is closed", "Connect again with gapless.sync.connect.")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:  # also when the waiting thread is interrupted
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        self.run(self._loop.shutdown_default_executor())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 class Entered(Generic[Inner]):
@@ -93,6 +65,7 @@ class Entered(Generic[Inner]):
         self._thread.run(self._inner.__aexit__(kind, error, trace))
 
 
+@explained_by(AsyncPublisher)
 class Sender(Entered[InnerSender]):
     """What events are handed to."""
 
@@ -100,26 +73,32 @@ class Sender(Entered[InnerSender]):
         return self._thread.run(self._inner.send(attributes, body))
 
     def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
-        """Many at once: one hand-over for all of them."""
-        self._thread.run(self._inner.send_many(events))
+        """Many at once: one hand-over for hundreds of them. `events` is iterated over in this
+        thread, and may be slow, or use the client."""
+        for some in chunks(events):
+            self._thread.run(self._inner.send_many(some))
 
     def flush(self) -> None:
         self._thread.run(self._inner.flush())
 
 
+@explained_by(AsyncPublisher)
 class Publisher(Sender["AsyncPublisher"]):
     """A named publisher; see `gapless.client.publisher`."""
 
     @property
     def sequence(self) -> int:
+        """The number of its next event."""
         return self._inner.sequence
 
 
+@explained_by(AsyncStager)
 class Stager(Sender["AsyncStager"]):
     """One part of a transaction; see `gapless.client.transaction`."""
 
     @property
     def part(self) -> str:
+        """Its name, which `commit` wants."""
         return self._inner.part
 
     @property
@@ -130,20 +109,26 @@ class Stager(Sender["AsyncStager"]):
         self._thread.run(self._inner.send_encoded(events))
 
 
+@explained_by(AsyncTransaction)
 class Transaction(Sender["AsyncTransaction"]):
     """Commits at the end of `with`, or aborts; see `gapless.client.transaction`."""
 
     @property
     def receipt(self) -> CommitReceipt | None:
+        """What the commit was answered; None before that."""
         return self._inner.receipt
 
 
+@explained_by(AsyncSubscription)
 class Subscription(Entered["AsyncSubscription"]):
     """A subscription to iterate over; see `gapless.client.subscription`."""
 
     @property
+    def address(self) -> str:
+        return self._inner.address
+
+    @property
     def token(self) -> Token:
-        """Everything taken so far."""
         return self._inner.token
 
     def __iter__(self) -> Iterator[Delivery]:
@@ -160,14 +145,18 @@ class Subscription(Entered["AsyncSubscription"]):
         return self._inner.unreached
 
     def reached(self) -> None:
-        """Wait until there are none."""
         self._thread.run(self._inner.reached())
 
     def acknowledge(self) -> None:
         self._thread.run(self._inner.acknowledge())
 
     def close(self) -> None:
-        self._thread.run(self._inner.close())
+        with suppress(LinkError):  # it ended with its client
+            self._thread.run(self._inner.close())
+
+    def __exit__(self, *raised: Any) -> None:
+        with suppress(LinkError):
+            super().__exit__(*raised)
 
 
 class Together:
@@ -206,6 +195,7 @@ def together(subscriptions: Iterable[Subscription]) -> Together:
     return Together(subscriptions)
 
 
+@explained_by(asynchronous.Client)
 class Client:
     """A connection to a network of brokers; make it with `gapless.sync.connect`."""
 
@@ -227,7 +217,7 @@ class Client:
     def publish_many(
         self, topic: str, events: Iterable[tuple[Mapping[str, Value], Bytes]]
     ) -> list[Receipt]:
-        return self._thread.run(self._client.publish_many(topic, events))
+        return self._thread.run(self._client.publish_many(topic, list(events)))
 
     def publisher(self, topic: str, *, name: str, linger_s: float = LINGER_S) -> Publisher:
         async def make() -> AsyncPublisher:
@@ -371,7 +361,9 @@ class Client:
         self._thread.run(self._client.unsubscribe(name))
 
     def close(self) -> None:
-        self._thread.run(self._client.close())
+        """Fine to repeat."""
+        with suppress(LinkError):  # it is closed
+            self._thread.run(self._client.close())
         self._thread.close()
 
     def __enter__(self) -> Self:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gapless.client import arguments
 from gapless.client.errors import RefusedError
 from gapless.client.insistence import insist, obtain
 from gapless.core.client_messages import Done, Refused
 from gapless.core.errors import UsageError, WireError
 from gapless.core.identity import BrokerName, TopicName
+from gapless.core.ticks import PUBEND_COUNT_MAX, TICK_MAX
 from gapless.core.topic_messages import (
     SERVICES,
     CreateTopic,
@@ -67,17 +69,25 @@ class TopicRequests:
         """
         if service not in SERVICES:
             raise UsageError(f"there is no service {service!r}", f"Use one of {SERVICES}.")
-        if hosts is not None and not hosts:
+        if hosts is not None and (not hosts or isinstance(hosts, str)):
             raise UsageError("a topic needs a host", "Name one for each pubend, or leave it out.")
-        retention_us = None if retention_seconds is None else int(retention_seconds * SECOND)
+        topic = TopicName(arguments.text("name", name))
+        brokers = tuple(BrokerName(arguments.text("hosts", host)) for host in hosts or ())
+        count = len(brokers) or arguments.count("pubends", pubends, 1, PUBEND_COUNT_MAX)
+        retention_us = None
+        if retention_seconds is not None:
+            longest_s = arguments.seconds("retention_seconds", retention_seconds)
+            retention_us = min(int(longest_s * SECOND), TICK_MAX)
+        if retention_bytes is not None:
+            retention_bytes = arguments.count("retention_bytes", retention_bytes, 1)
 
         def make(request: int) -> CreateTopic:
             return CreateTopic(
                 request,
-                TopicName(name),
+                topic,
                 service,
-                len(hosts) if hosts else pubends,
-                tuple(map(BrokerName, hosts or ())),
+                count,
+                brokers,
                 retention_us,
                 retention_bytes,
                 ordered,
@@ -87,7 +97,8 @@ class TopicRequests:
 
     async def delete_topic(self: Carrier, name: str) -> None:
         """Delete a topic with its events and all subscriptions to it, at once and for good."""
-        answer = await insist(self, lambda request: DeleteTopic(request, TopicName(name)))
+        topic = TopicName(arguments.text("name", name))
+        answer = await insist(self, lambda request: DeleteTopic(request, topic))
         match answer.message:
             case Done():
                 return

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
+from gapless.client import arguments
 from gapless.client.insistence import obtain
 from gapless.client.publisher import Batch, Publisher
 from gapless.core.client_messages import Done
@@ -152,6 +153,7 @@ class Transaction:
 
     @property
     def count(self) -> int:
+        """Events handed over so far."""
         return self._stager.count
 
     async def send(self, attributes: Mapping[str, Value], body: Bytes = b"") -> int:
@@ -159,6 +161,7 @@ class Transaction:
         return await self._stager.send(attributes, body)
 
     async def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
+        """The same for each of these, in less time than one by one."""
         await self._stager.send_many(events)
 
     async def flush(self) -> None:
@@ -172,12 +175,17 @@ class Transaction:
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         stager = self._stager
         name = (stager.topic, stager.producer, stager.transaction)
-        await stager.__aexit__(kind, *rest)
-        if kind is None:
-            self.receipt = await commit(self._carrier, *name, {stager.part: stager.count})
-        elif stager.count:
-            # Said once and not waited for: whoever has failed need not, and in doubt it expires.
-            stager.forget(Abort(name[0], 0, name[1], name[2]))
+        has_ended = False
+        try:
+            await stager.__aexit__(kind, *rest)
+            if kind is None:
+                self.receipt = await commit(self._carrier, *name, {stager.part: stager.count})
+                has_ended = True
+        finally:
+            if stager.count and not has_ended:
+                # Said once and not waited for: whoever has failed, or was cancelled, need not. What
+                # is committed all the same stays so; and in doubt it expires.
+                stager.forget(Abort(name[0], 0, name[1], name[2]))
 
 
 async def commit(
@@ -187,8 +195,7 @@ async def commit(
     number: int,
     parts: Sequence[str] | Mapping[str, int],
 ) -> CommitReceipt:
-    counts = tuple(parts.values()) if isinstance(parts, Mapping) else ()
-    names = tuple(parts)
+    names, counts = checked_parts(parts)
     done = await obtain(
         carrier,
         lambda request: Commit(topic, request, producer, number, names, counts),
@@ -203,12 +210,22 @@ def about(topic: TopicName, producer: ProducerName) -> str:
     return f"produce {topic} {producer}"
 
 
-def checked(producer: str, number: int) -> tuple[ProducerName, int]:
-    if not producer:
-        raise UsageError("a producer needs a name", "Give producer=…, and use it again later.")
-    if type(number) is not int or not 0 <= number < 1 << 63:
-        raise UsageError(f"{number!r} is no transaction's id", "Count up from 0.")
-    return ProducerName(producer), number
+def checked(topic: str, producer: str, number: int = 0) -> tuple[TopicName, ProducerName, int]:
+    return arguments.topic(topic), arguments.producer(producer), arguments.count("id", number)
+
+
+def checked_parts(
+    parts: Sequence[str] | Mapping[str, int],
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Their names, each once, and how many events each has, if that is given."""
+    if isinstance(parts, str):
+        raise UsageError(f"parts={parts!r:.80} is one text", "Give a list of names.")
+    names = tuple(arguments.name("parts", each) for each in parts)
+    if len(set(names)) != len(names):
+        raise UsageError("parts names a part twice", "Give each part once.")
+    if not isinstance(parts, Mapping):
+        return names, ()
+    return names, tuple(arguments.count("parts", each) for each in parts.values())
 
 
 class Transacting:
@@ -226,9 +243,7 @@ class Transacting:
         A clean end commits, an exception aborts. Ids of a producer ascend; one that is not above
         the last committed is taken for a repeat, and changes nothing.
         """
-        name, number = checked(producer, id)
-        stager = Stager(self, TopicName(topic), name, number, uuid4().hex)
-        return Transaction(self, stager)
+        return Transaction(self, Stager(self, *checked(topic, producer, id), uuid4().hex))
 
     def stage(
         self: Carrier,
@@ -242,8 +257,8 @@ class Transacting:
 
         Tell whoever commits its `part` and `count`. A name that is given must be used only once.
         """
-        name, number = checked(producer, id)
-        return Stager(self, TopicName(topic), name, number, part or uuid4().hex)
+        given = uuid4().hex if part is None else arguments.name("part", part)
+        return Stager(self, *checked(topic, producer, id), given)
 
     async def commit(
         self: Carrier,
@@ -257,8 +272,7 @@ class Transacting:
 
         Give `{part: count}` to have it refused unless each part is whole. A repeat is answered.
         """
-        name, number = checked(producer, id)
-        return await commit(self, TopicName(topic), name, number, parts)
+        return await commit(self, *checked(topic, producer, id), parts)
 
     async def abort(
         self: Carrier,
@@ -269,21 +283,22 @@ class Transacting:
         part: str | None = None,
     ) -> None:
         """Drop what was staged, or one part of it. What is committed stays: that is no error."""
-        name, number = checked(producer, id)
+        topic_name, name, number = checked(topic, producer, id)
+        given = None if part is None else arguments.text("part", part)
         await obtain(
             self,
-            lambda request: Abort(TopicName(topic), request, name, number, part),
+            lambda request: Abort(topic_name, request, name, number, given),
             Done,
-            about(TopicName(topic), name),
+            about(topic_name, name),
         )
 
     async def last_committed(self: Carrier, topic: str, *, producer: str) -> int | None:
         """The id of the producer's last committed transaction; None if there is none."""
-        name, _ = checked(producer, 0)
+        topic_name, name, _ = checked(topic, producer)
         answer = await obtain(
             self,
-            lambda request: ProducerQuery(TopicName(topic), request, name),
+            lambda request: ProducerQuery(topic_name, request, name),
             ProducerPosition,
-            about(TopicName(topic), name),
+            about(topic_name, name),
         )
         return answer.transaction

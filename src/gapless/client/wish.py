@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, get_args
 
+from gapless.client import arguments
 from gapless.core.client_messages import Order, TokenKeeper
 from gapless.core.errors import UsageError
-from gapless.core.identity import SubscriptionName, TopicName
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from gapless.core.identity import SubscriptionName, TopicName
 
 Start = str | Token | datetime
 """`"latest"`, `"earliest"`, a token or its JSON text, or a time with its zone."""
@@ -54,8 +56,7 @@ def make_wish(
         "interruption": (interruption, get_args(Interruption)),
     }
     for what, (given, known) in choices.items():
-        if given not in known:
-            raise UsageError(f"{what}={given!r} is no choice", f"Use one of {known}.")
+        arguments.choice(what, given, known)
     if name is None and (start != "latest" or tokens != "client"):
         raise UsageError(
             "an anonymous subscription starts now and has no token to keep",
@@ -65,10 +66,10 @@ def make_wish(
         raise UsageError("a subscription's name is not empty", "Give another, or none.")
     token, earliest, instant = parse_start(start)
     return Wish(
-        topic=TopicName(topic),
-        condition=condition,
+        topic=arguments.topic(topic),
+        condition=arguments.text("condition", condition),
         order=order,
-        name=None if name is None else SubscriptionName(name),
+        name=None if name is None else arguments.subscription(name),
         token=token,
         earliest=earliest,
         instant=instant,

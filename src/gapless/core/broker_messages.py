@@ -207,7 +207,9 @@ class HandOver(Message, frozen=True):
     """The subscription lives at `sender` now, after so many moves; `receiver` may forget it.
     `done`: it has, durably. `elsewhere`: not here, it had moved on to that broker before. `owner`:
     whose it is; one that is someone else's is another subscription, which stays. `over`: it was
-    ended at the sender, so that it is over at the receiver too."""
+    ended at the sender, so that it is over at the receiver too. `released`: how far it is
+    acknowledged at the sender, durably, at every pubend that it knows; none: who forgets it need
+    not care. `ahead`: not forgotten yet, more is acknowledged here, and counts at the receiver."""
 
     subscription: SubscriptionName
     topic: TopicName = TopicName("")
@@ -218,6 +220,8 @@ class HandOver(Message, frozen=True):
     elsewhere: BrokerName | None = None
     owner: str = ""
     over: bool = False
+    released: dict[str, int] | None = None
+    ahead: bool = False
 
 
 # --- on the way ---------------------------------------------------------------------------------

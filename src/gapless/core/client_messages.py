@@ -19,7 +19,10 @@ from gapless.core.identity import (
     check_name,
 )
 from gapless.core.messages import Message
-from gapless.core.ticks import Span
+from gapless.core.ticks import TICK_MAX, Span, check_ticks
+
+MOVES_MAX = 1 << 60
+"""More than a subscription ever makes; there is room to count on."""
 
 Order = Literal["publisher", "total"]
 TokenKeeper = Literal["client", "broker"]
@@ -106,6 +109,9 @@ class Subscribe(Message, frozen=True):
             raise ValueError("a subscription starts at one place: token, earliest or instant")
         if self.name is None and given:
             raise ValueError("only a named subscription starts elsewhere than now")
+        if not 0 <= self.subscription <= TICK_MAX or not 0 <= self.moves <= MOVES_MAX:
+            raise ValueError("subscriptions and their moves are numbered from 0, within 63 bits")
+        check_ticks(self.token or {})
 
 
 class Subscribed(Message, frozen=True):
@@ -202,6 +208,7 @@ class Acknowledge(Message, frozen=True):
     def __post_init__(self) -> None:
         if self.name is not None and not self.request:
             raise ValueError("an acknowledgement by name needs a request")
+        check_ticks(self.token)
 
 
 class Done(Message, frozen=True):

@@ -76,4 +76,8 @@ class Persist(msgspec.Struct, frozen=True):
     otherwise: tuple[Effect, ...] = ()
 
 
+NO_ROOM = "the broker's disk is full, or it may open no more files"
+"""What a client is told where `otherwise` has been carried out. Which of the two it is the log of
+the broker says: here nothing is known of disks."""
+
 Effect = Send | Tell | Persist

@@ -11,6 +11,7 @@
         ├── StorageRefusedError  a write breaks a rule; nothing of its commit was written
         ├── StorageMissingError  no such record: never written, or chopped
         ├── StorageFullError     no room: nothing of the commit was written
+        │   └── StorageFilesError    no room, because no further file may be open
         └── StorageCorruptError  a record that was once acknowledged does not read back
 
 Every error says what is wrong (`problem`) and what to do next (`remedy`); its text is both.
@@ -132,6 +133,14 @@ class StorageFullError(StorageError):
     """No room is left: nothing of the commit was written, all before it is intact."""
 
     default_remedy = "Free space on the disk or raise the volume's limit; then commit again."
+
+
+class StorageFilesError(StorageFullError):
+    """The process may have no more files open: nothing of the commit was written."""
+
+    default_remedy = (
+        "Raise the limit on open files (`ulimit -n`) of its process, or have fewer connections."
+    )
 
 
 class StorageCorruptError(StorageError):

@@ -14,11 +14,14 @@ Source: Bhola et al., DSN 2002, sec. 2.2 (time line, low-order bits).
 
 from __future__ import annotations
 
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
 import msgspec
 
 from gapless.core.identity import Instant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Tick = NewType("Tick", int)
 
@@ -32,6 +35,10 @@ TICK_MAX = (1 << 63) - 1
 INSTANT_MAX = TICK_MAX >> PUBEND_BITS
 """The last instant that has ticks: in the year 2255."""
 
+AHEAD_MAX = 10_000_000 << PUBEND_BITS
+"""How far a position may be ahead of what is known of its pubend, and still be believed: clocks of
+brokers differ, and so do pubends of one topic that is read in total order."""
+
 
 def tick_at(instant: Instant, pubend_number: int) -> Tick:
     """The tick that this pubend has at this instant."""
@@ -40,6 +47,13 @@ def tick_at(instant: Instant, pubend_number: int) -> Tick:
     if not 0 <= instant <= INSTANT_MAX:
         raise ValueError(f"instant {instant} is not in 0..{INSTANT_MAX}")
     return Tick(instant << PUBEND_BITS | pubend_number)
+
+
+def check_ticks(token: Mapping[str, int]) -> None:
+    """`ValueError` if these are no positions."""
+    for tick in token.values():
+        if not 0 <= tick <= TICK_MAX:
+            raise ValueError(f"{tick} is no tick: 0 <= tick < 2^63")
 
 
 def instant_of(tick: Tick) -> Instant:

@@ -18,6 +18,8 @@ Theory of operation
     wants it: the client gets one gap. It is held back until something follows that is not lost, so
     that what was lost in a row is one gap whatever pieces the news came in. Once something is
     known to be lost, wanted ticks before it are not asked for any more.
+    The log names no tick without an event. Where someone says that a wanted one is silent, the
+    pubend itself is asked; if it says so too the event is lost (`denied`).
     Of ticks before `since` the log knows nothing (the subscription came from another broker, or
     starts in the past): all of them are asked for, with the least vector that counts, and what
     comes is filtered here.
@@ -46,8 +48,9 @@ from gapless.core.events import EventBatch
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import Span
 from gapless.durable.consolidated import Batch
+from gapless.durable.denied import Denied
 from gapless.durable.filtered_log import Reading, Trail
-from gapless.durable.window import Window
+from gapless.durable.window import Window, roundest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,7 +94,6 @@ class CatchUp:
         self.timing = timing
         self.since = since
         self.matches = matches
-        self.minimum = minimum
         self.fetch = fetch
         self.convoy = convoy if fetch is not None else None
         self.position = start  # everything before was delivered
@@ -105,6 +107,7 @@ class CatchUp:
         self._arrived: dict[int, bytes] = {}  # answers to be put to the subend
         self._wanted: set[int] = set()  # told, and not taken yet
         self._unknown = SpanSet()  # told, of which the log knows nothing
+        self._denied = Denied(log.pubend, timing, minimum)
         self._lost_below = 0
         self._gap: Span | None = None  # held back: the loss may go on
         self._read_due: Instant | None = None
@@ -140,6 +143,7 @@ class CatchUp:
         self.is_waiting = self.is_shared = False
         latest = max(latest, self.since)
         pieces, nacks = list[Batch | Gap](), self._take_in(now)
+        denied = self._denied.ask()
         while not self.is_done(latest):
             before = self.subend.taken, self.told
             events = self._deliver(latest, credit, pieces, now)
@@ -158,7 +162,7 @@ class CatchUp:
                     self.is_waiting = self.told <= self.subend.horizon and self.told < latest
             if before == (self.subend.taken, self.told):
                 break
-        return pieces, self._with_minimum(nacks)
+        return pieces, denied + self._denied.address(nacks)
 
     def _deliver(self, latest: int, credit: int, pieces: list[Batch | Gap], now: Instant) -> int:
         """Add what is settled to `pieces`; how many events that are."""
@@ -225,6 +229,7 @@ class CatchUp:
         if subend.horizon < self.told or self.told >= latest or room <= 0:
             return []
         self._read_due = None
+        self._denied.clear()
         if self.told >= self._reading.through:
             self._reading = self._read(latest)
             if self._reading.through == self.told:  # more to look at than one read may
@@ -260,7 +265,7 @@ class CatchUp:
             if place >= len(wanted):
                 return unknown_from
             middle = wanted[place - (room // 2 if self.convoy is not None else 0)]
-            return _roundest(middle, wanted[place])
+            return roundest(middle, wanted[place])
         return through
 
     def _tell_known(self, span: Span, now: Instant) -> list[Nack]:
@@ -304,9 +309,9 @@ class CatchUp:
             if tick + 1 < end:
                 self._tell(Span(tick + 1, end), now)
 
-    def _tell(self, span: Span, now: Instant, *, lost: bool = False) -> None:
+    def _tell(self, span: Span, now: Instant, *, lost: bool = False) -> list[Nack]:
         knowledge = Knowledge(self.log.pubend, span, lost_below=span.end if lost else 0)
-        self.subend.receive_knowledge(knowledge, now)
+        return self.subend.receive_knowledge(knowledge, now)
 
     # --- answers --------------------------------------------------------------------------------
 
@@ -328,7 +333,16 @@ class CatchUp:
         self._tell_silence(now)
         start = max(knowledge.span.start, self.subend.horizon)
         end = min(knowledge.span.end, self.told)
-        parts = list(self.subend.stream.known.missing(Span(start, end))) if start < end else []
+        if start >= end:
+            return self._denied.address(nacks)
+        low, high = (bisect_left(self._window, edge) for edge in (max(start, gone), end))
+        known = self.subend.stream.known
+        lost, doubtful = self._denied.judge(knowledge, self._window[low:high], known)
+        for each in lost:
+            nacks += self._tell(each, now, lost=True)
+        missing = SpanSet(known.missing(Span(start, end)))
+        missing.difference_update(doubtful)
+        parts = list(missing)
         for part in parts:
             ticks, events = self._for_us(knowledge, part)
             answer = Knowledge(
@@ -340,7 +354,7 @@ class CatchUp:
                 more=knowledge.more and part is parts[-1],
             )
             nacks += self.subend.receive_knowledge(answer, now)
-        return self._with_minimum(nacks)
+        return self._denied.address(nacks)
 
     def _take_in(self, now: Instant) -> list[Nack]:
         """Put to the subend what has arrived, in runs with the silence between and behind."""
@@ -372,12 +386,7 @@ class CatchUp:
     def fire(self, now: Instant) -> list[Nack]:
         """Ask again for what did not come; `advance` goes on with reading."""
         self._read_due = None
-        return self._with_minimum(self._take_in(now) + self.subend.fire(now))
-
-    def _with_minimum(self, nacks: list[Nack]) -> list[Nack]:
-        if self.minimum is None:
-            return nacks
-        return [Nack(nack.pubend, nack.spans, self.minimum) for nack in nacks]
+        return self._denied.address(self._take_in(now) + self.subend.fire(now))
 
     def check(self) -> None:
         self.subend.check()
@@ -387,10 +396,3 @@ class CatchUp:
         assert self._gap is None or self.position <= self._gap.start, "I3"
         assert self._arrived.keys() <= set(self._window), "I4"
         assert not any(tick in self.subend.stream.known for tick in self._arrived), "I4"
-
-
-def _roundest(low: int, high: int) -> int:
-    """Of the numbers after `low`, up to `high`, the one with the most zeros at its end in binary;
-    `high` if there are none."""
-    zeros = max(0, (low ^ high).bit_length() - 1)
-    return high >> zeros << zeros

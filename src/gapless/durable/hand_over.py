@@ -7,7 +7,8 @@ Theory of operation
     the minimum does not change while the old broker holds. So it sends a hold for each pubend:
     every relay takes it for a report and passes it on whatever the minimum, and the pubend answers
     with an echo. When all echoes are in, the new broker holds release by itself. Only then the
-    old one is told to forget the subscription, and answers when that is durable.
+    old one is told to forget the subscription, and answers when that is durable; it may say first
+    that more is acknowledged there than the token says, and be told again (`node.hand_overs`).
     Every step is repeated each `hand_over_repeat` until it is answered.
     A subscription may come back while an old request to forget it is still on its way. So moves
     are counted, by the client too: a broker forgets a copy only for one that has moved more often

@@ -17,6 +17,7 @@ Invariants (checked by `check`)
     I2  released <= acknowledged, for every subscription; neither moves back
     I3  no number is given twice, across restarts too
     I4  while an acknowledgement waits, a write is under way or there is a deadline
+    I5  a subscription has moved at least as often as when it was made here
 
 Cost: an idle subscription costs nothing per event and under 2 KiB (`python -m benchmarks durable`).
 Source: DSN 2003, sec. 4.1 (released) and 5.2 (auto-acknowledge); PROTOCOLS C2, C7.
@@ -52,6 +53,11 @@ NAME_BYTES_MAX = 512
 TokenKeeper = Literal["client", "broker"]
 
 
+def is_name(name: str) -> bool:
+    """May a subscription be called so? To be asked before anybody writes it down."""
+    return name.isprintable() and 0 < len(name.encode()) <= NAME_BYTES_MAX
+
+
 class Kept(Message, frozen=True):
     """To the subscriptions themselves: this write is durable (or, not `ok`, had no room)."""
 
@@ -72,6 +78,7 @@ class Definition:
     owner: str = ""
     tokens: TokenKeeper = "client"
     moves: int = 0  # how often it came to another broker
+    first: int = 0  # the same when it was made here; what was made of it later has moved more
     previous: BrokerName | None = None  # where it came from and is not forgotten yet
     registrar: BrokerName | None = None  # who knows that it is here; None: nobody, yet
 
@@ -90,6 +97,12 @@ class Subscription:
     since: dict[str, int]  # by pubend: from there on the filtered log knows it
     released: Token  # acknowledged, and durable
     acknowledged: Token
+
+    @property
+    def start(self) -> Token:
+        """Where one goes on who shows no token. If it begins with the oldest event (0), and where
+        that is was found just now, it is to be found again: a crash could take it back."""
+        return Token({pubend: at for pubend, at in self.acknowledged if self.released.get(pubend)})
 
     def encode(self) -> bytes:
         fields = asdict(self.definition) | {"number": self.number, "since": self.since}
@@ -158,7 +171,7 @@ class Subscriptions:
         name = definition.name
         if name in self._by_name:
             raise UsageError(f"there is a subscription {name!r} here", "Use another name.")
-        if not name.isprintable() or not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+        if not is_name(name):
             raise UsageError(f"{name!r} is no name", f"Use 1 to {NAME_BYTES_MAX} printable bytes.")
         if len(self) >= self.timing.durable_subscriptions_max:
             problem = f"this broker has {len(self)} durable subscriptions, which is its limit"
@@ -292,6 +305,7 @@ class Subscriptions:
             pending = name in self._waiting.names or subscription.number in writing
             assert pending or not moved, "I4"
             assert subscription.number < self._next, "I3"
+            assert subscription.definition.first <= subscription.definition.moves, "I5"
             for pubend in subscription.since:
                 least = self.released(PubendName(pubend))
                 assert least is not None, "I1"

@@ -32,3 +32,10 @@ class Window(Subend):
         self._out = self._asked.copy()
         self._repeat_due = Instant(now + self._repeat_after)
         return [Nack(self.pubend, tuple(self._asked))]
+
+
+def roundest(low: int, high: int) -> int:
+    """Of the numbers after `low`, up to `high`, the one with the most zeros at its end in binary;
+    `high` if there are none."""
+    zeros = max(0, (low ^ high).bit_length() - 1)
+    return high >> zeros << zeros

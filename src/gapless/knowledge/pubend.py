@@ -27,8 +27,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import Knowledge, Nack, Purpose
-from gapless.core.client_messages import Publish, Receipt
-from gapless.core.effects import Append, Effect, Persist, Put, Send, Tell, Write
+from gapless.core.client_messages import Publish, PublisherPosition, PublisherQuery, Receipt
+from gapless.core.effects import NO_ROOM, Append, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName, PublisherName
 from gapless.core.messages import Message
@@ -37,7 +37,7 @@ from gapless.knowledge.answers import answer
 from gapless.knowledge.batch import size_of
 from gapless.knowledge.overdue import Overdue
 from gapless.knowledge.publications import Batch, Request, gather
-from gapless.knowledge.receipts import STEP, Publisher, refuse
+from gapless.knowledge.receipts import STEP, TAKEN_OVER, TOO_MANY, Holders, Publisher, refuse
 from gapless.knowledge.retention import Policy, Release
 from gapless.knowledge.scattered import look_up
 from gapless.knowledge.transactions import Transactions
@@ -100,6 +100,7 @@ class Pubend:
         self.pending_count = 0  # events in both
         self.pending_size = 0  # and their bytes
         self._accepted: dict[PublisherName, int] = {}  # next number, counting what waits
+        self.holders = Holders()
         self._write_number = 0
         self._promising = 0  # a promise being persisted
         self._wanted_end = 0  # silence up to here was asked for
@@ -132,19 +133,34 @@ class Pubend:
         fresh, name = message.events.events, message.publisher
         if name is not None:
             following = self.following(name)
+            if not self.holders.may_publish(client, name):
+                return [refuse(client, message, f"{name!r} was taken over", TAKEN_OVER)]
             if message.sequence > following:
                 return [refuse(client, message, f"event {following} of {name!r} is missing")]
             if self._is_one_too_many(name):
-                return [refuse(client, message, "too many named publishers", retry=False)]
+                return [refuse(client, message, "too many named publishers", TOO_MANY)]
             fresh = fresh[following - message.sequence :]
         size = size_of(fresh)
         if self._is_full(len(fresh), size):
             return [refuse(client, message, "the pubend has more to write than it can take")]
         if name is not None:
+            self.holders.publish(client, name)
             self._accepted[name] = following + len(fresh)
         self.pending_count += len(fresh)
         self.pending_size += size
         self.waiting.append(Request(client, message, fresh, size))
+        return self._go_on(now)
+
+    def position(self, client: ClientName, query: PublisherQuery, now: Instant) -> list[Effect]:
+        """The next number of a publisher, for who takes its name over. It is told when all that
+        counts is durable: a crash must not take back where he begins."""
+        if self._is_full(0, 0):
+            return [refuse(client, query, "the pubend has more to write than it can take")]
+        self.holders.take_over(client, query.publisher)
+        request = Request(client, query, (), 0)
+        if self.following(query.publisher) == self._durable(query.publisher):
+            return [self._receipt(request)]
+        self.waiting.append(request)
         return self._go_on(now)
 
     def _is_full(self, count: int, size: int) -> bool:
@@ -166,8 +182,11 @@ class Pubend:
 
     def following(self, name: PublisherName) -> int:
         """The next number of a publisher, counting what waits."""
+        return self._accepted.get(name, self._durable(name))
+
+    def _durable(self, name: PublisherName) -> int:
         known = self.publishers.get(name)
-        return self._accepted.get(name, known.next if known else 0)
+        return known.next if known else 0
 
     def _go_on(self, now: Instant) -> list[Effect]:
         """Write what is next: publications and transactions take turns."""
@@ -195,7 +214,7 @@ class Pubend:
 
     def _write(self, now: Instant) -> list[Effect]:
         """Write what waits, as one batch, unless a write is under way."""
-        if self.writing or self.transactions.copy is not None or not self.waiting:
+        if self.writing or self.transactions.is_copying or not self.waiting:
             return []
         limits = self.timing.batch_events_max, self.timing.batch_bytes_max
         publishers, runs_max = self.publishers, self.timing.receipts_max
@@ -222,8 +241,8 @@ class Pubend:
         if message.number != self._write_number:
             return [], []
         if self.transactions.is_writing:
-            effects, ticks, events = self.transactions.written(now, ok=message.ok)
-            knowledge = self._settle(ticks, events, size_of(events), now)
+            effects = self.transactions.written(now, ok=message.ok)
+            knowledge = self._tell_copied(now)
             return effects + self._go_on(now), knowledge
         batch, self._batch, self.writing = self._batch, Batch(), []
         self.pending_count -= len(batch.events)
@@ -237,6 +256,10 @@ class Pubend:
         if not self.writing and not self.waiting:
             self._accepted.clear()
         return effects, knowledge
+
+    def _tell_copied(self, now: Instant) -> list[Knowledge]:
+        ticks, events = self.transactions.tell()
+        return self._settle(ticks, events, size_of(events), now)
 
     def _settle(
         self, ticks: Sequence[int], events: Sequence[bytes], size: int, now: Instant
@@ -253,7 +276,11 @@ class Pubend:
         return [Knowledge(self.name, span, tuple(ticks), batch, digest=self.digest)]
 
     def _receipt(self, request: Request) -> Send:
-        message, count = request.message, len(request.message.events)
+        message = request.message
+        if isinstance(message, PublisherQuery):
+            position = PublisherPosition(message.request, self._durable(message.publisher))
+            return Send(request.client, position)
+        count = len(message.events)
         if message.publisher is None:
             first = request.first_tick
             ticks = tuple(range(first, first + count * STEP, STEP))
@@ -267,7 +294,7 @@ class Pubend:
         self.waiting.clear()
         self.pending_count = self.pending_size = 0
         self._accepted.clear()
-        problem = "the broker's disk is full"
+        problem = NO_ROOM
         return [refuse(each.client, each.message, problem) for each in refused]
 
     # --- silence --------------------------------------------------------------------------------
@@ -348,12 +375,12 @@ class Pubend:
 
     def fire(self, now: Instant) -> tuple[list[Effect], list[Knowledge], int]:
         """What is due: effects, knowledge, and the tick whose acknowledgement is overdue or 0."""
-        effects, knowledge = self.release.fire(now), list[Knowledge]()
+        effects, knowledge = self.release.fire(now), self._tell_copied(now)
         effects += self.transactions.fire(now) + self._go_on(now)
         if self._silence_due <= now:
             self._silence_due = Instant(now + self.timing.idle_silence)
-            more, knowledge = self._promise_silence(now)
-            effects += more
+            more, silence = self._promise_silence(now)
+            effects, knowledge = effects + more, knowledge + silence
         expected = self.overdue.fire(now)
         if expected:
             self._expect(now)
@@ -369,5 +396,5 @@ class Pubend:
         assert self.pending_count <= max(self.timing.publish_pending_max, longest), "I3"
         assert len(self.waiting) <= self.timing.publish_pending_max, "I3"
         self.transactions.check()
-        is_held_up = self.writing or self.transactions.copy
+        is_held_up = self.writing or self.transactions.is_copying
         assert not self.waiting or is_held_up, "what waits, waits for a write"

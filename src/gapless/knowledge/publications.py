@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gapless.core.client_messages import Publish
+from gapless.core.client_messages import Publish, PublisherQuery
 from gapless.core.identity import ClientName, PublisherName
 from gapless.knowledge.receipts import STEP, Publisher
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 class Request(msgspec.Struct):
-    """A publication that waits for the disk; `events` are those not published before."""
+    """A publication that waits for the disk; `events` are those not published before. Or a
+    question about its publisher, which waits for what was published before it."""
 
     client: ClientName
-    message: Publish
+    message: Publish | PublisherQuery
     events: tuple[bytes, ...]
     size: int  # of `events`, in bytes
     first_tick: int = 0  # of `events`, once they have ticks

@@ -8,6 +8,10 @@ Theory of operation
     published before is a repeat and gets its first tick again, or -1 if its run is forgotten; a
     number beyond the next is refused, because what is missing in between might still be retried.
 
+    Whoever takes a name over asks for that number. From then on nothing counts any more that comes
+    over the connection from which the name was used before: what a process that was killed had sent
+    may still be on its way, and would take the numbers that the next one is about to give.
+
 Invariants
     I1  runs ascend and do not overlap; the last ends at `next`; at most `receipts_max` of them
 """
@@ -23,8 +27,8 @@ from gapless.core.effects import Send
 from gapless.core.ticks import PUBEND_BITS
 
 if TYPE_CHECKING:
-    from gapless.core.client_messages import Publish
-    from gapless.core.identity import ClientName
+    from gapless.core.client_messages import Publish, PublisherQuery
+    from gapless.core.identity import ClientName, PublisherName
 
 RUN = struct.Struct("<qqq")
 STEP = 1 << PUBEND_BITS
@@ -82,6 +86,32 @@ class Publisher:
         return cls(RUN.unpack_from(fact)[0], fact[RUN.size :])
 
 
-def refuse(client: ClientName, message: Publish, problem: str, *, retry: bool = True) -> Send:
-    remedy = "Publish the same events again later." if retry else "Use fewer names of publishers."
-    return Send(client, Refused(message.request, problem, remedy, retry))
+class Holders:
+    """Over which connection each name is used, and over which it was before that was."""
+
+    def __init__(self) -> None:
+        self._now: dict[PublisherName, ClientName] = {}  # of names that published
+        self._before: dict[PublisherName, ClientName] = {}
+
+    def may_publish(self, client: ClientName, name: PublisherName) -> bool:
+        return self._before.get(name) != client
+
+    def publish(self, client: ClientName, name: PublisherName) -> None:
+        self._now[name] = client
+
+    def take_over(self, client: ClientName, name: PublisherName) -> None:
+        before = self._now.get(name)
+        if before not in (None, client):
+            self._before[name], self._now[name] = before, client
+
+
+TAKEN_OVER = "Use a name in one process at a time."
+TOO_MANY = "Use fewer names of publishers."
+
+
+def refuse(
+    client: ClientName, message: Publish | PublisherQuery, problem: str, remedy: str = ""
+) -> Send:
+    """With a remedy: for good."""
+    later = "Publish the same events again later."
+    return Send(client, Refused(message.request, problem, remedy or later, retry=not remedy))

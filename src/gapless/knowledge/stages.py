@@ -21,7 +21,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Done, Refused
-from gapless.core.effects import Append, Chop, Delete, Effect, Persist, Put, Send, Tell, Write
+from gapless.core.effects import (
+    NO_ROOM,
+    Append,
+    Chop,
+    Delete,
+    Effect,
+    Persist,
+    Put,
+    Send,
+    Tell,
+    Write,
+)
 from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
 from gapless.core.store import RECORD_BYTES_MAX
@@ -227,7 +238,7 @@ class Stages:
             part.accepted, part.is_ending = part.count, False
             if not part.accepted:
                 del slot.parts[write.name]
-        return refuse(write.client, write, "the broker's disk is full")
+        return refuse(write.client, write, NO_ROOM)
 
     @property
     def oldest(self) -> Key:
@@ -240,7 +251,7 @@ class Stages:
         if slot is None or (message.part is not None and message.part not in slot.parts):
             return [done]
         if message.part is None or list(slot.parts) == [message.part]:
-            failed = refuse(client, message, "the broker's disk is full")
+            failed = refuse(client, message, NO_ROOM)
             return [Persist(self.drop(slot), (done,), (failed,))]
         part = slot.parts[message.part]
         if part.is_ending or part.accepted > part.count:

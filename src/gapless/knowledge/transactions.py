@@ -6,6 +6,8 @@ Theory of operation
     the first tick, and as many events as go into one write. From then on the pubend does nothing
     else, no publication, no promise of silence, until the rest has followed at consecutive ticks,
     write by write, through the same log as everything else; the last one also ends the stage.
+    A write takes several batches, for each costs a sync. They are told one by one, and others have
+    their turn in between; meanwhile the next are written.
     How far that has come needs no note: the log ends there. So a restart goes on from the end of
     the log, and a disk that has no room is tried again.
     The last committed number of each producer is kept for good. Not above it: a repeat, which is
@@ -15,7 +17,9 @@ Theory of operation
 Invariants (checked by `check`)
     I1  at most `transactions_max` are open, at most `producers_max` producers are known, and
         `producers_once_max` of one transaction
-    I2  a transaction whose commit is durable is copied to its end before anything else is logged
+    I2  a transaction whose commit is durable is copied to its end, and all of it is told, before
+        anything else is logged
+    I3  what is written and not told yet is less than two writes
 
 Cost: an event is written twice, and read once from what the system has just written.
 """
@@ -30,10 +34,10 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Done, Refused
-from gapless.core.effects import Append, Chop, Delete, Effect, Persist, Put, Send, Write
+from gapless.core.effects import NO_ROOM, Append, Chop, Delete, Effect, Persist, Put, Send, Write
 from gapless.core.identity import Instant, ProducerName
 from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
-from gapless.knowledge.batch import fits, size_of
+from gapless.knowledge.batch import cut, fits, size_of
 from gapless.knowledge.receipts import STEP
 from gapless.knowledge.stages import TRANSACTIONS, Staged, Stages, key_of, refuse, stream_of
 from gapless.knowledge.staging import Key, Slot, decode_events
@@ -98,6 +102,7 @@ class Transactions:
         self.claims: dict[Key, Copy] = {}  # commits that wait for their turn, in order
         self.copy: Copy | None = None
         self.is_writing = False
+        self._untold: deque[tuple[Sequence[int], tuple[bytes, ...]]] = deque()  # in the log
         self._retry_due: Instant | None = None
         if self.stages.committed is not None:
             slot, first_tick, parts = self.stages.committed
@@ -121,16 +126,26 @@ class Transactions:
 
     @property
     def deadline(self) -> Instant | None:
+        if self._untold:
+            return Instant(0)
         return self._retry_due if self._retry_due is not None else self.stages.deadline
 
     @property
     def is_busy(self) -> bool:
         """Is a transaction about to take ticks?"""
-        return self.copy is not None or bool(self.claims)
+        return self.is_copying or bool(self.claims)
+
+    @property
+    def is_copying(self) -> bool:
+        return self.copy is not None or bool(self._untold)
 
     @property
     def wants_to_write(self) -> bool:
-        return self.is_busy and not self.is_writing and self._retry_due is None
+        if self.is_writing or self._retry_due is not None:
+            return False
+        if self.copy is None:
+            return bool(self.claims) and not self._untold
+        return len(self._untold) < self.timing.copy_batches_max
 
     def fire(self, now: Instant) -> list[Effect]:
         """Drop what is too old. It may be time to try a write again: look at `wants_to_write`."""
@@ -280,17 +295,18 @@ class Transactions:
             size, skip = size + size_of(some), 0
         return tuple(events)
 
-    def written(
-        self, now: Instant, *, ok: bool
-    ) -> tuple[list[Effect], Sequence[int], tuple[bytes, ...]]:
-        """A write has ended: what to answer, and which events are in the log now."""
+    def written(self, now: Instant, *, ok: bool) -> list[Effect]:
+        """A write has ended: what to answer. What is in the log now is to be told."""
         copy = self.copy
         assert copy is not None
         self.is_writing = False
         ticks, events = copy.ticks, copy.events
         copy.ticks, copy.events = range(0), ()
         if not ok:
-            return self._try_again(copy, now), (), ()
+            return self._try_again(copy, now)
+        limits = self.timing.batch_events_max, self.timing.batch_bytes_max
+        batches = cut(events, *limits) if events else ()
+        self._untold += [(ticks[low:high], events[low:high]) for low, high in batches]
         copy.advance(len(events))
         effects: list[Effect] = []
         if copy.asked is not None:
@@ -299,7 +315,11 @@ class Transactions:
             self.copy = None
             if copy.slot is not None:
                 self.stages.drop(copy.slot)  # on disk it is
-        return effects, ticks, events
+        return effects
+
+    def tell(self) -> tuple[Sequence[int], tuple[bytes, ...]]:
+        """What is in the log and not told yet: the next batch of it."""
+        return self._untold.popleft() if self._untold else ((), ())
 
     def _try_again(self, copy: Copy, now: Instant) -> list[Effect]:
         """No room. Before the commit: it is off. After it: nothing stops it but time."""
@@ -308,7 +328,7 @@ class Transactions:
             return []
         self.copy = None
         self.stages.reopen(copy.key, now)
-        return [refuse(*copy.asked, "the broker's disk is full")]
+        return [refuse(*copy.asked, NO_ROOM)]
 
     def _committed(self, copy: Copy, client: ClientName, message: Commit) -> list[Effect]:
         """The commit is durable: answer it, and drop what can never be committed any more."""
@@ -338,6 +358,8 @@ class Transactions:
         assert len(self.last) - len(self._once) <= self.timing.producers_max, "I1"
         assert len(self._once) <= self.timing.producers_once_max, "I1"
         assert not self.is_writing or self.copy is not None, "I2"
+        limit = 2 * self.timing.copy_batches_max * self.timing.batch_events_max
+        assert sum(len(ticks) for ticks, _ in self._untold) < limit, "I3"
         if self.copy is not None:
             left = sum(count for _, count in self.copy.rest) - self.copy.skip
             assert self.copy.done + left == self.copy.count

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gapless.core.client_messages import Done, Ended, Refused, Subscribed
-from gapless.core.effects import Effect, Send, Tell
+from gapless.core.client_messages import Done, Refused, Subscribed
+from gapless.core.effects import NO_ROOM, Effect, Send, Tell
 from gapless.core.errors import UsageError
 from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName
 from gapless.core.messages import Message
@@ -30,6 +30,7 @@ from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
 from gapless.node.behind import Assured, Behind
+from gapless.node.redirect import refuse_until_told
 from gapless.node.registry import registrar_of
 from gapless.node.session import Session
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from gapless.node.network import Network
     from gapless.node.parts import Parts
     from gapless.node.subscribers import Subscribers
+    from gapless.node.tokens import Tokens
 
 
 ENDED_MAX = 10_000
@@ -71,7 +73,10 @@ class Left(Message, frozen=True):
 
 
 class Attachments:
-    """All sessions of one broker. See the module docstring."""
+    """All sessions of one broker. See the module docstring. `tokens` is set once there are
+    streams."""
+
+    tokens: Tokens
 
     def __init__(
         self,
@@ -120,9 +125,11 @@ class Attachments:
             )
             remedy = "Use the same topic and condition, another name, or unsubscribe it first."
             return [Send(client, Refused(message.request, problem, remedy))]
+        if message.token is None and definition.previous is not None:
+            return refuse_until_told(client, message, definition.name, definition.previous)
         if message.name in self._creating:  # it is not durable yet
             return self._wait_for_it(client, message)
-        start = subscription.acknowledged
+        start = subscription.start
         if message.token is not None:
             start = self.known(subscription, message.token)
         if message.previous not in (None, self.name) and message.moves > definition.moves:
@@ -143,8 +150,7 @@ class Attachments:
 
     def known(self, subscription: Subscription, token: Mapping[str, int]) -> Token:
         """What a client's token says of the pubends that there are."""
-        given = {pubend: token.get(pubend, 0) for pubend in subscription.since}
-        return Token({pubend: min(max(tick, 0), TICK_MAX) for pubend, tick in given.items()})
+        return Token({pubend: token.get(pubend, 0) for pubend in subscription.since})
 
     def _open(
         self,
@@ -195,7 +201,7 @@ class Attachments:
         self.behind.leave(name)
         session = self.sessions.pop(name)
         self.subscribers.detach(session)
-        return [Send(session.name, Ended(session.number, problem, remedy, elsewhere))]
+        return [session.end(problem, remedy, elsewhere=elsewhere)]
 
     def create(
         self,
@@ -220,6 +226,7 @@ class Attachments:
             owner=self.subscribers.clients[client].owner,
             tokens=message.tokens,
             moves=moves,
+            first=moves,
             previous=previous,
             registrar=registrar_of(self.network, message.name) if previous is None else None,
         )
@@ -266,7 +273,7 @@ class Attachments:
         client, wish = self._creating.pop(message.name)
         subscription = self.durables.subscriptions.get(message.name)
         if not message.ok or subscription is None:
-            problem, remedy = "the broker's disk is full", "Try again later."
+            problem, remedy = NO_ROOM, "Try again later."
             refused = Refused(wish.request, problem, remedy, retry=True)
             return [Send(client, refused)] if client in self.subscribers.clients else []
         self.durables.reports.update(dict.fromkeys(map(PubendName, subscription.since)))
@@ -274,8 +281,7 @@ class Attachments:
             self.arrived[message.name] = None
         if client not in self.subscribers.clients:
             return []  # it will come back
-        start = subscription.acknowledged
-        return self._open(subscription, client, wish.request, wish.subscription, start)
+        return self.attach(client, wish) or []
 
     def acknowledge(self, client: ClientName, message: Acknowledge, now: Instant) -> list[Effect]:
         """Everything below a token is consumed. The client may be ahead of us: a crash sets this
@@ -288,8 +294,13 @@ class Attachments:
             if session is None:
                 return []
             subscription = session.subscription
-        token = self.known(subscription, message.token)
         name = subscription.definition.name
+        topic = self.network.topic.get(subscription.definition.topic)
+        if topic and (refused := self.tokens.doubt(message.request, topic, message.token, now)):
+            if message.request:
+                return [Send(client, refused)]
+            return self._close(name, refused.problem, refused.remedy)
+        token = self.known(subscription, message.token)
         if message.request and not subscription.definition.is_found:
             held = self.unconfirmed.setdefault(name, [])
             if len(held) >= UNCONFIRMED_MAX:

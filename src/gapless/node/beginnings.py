@@ -56,6 +56,10 @@ class Beginnings:
         self.asked = {pubend: number + 1 for pubend, number in self.asked.items()}
         return [StartQuery(pubend, self.cell, number) for pubend, number in self.asked.items()]
 
+    def hurry(self, now: Instant) -> None:
+        """What was asked may be lost: ask again now."""
+        self.deadline = now if self.asked else None
+
     def receive_reply(self, reply: StartReply) -> bool:
         """Is this the answer that we wait for?"""
         return self.asked.get(reply.pubend) == reply.number

@@ -37,6 +37,7 @@ from gapless.core.messages import Message
 from gapless.core.topic_messages import TopicEntry, TopicNews, TopicQuestion
 from gapless.node.network import Topic
 from gapless.node.owner import ranking
+from gapless.node.redirect import refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -217,8 +218,7 @@ class Catalogue:
         """A client wants something of a topic that is not known here; its owner may know it."""
         question = self.ask(topic, now)
         if question is None:
-            remedy = f"Create it: gapless topic create {topic}"
-            return [Send(client, Refused(message.request, f"there is no topic {topic!r}", remedy))]
+            return refuse_unknown(client, message, topic, self.network)
         owner = self.owner(topic)
         problem = f"topic {topic!r} is not known here, and {owner!r} is being asked about it"
         refused = Refused(message.request, problem, f"See that {owner!r} runs.", retry=True)

@@ -1,4 +1,4 @@
-"""Client: one connection, its subscriptions, and what it has not consumed yet."""
+"""Client: one connection, its subscriptions, what it was sent and what it has not consumed yet."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ class Client:
     parcels: deque[list[int]] = field(default_factory=deque)  # count and bytes not yet consumed
     outstanding: int = 0
     outstanding_bytes: int = 0
+    delivered: int = 0  # events, live or by catch-up, whether consumed or not
     through: dict[tuple[TopicName, PubendName | None], int] = field(default_factory=dict)
 
     def send(self, count: int, size: int) -> None:
         if count:
+            self.delivered += count
             self.parcels.append([count, size])
             self.outstanding += count
             self.outstanding_bytes += size

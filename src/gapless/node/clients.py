@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from gapless.core.client_messages import (
     Ended,
     Publish,
-    PublisherPosition,
     PublisherQuery,
     Refused,
     Subscribe,
@@ -25,6 +24,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.effects import Effect, Send
 from gapless.core.errors import FilterError, WireError
+from gapless.durable.subscriptions import NAME_BYTES_MAX, is_name
 from gapless.filters.filter import Filter
 from gapless.knowledge.pubend import Pubend
 from gapless.node.audience import DURABLE
@@ -32,6 +32,7 @@ from gapless.node.merging import merge_position, start_merge, stop_merge
 from gapless.node.redirect import bound_pubend, refuse_elsewhere
 from gapless.node.routing import score
 from gapless.node.settling import settle
+from gapless.node.tokens import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +79,7 @@ class Clients:
         self.check_events = check_events
         self.catalogue = catalogue
         self.names = names
+        self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, config)
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
         self._granted: dict[SubscriptionName, list[Subscribe]] = {}  # of those: new names
 
@@ -93,11 +95,9 @@ class Clients:
         return pubend.publish(client, message, now)
 
     def position(self, client: ClientName, query: PublisherQuery, now: Instant) -> list[Effect]:
-        """The next number of a publisher, counting what is being written."""
+        """The next number of a publisher."""
         pubend = self._bound(client, query, now)
-        if not isinstance(pubend, Pubend):
-            return pubend
-        return [Send(client, PublisherPosition(query.request, pubend.following(query.publisher)))]
+        return pubend.position(client, query, now) if isinstance(pubend, Pubend) else pubend
 
     def _bound(
         self, client: ClientName, message: Publish | PublisherQuery, now: Instant
@@ -129,6 +129,10 @@ class Clients:
         except FilterError as error:
             return refuse(client, message, error.problem, f"{error.remedy}\n{error.caret()}")
         if message.name is not None:
+            if not is_name(message.name):
+                problem = f"{message.name!r:.80} is no name of a subscription"
+                remedy = f"Use 1 to {NAME_BYTES_MAX} printable bytes."
+                return refuse(client, message, problem, remedy)
             if message.order != "publisher":
                 problem = "a named subscription gets its events in publisher order"
                 return refuse(client, message, problem, 'Leave the name or the order "total" out.')
@@ -137,6 +141,8 @@ class Clients:
             ):
                 problem = "a subscription that comes from another broker needs a token and its name"
                 return refuse(client, message, problem, "Give the token, and where it was last.")
+            if refused := self._refuse_token(client, message, now):
+                return refused
             if self.names.must_look(message):
                 return self.names.look(client, message, now)
             attached = self.attachments.attach(client, message)
@@ -150,6 +156,11 @@ class Clients:
                 message = replace(message, previous=None, moves=granted[0].moves)
         self._await_start(client, message, condition, now)
         return []
+
+    def _refuse_token(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+        topic = self.network.topic[message.topic]
+        refused = self.tokens.doubt(message.request, topic, message.token or {}, now)
+        return [Send(client, refused)] if refused is not None else []
 
     def refuse_number(
         self, client: ClientName, message: Subscribe, others: int = 0
@@ -208,6 +219,8 @@ class Clients:
                 effects += attached
             elif message.topic not in self.network.topic:
                 effects += self.catalogue.missing(client, message, message.topic, now)
+            elif refused := self._refuse_token(client, message, now):
+                effects += refused  # the topic is not the one that it was
             else:
                 self._await_start(client, message, Filter.parse(message.condition), now)
         return effects

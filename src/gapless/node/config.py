@@ -134,8 +134,8 @@ class Config:
 
     copy_batches_max: int = 4
     """How many times `batch_events_max` events of a committed transaction, and `batch_bytes_max`
-    bytes, go into the log in one write; the rest follows. More of them take fewer syncs, and the
-    broker has more to do at a time."""
+    bytes, go into the log in one write; the rest follows. More of them take fewer syncs. They are
+    told one by one, so that a broker has no more to do at a time than for one."""
 
     producers_max: int = 10_000
     """Producers of transactions a pubend remembers; beyond it a new name is refused."""

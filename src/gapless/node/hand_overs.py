@@ -5,6 +5,9 @@ Theory of operation
     old broker still holds it, and with it what the client has not consumed. The new one makes
     sure that it holds that too, up to every pubend (`durable.hand_over`), and then tells the old
     one to forget it. Moves are counted, so that an old request never ends a newer copy.
+    What was acknowledged at the old one stays so, though the client came with an older token: a
+    copy is forgotten only for one that knows how far it was acknowledged, durably. If that does
+    not, it is told, and asks again.
     Holds travel up the tree as acknowledgements do, echoes and hand-overs by the way there is.
 
 Source: PROTOCOLS C6.
@@ -82,6 +85,9 @@ class HandOvers:
                 continue
             definition = subscription.definition
             self.attachments.untold[name] = None
+            if definition.previous not in self.network.cell_of:  # nobody is left to forget it
+                effects += self.durables.subscriptions.settle_move(name)
+                continue
             self._number += 1
             arrival = self.arrivals[name] = self.attachments.parts.arrival(
                 name,
@@ -143,6 +149,7 @@ class HandOvers:
                 receiver=each.broker,
                 moves=each.moves,
                 owner=known.definition.owner if known is not None else "",
+                released=positions(known) if known is not None else None,
             )
             effects += self.send(message, now)
         return effects
@@ -167,8 +174,12 @@ class HandOvers:
             return self._forgotten(message)
         if message.elsewhere is not None:
             return self._follow(message)
+        if message.ahead:
+            return self._learn(message, now)
         known, moved = self.durables.subscriptions.get(name), self.durables.moved(name)
-        answer = replace(message, sender=self.name, receiver=message.sender, over=False)
+        answer = replace(
+            message, sender=self.name, receiver=message.sender, over=False, released=None
+        )
         if known is None and message.over:
             return []  # it is over here too
         if known is None and name in self.attachments.ended:
@@ -189,8 +200,9 @@ class HandOvers:
         if known.definition.owner not in ("", message.owner):
             return self.send(replace(answer, done=True), now)  # only the name is the same
         own, other = (known.definition.moves, self.name), (message.moves, message.sender)
-        if not may_forget(own, other):
-            return self.send(replace(answer, moves=own[0]), now)  # it is for him to forget
+        if not may_forget(own, other):  # it is for him to forget
+            released = positions(known) if self._is_kin(message, known) else None
+            return self.send(replace(answer, moves=own[0], released=released), now)
         arrival = self.arrivals.get(name)
         if message.over and (arrival is None or arrival.previous == message.sender):
             self.forget(name)
@@ -207,6 +219,9 @@ class HandOvers:
             return self.durables.subscriptions.redefine(definition)
         if arrival is not None and arrival.previous != message.sender:
             return []  # first it has to be forgotten where it was before; he asks again
+        acknowledged = known.acknowledged
+        if any(tick < acknowledged.get(each) for each, tick in (message.released or {}).items()):
+            return self.send(replace(answer, released=dict(acknowledged), ahead=True), now)
         self.arrivals.pop(name, None)
         problem = f"{name!r} goes on at another broker"
         then = tuple(self.send(replace(answer, done=True), now))
@@ -214,6 +229,22 @@ class HandOvers:
         effects += self.attachments.end(name, problem, then, elsewhere=True)
         del self.attachments.ended[name]  # it is not over, it lives there
         return effects
+
+    def _is_kin(self, message: HandOver, known: Subscription) -> bool:
+        """Is the sender's copy where ours came from, or did it come from ours? Else it may be left
+        of an earlier life of the name, and what was acknowledged in that is nothing to us."""
+        arrival = self.arrivals.get(message.subscription)
+        came_from_there = arrival is not None and arrival.previous == message.sender
+        return came_from_there or message.moves > known.definition.first
+
+    def _learn(self, message: HandOver, now: Instant) -> list[Effect]:
+        """Of a copy that is to be forgotten more is acknowledged than of ours. It counts here from
+        now on; when that is durable, the next request to forget it says so."""
+        known = self.durables.subscriptions.get(message.subscription)
+        if known is None or message.moves < known.definition.first:
+            return []  # it was for one that was here before
+        token = self.attachments.known(known, message.released or {})
+        return self.durables.subscriptions.acknowledge(message.subscription, token, now)
 
     def _follow(self, message: HandOver) -> list[Effect]:
         """It had moved on before it came here: take it over from where it went."""
@@ -274,3 +305,8 @@ class HandOvers:
         for name, arrival in self.arrivals.items():
             arrival.check()
             assert self.durables.subscriptions.get(name) is not None, "it has arrived"
+
+
+def positions(subscription: Subscription) -> dict[str, int]:
+    """How far it is acknowledged, durably, at every pubend that it counts at."""
+    return {pubend: subscription.released.get(pubend) for pubend in subscription.since}

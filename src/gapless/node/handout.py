@@ -53,7 +53,6 @@ def hand_out(
         if share not in made:
             made[share] = pack(subscribers.config, topic, pubend, ticks, events, share)
         client.send(len(share), size)
-        subscribers.delivered += len(share)
         effects += [Send(name, message) for message in made[share]]
     for name, number in slow:
         subscribers.ended_slow += 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gapless.core.broker_messages import Knowledge, Sideways
+from gapless.core.broker_messages import Knowledge, Sideways, SubscriptionNack
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName
@@ -179,6 +179,17 @@ class Interests(Edge):
 
     def fire(self, now: Instant) -> list[Effect]:
         return [effect for each in self.by_topic.ripe(now) for effect in each.fire(now)]
+
+    def tell_again(self, peer: BrokerName, now: Instant) -> list[Effect]:
+        """A neighbour answers over a new link: what it was told before may not have come, so it is
+        told everything, as if it had asked."""
+        cell = self._made_of[1].cell_of[peer].name
+        nack = SubscriptionNack(cell)
+        effects: list[Effect] = []
+        for each in self.by_topic.values():
+            if each.leaf is not None and cell in each.leaf.upstream:
+                effects += each.receive(peer, nack, now) if each.leaf.expectation.repeat() else []
+        return effects
 
     def forget_peer(self, peer: BrokerName) -> None:
         """The link to a neighbour broke: what it was told may not have come."""

@@ -8,7 +8,8 @@ Theory of operation
     a network of processes, one broker of it, and the simulator.
 
 Invariants (checked on construction)
-    I1  names are unique; links are mutual; the cells are one tree
+    I1  names are unique, and those of brokers fit for folders; links are mutual; the cells are
+        one tree
     I2  a hosting broker is alone in its cell; every pubend has a host in the network
 """
 
@@ -26,6 +27,7 @@ from gapless.core.ticks import PUBEND_COUNT_MAX
 from gapless.core.topic_messages import SERVICES, Service
 
 DEFAULT_LISTEN = "127.0.0.1:7117"
+NAME_BYTES_MAX = 200
 FieldT = TypeVar("FieldT")
 
 
@@ -98,6 +100,8 @@ class Network:
     topics: tuple[Topic, ...] = ()
     name: str = "gapless"
     security: Any = None  # the `[security]` table as it was read: `broker/security.py` knows it
+    joins: bool = False
+    """It is one broker that joins a network of others: they decide about topics."""
     _neighbours: dict[CellName, tuple[CellName, ...]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -134,6 +138,8 @@ class Network:
             for name in names:
                 if name.startswith("@") or (what == "topic" and "@" in name):
                     raise refuse(f"the {what} name {name!r} has an @, which is ours")
+        for name in named["broker"]:
+            _check_broker_name(name)
         for cell in self.cells:
             if not cell.brokers:
                 raise refuse(f"cell {cell.name!r} has no broker")
@@ -247,6 +253,17 @@ class Network:
                     rest += [more for more in self._neighbours[cell] if more not in beyond]
                 answer[here, other] = tuple(sorted(found))
         return answer
+
+
+def _check_broker_name(name: str) -> None:
+    """A broker's folder, and files of its certificate, are called like it."""
+    is_plain = name.isprintable() and name == name.strip() and not name.startswith(".")
+    if not is_plain or "/" in name or "\\" in name or len(name.encode()) > NAME_BYTES_MAX:
+        raise UsageError(
+            f"{name!r} is no name for a broker, whose folder is called like it",
+            f"Use 1 to {NAME_BYTES_MAX} bytes of printable characters without / and \\, "
+            "with no dot at the beginning and no blanks at the ends.",
+        )
 
 
 def refuse(problem: str) -> UsageError:

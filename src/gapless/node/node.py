@@ -73,7 +73,7 @@ from gapless.node.services import SERVICES, Services
 from gapless.node.statistics import statistics
 from gapless.node.streams import Streams
 from gapless.node.topics import TopicGone, Topics
-from gapless.node.waking import speak, wake
+from gapless.node.waking import put_again, speak, wake
 from gapless.propagation.leaf import ClockPersisted
 from gapless.propagation.stamp import StampPersisted
 
@@ -196,12 +196,12 @@ class Node:
         return effects + self.clients.settle(instant)
 
     def link_up(self, peer: PeerName, now: Instant, owner: str = "") -> list[Effect]:
-        """A client has connected; `owner` is who it has proved to be, if that is asked for. For a
-        broker this says nothing: its answers to pings do."""
+        """A client has connected; `owner` is who it has proved to be, if that is asked for. Or
+        there is a link to a broker, which counts when it answers."""
         self._time(now)
         if peer not in self.network.cell_of:
             self.subscribers.connect(ClientName(peer), owner)
-        return []
+        return self.routing.greet(peer)
 
     def link_down(self, peer: PeerName, now: Instant) -> list[Effect]:
         """A client is gone, with its subscriptions; or a link to a broker broke."""
@@ -238,7 +238,7 @@ class Node:
             return self.services.receive(BrokerName(sender), message, instant)  # moves no stream
         if sender in self.network.cell_of:
             effects = self._from_broker(BrokerName(sender), message, instant)
-        elif isinstance(message, TopicNews) and self.topics.joins:
+        elif isinstance(message, TopicNews) and self.network.joins:
             effects = self.topics.receive_news(BrokerName(sender), message, instant)
         else:
             effects = self._from_client(ClientName(sender), message, instant)
@@ -298,8 +298,8 @@ class Node:
                 compared = self.catalogue.compare(sender, message.catalogue)
                 return self.routing.answer(sender, message) + compared
             case Pong():
-                self.routing.receive_pong(sender, now)
-                return []
+                is_new = self.routing.receive_pong(sender, now)
+                return put_again(self.streams, sender, now) if is_new else []
             case Sideways(cell=cell, message=inner):
                 return self.routing.pass_on(sender, cell, inner, now)
             case SubscriptionChange() | SubscriptionState() | SubscriptionNack():

@@ -12,7 +12,7 @@ from gapless.core.client_messages import Refused
 from gapless.core.effects import Effect, Send
 from gapless.core.errors import WireError
 from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
-from gapless.node.redirect import bound_pubend, refuse_elsewhere
+from gapless.node.redirect import bound_pubend, refuse_elsewhere, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +39,7 @@ class Producers:
     ) -> list[Effect]:
         topic = self.network.topic.get(message.topic)
         if topic is None:
-            remedy = f"Create it: gapless topic create {message.topic}"
-            return refuse(client, message, f"there is no topic {message.topic!r}", remedy)
+            return refuse_unknown(client, message, message.topic, self.network)
         bound = bound_pubend(topic, message.producer)
         pubend = self.streams.pubends.get(bound.name)
         if pubend is None:

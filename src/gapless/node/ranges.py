@@ -19,7 +19,7 @@ from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, Re
 from gapless.core.ticks import Span
 from gapless.node.log_search import LogSearch, Wanted
 from gapless.node.outlook import Outlook
-from gapless.node.redirect import refuse_elsewhere
+from gapless.node.redirect import refuse_elsewhere, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,8 +57,7 @@ class Ranges:
     def receive(self, client: ClientName, message: RangeRequest) -> list[Effect]:
         topic = self.network.topic.get(message.topic)
         if topic is None:
-            remedy = f"Create it: gapless topic create {message.topic}"
-            return refuse(client, message, f"there is no topic {message.topic!r}", remedy)
+            return refuse_unknown(client, message, message.topic, self.network)
         hosts = {each.name: each.host for each in topic.pubends}
         pubends = self.streams.pubends
         if isinstance(message, PositionsQuery) and message.pubend is None:

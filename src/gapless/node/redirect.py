@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gapless.core.effects import Effect
-    from gapless.core.identity import BrokerName, ClientName
-    from gapless.node.network import Pubend, Topic
+    from gapless.core.identity import BrokerName, ClientName, SubscriptionName, TopicName
+    from gapless.node.network import Network, Pubend, Topic
 
 
 class Request(Protocol):
@@ -37,6 +37,29 @@ def refuse_elsewhere(
     places = tuple(dict.fromkeys(brokers))
     remedy = f"Connect to one of: {', '.join(places)}."
     return [Send(client, Refused(message.request, problem, remedy, elsewhere=places))]
+
+
+def refuse_unknown(
+    client: ClientName, message: Request, topic: TopicName, network: Network
+) -> list[Effect]:
+    """There is no such topic, as far as can be known here."""
+    problem, remedy = f"there is no topic {topic!r}", f"Create it: gapless topic create {topic}"
+    if network.joins:
+        problem = (
+            f"topic {topic!r} is not known here: this broker joined a network, which tells it of "
+            "topics that store nothing, and of no durable ones"
+        )
+        remedy = "Ask a broker that is in the network file, also to create it; or try again soon."
+    return [Send(client, Refused(message.request, problem, remedy))]
+
+
+def refuse_until_told(
+    client: ClientName, message: Request, name: SubscriptionName, previous: BrokerName
+) -> list[Effect]:
+    """Here, but not yet: who relies on what is acknowledged waits for all that is."""
+    problem = f"{name!r} has moved here, and {previous!r} has not told yet how far it was finished"
+    remedy = f"Show its token, or see that {previous!r} runs and try again."
+    return [Send(client, Refused(message.request, problem, remedy, retry=True))]
 
 
 def bound_pubend(topic: Topic, publisher: str) -> Pubend:

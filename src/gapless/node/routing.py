@@ -3,6 +3,8 @@
 Theory of operation
     Neighbours ping each other every `heartbeat`. One counts as alive while its answers come: an
     answer proves both directions of the link, so a link that is dead one way is dead for both.
+    A driver that has links says when one is up: its neighbour is pinged at once, and when it
+    answers, what waits for an answer is put again, for it may have been sent before.
     Members of a cell back each other up without agreement: for each pubend, a sender picks a live
     member by rendezvous hashing, so that pubends spread over the members and move only when the
     live set changes. With no live link to a cell, a sibling is asked to pass the message on, once.
@@ -73,6 +75,7 @@ class Routing:
         self._live = frozenset(self.peers)
         self._looked = now
         self._ping_due = now
+        self._new: dict[BrokerName, None] = {}  # linked to us, and not heard since
         self._ranks: dict[tuple[tuple[BrokerName, ...], str], list[BrokerName]] = {}
         self._ping_number = 0
 
@@ -117,9 +120,18 @@ class Routing:
         siblings = before & set(self.siblings)  # it went sideways, if at all
         return any(member in after for member in ranked) or not siblings <= after
 
-    def receive_pong(self, peer: PeerName, now: Instant) -> None:
+    def receive_pong(self, peer: PeerName, now: Instant) -> bool:
+        """Whether this is the first that is heard of a neighbour over a new link."""
         if peer in self._answered:
             self._answered[BrokerName(peer)] = now
+        return self._new.pop(BrokerName(peer), self) is None
+
+    def greet(self, peer: PeerName) -> list[Effect]:
+        """A hint that there is a link to a neighbour: do not wait for the heartbeat either."""
+        if peer not in self._answered:
+            return []
+        self._new[BrokerName(peer)] = None
+        return [Send(peer, Ping(self._ping_number, self.catalogue_digest))]
 
     def lose(self, peer: PeerName, now: Instant) -> None:
         """A hint that the link to a neighbour broke: do not wait for the heartbeat."""

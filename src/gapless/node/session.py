@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gapless.core.client_messages import CaughtUp, Deliveries, FellBehind, Lost
+from gapless.core.client_messages import (
+    CaughtUp,
+    Deliveries,
+    Ended,
+    FellBehind,
+    Lost,
+    Refused,
+)
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.core.ticks import Span
@@ -76,11 +83,6 @@ class Session:
             return 0
         return max(0, self.config.client_queue_max - self.client.outstanding)
 
-    @property
-    def is_open(self) -> bool:
-        """Has its client been told where it starts?"""
-        return self._opening is None
-
     def open(self, subscribed: Subscribed) -> list[Effect]:
         """Tell the client where it starts, as soon as that is known."""
         self._unknown = {pubend for pubend, each in self.behind.items() if not each.position}
@@ -89,6 +91,13 @@ class Session:
         self._opening = subscribed
         self._is_assured = False
         return []
+
+    def end(self, problem: str, remedy: str, *, elsewhere: bool) -> Send:
+        """It is over. Who was not told where it starts still waits for an answer: it may ask again,
+        since it may be the newest connection of its client, which was heard too early."""
+        if self._opening is None:
+            return Send(self.name, Ended(self.number, problem, remedy, elsewhere))
+        return Send(self.name, Refused(self._opening.request, problem, remedy, retry=True))
 
     @property
     def has_found_all(self) -> bool:

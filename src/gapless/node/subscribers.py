@@ -70,16 +70,22 @@ class Subscribers:
         self.subscription_count = 0
         self._young: dict[TopicName, dict[PubendName | None, dict[Key, int]]] = {}
         self.dropped: list[tuple[TopicName, Key]] = []  # removed, and whoever cares to be told
-        self.delivered = 0
+        self._delivered_before = 0  # to clients that are gone
         self.ended_slow = 0
         self.batch_sizes = [0] * BATCH_SIZES  # how many batches had less than 2^i events
         self._batch_longest = 0
+
+    @property
+    def delivered(self) -> int:
+        """Events so far, to all clients there were, live and by catch-up."""
+        return self._delivered_before + sum(each.delivered for each in self.clients.values())
 
     def connect(self, name: ClientName, owner: str = "") -> None:
         self.clients.setdefault(name, Client(owner))
 
     def disconnect(self, name: ClientName) -> None:
         client = self.clients.pop(name, None)
+        self._delivered_before += client.delivered if client else 0
         for number, place in client.subscriptions.items() if client else ():
             self._remove(place, (name, number))
 
@@ -211,7 +217,6 @@ class Subscribers:
                 slow += [attached[n] for n in numbers if n in attached]
                 effects += self._end_slow(name, numbers)
                 continue
-            self.delivered += parcel.count
             client.send(parcel.count, parcel.size)
             client.through[place] = through
             for message in parcel.messages:

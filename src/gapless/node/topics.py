@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Done, Ended, Refused
-from gapless.core.effects import Chop, Delete, Persist, Send, Tell
+from gapless.core.effects import NO_ROOM, Chop, Delete, Persist, Send, Tell
 from gapless.core.errors import ProtocolError
 from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_COUNT_MAX
@@ -77,7 +77,6 @@ class Topics:
         self.hand_overs = hand_overs
         self.store = store
         self.services = services
-        self.joins = False  # a network where others decide about topics
         self.network = catalogue.network
         self.durables = clients.attachments.durables
 
@@ -114,7 +113,7 @@ class Topics:
 
     def delete(self, client: ClientName, message: DeleteTopic, now: Instant) -> list[Effect]:
         catalogue, name = self.catalogue, message.name
-        if self.joins:
+        if self.network.joins:
             problem = "this broker joined a network, and decides about no topics"
             return refuse(client, message, problem, "Ask a broker that is in the network file.")
         if name in catalogue.static:
@@ -144,7 +143,7 @@ class Topics:
     def _problem(self, message: CreateTopic) -> tuple[str, str]:
         """What is wrong with the request, whoever decides, and the remedy."""
         name, hosts = message.name, message.hosts
-        if self.joins:
+        if self.network.joins:
             problem = "this broker joined a network, and decides about no topics"
             return problem, "Ask a broker that is in the network file."
         has_streams = message.pubends != 1 or bool(hosts)
@@ -205,7 +204,7 @@ class Topics:
         entry, client = message.entry, message.client
         effects = self.catalogue.decided(message)
         if not message.ok:
-            problem = "the broker's disk is full"
+            problem = NO_ROOM
             return [Send(client, Refused(message.request, problem, "Try again later.", retry=True))]
         effects += self._apply([entry], now)
         return [*effects, Send(client, Done(message.request))]

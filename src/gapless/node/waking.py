@@ -46,6 +46,19 @@ def wake(streams: Streams, now: Instant) -> list[Effect]:
     return effects
 
 
+def put_again(streams: Streams, peer: BrokerName, now: Instant) -> list[Effect]:
+    """A neighbour answers over a new link: what was sent to it before may be lost, so put again
+    what waits for an answer."""
+    effects = streams.interests.tell_again(peer, now)
+    cell = streams.network.cell_of[peer].name
+    for relay in streams.relays.values():
+        if relay.upstream == cell:
+            effects += streams.carry(relay.ask_again(now), now)
+    streams.relays.touch()
+    streams.beginnings.hurry(now)
+    return effects + wake(streams, now)
+
+
 def speak(streams: Streams, topic: TopicName, now: Instant) -> list[Effect]:
     """Messages of this topic have a new vector: say so, though nothing is due."""
     effects: list[Effect] = []

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql import functions as sql
 
 from gapless.client.columns import attributes_column
+from gapless.client.json_values import from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,7 +70,7 @@ def _parse(batches: Iterator[Any]) -> Iterator[Any]:
                 "pubend": pa.array([event["pubend"] for event in events], pa.string()),
                 "tick": pa.array([event["tick"] for event in events], pa.int64()),
                 "attributes": attributes_column(
-                    [event.get("attributes") or {} for event in events]
+                    [from_json(event.get("attributes") or {}) for event in events]
                 ),
             }
         )

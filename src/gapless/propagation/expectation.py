@@ -78,6 +78,12 @@ class Expectation:
                 each.due = Instant(now + self.wait)
         return overdue
 
+    def repeat(self) -> bool:
+        """All is sent again, for another reason: whether there is anything to wait for."""
+        for each in self.waiting:
+            each.is_repeated = True
+        return bool(self.waiting)
+
     def forget(self, source: str) -> None:
         """There will be no more messages of this source."""
         self._seen.pop(source, None)

@@ -104,8 +104,12 @@ def returning_token(world: World, slot: Slot, *, has_moved: bool) -> dict[str, i
     choice = dice.random()
     if has_moved:  # what it says to its new broker counts as acknowledged there
         reached["a client went to another broker"] += 1
-        slot.named.acknowledge(slot.named.token)
-        return slot.named.token
+        token = slot.named.token
+        if choice > 0.7 and slot.tokens:
+            reached["a client went to another broker with an old token"] += 1
+            token = dice.choice(slot.tokens)
+        slot.named.acknowledge(token)
+        return token
     if choice < (0.7 if slot.wish.tokens == "broker" else 0.1):
         reached["a client returned without a token"] += 1
         return None

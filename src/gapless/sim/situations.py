@@ -96,9 +96,11 @@ EXPECTED = (
     "a client returned after its broker had crashed",
     "a client came twice",
     "a client went to another broker",
+    "a client went to another broker with an old token",
     "a client came without knowing where it was",
     "a client was sent to its subscription",
     "a subscription was handed over",
+    "more was acknowledged where it was than its token said",
     "a named subscription was taken over",
     "a named subscription was forgotten",
     "a named subscription was refused for a while",
@@ -177,6 +179,8 @@ class Situations(Checker):
                 self._receipt(broker, message)
             case Subscribed():
                 self._subscribed(broker, ClientName(to), message)
+            case HandOver(ahead=True):
+                reached["more was acknowledged where it was than its token said"] += 1
             case Ended(_, problem) if "taken over" in problem:
                 reached["a named subscription was taken over"] += 1
             case _ if type(message) in PLAIN:

@@ -27,7 +27,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from gapless.core.effects import Append, Chop, Put
-from gapless.core.errors import StorageCorruptError, StorageError, StorageFullError
+from gapless.core.errors import (
+    StorageCorruptError,
+    StorageError,
+    StorageFilesError,
+    StorageFullError,
+)
 from gapless.storage.extent import BY_LAST, Extent, encode_index
 from gapless.storage.frame import ENTRY_BYTES, TERMINATOR, Hold, Mark, Move, Section, encode
 from gapless.storage.reading import records_of
@@ -51,7 +56,9 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} | NO_DESCRIPTOR
 
 
 def storage_error(error: OSError, problem: str) -> StorageError:
+    """Of the kind that says what to do about it."""
     kind = StorageFullError if error.errno in NO_ROOM else StorageError
+    kind = StorageFilesError if error.errno in NO_DESCRIPTOR else kind
     return kind(f"{problem}: {error.strerror}")
 
 

@@ -29,7 +29,7 @@ from os import pread
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from gapless.core.errors import StorageCorruptError, StorageError
+from gapless.core.errors import StorageCorruptError, StorageError, StorageFilesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -210,7 +210,8 @@ class Segments:
                     data += more
                 return data
         except OSError as error:
-            raise StorageError(f"cannot read {self.path(number)}: {error.strerror}") from error
+            kind = StorageFilesError if error.errno in NO_DESCRIPTOR else StorageError
+            raise kind(f"cannot read {self.path(number)}: {error.strerror}") from error
 
     def drop(self, number: int, spare_bytes: int) -> None:
         """Give a segment's space back: to the next segment if it has that size and there are

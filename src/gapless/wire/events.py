@@ -120,8 +120,13 @@ def encode_events(
     """The bytes of each event, made when it is asked for; numbers go on from `sequence`."""
     encode, kinds = _encoder.encode, _KINDS
     number = -1 if publisher is None and sequence is None else _origin(publisher, sequence)
-    for attributes, body in events:
-        for name, value in attributes.items():
+    for event in events:
+        try:
+            attributes, body = event
+            items = attributes.items()
+        except (TypeError, ValueError, AttributeError):
+            raise _no_event(event) from None
+        for name, value in items:
             if (
                 type(name) is not str
                 or type(value) not in kinds
@@ -231,6 +236,11 @@ def _first_refusal(decoder: msgspec.msgpack.Decoder[_Part], batch: EventBatch) -
         except MALFORMED as error:
             return refusal(f"event {index} of a batch of {len(batch)}", error)
     raise AssertionError("a batch was refused, but every event in it is good")
+
+
+def _no_event(event: object) -> EventError:
+    shown = f"{event!r:.80}"
+    return EventError(f"{shown} is no event", "Give a dict of attributes, and a body of bytes.")
 
 
 def _as_bytes(body: object) -> bytes:

@@ -2,9 +2,11 @@
 
 Theory of operation
     The driver (`driver`) is one more subscriber: it archives the topic. What it says is read by a
-    task. Killing it kills its whole group, the virtual machine included; Spark's Python workers see
-    that and end. Its standard input is ours: it ends when we do. What the lake has in the end is
-    counted from the Parquet files, without Spark and without the manifest.
+    task. A virtual machine takes long to start, so the driver that is to follow starts as soon as
+    the first has started, and stands by. Killing one kills its whole group, the virtual machine
+    included; Spark's Python workers see that and end. Its standard input is ours: it ends when we
+    do. What the lake has in the end is counted from the Parquet files, without Spark and without
+    the manifest.
 
 Invariants
     I1  after `close` no driver is left
@@ -27,7 +29,7 @@ from gapless.core.errors import UsageError
 from gapless.pipelines.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from gapless.core.events import Event
@@ -54,14 +56,12 @@ async def why_no_spark() -> str:
     return "" if version and int(version[1]) >= JAVA_MIN else f"no Java {JAVA_MIN} or newer"
 
 
-class LakeQuery:
-    """The driver, whichever process it is; `state` and `archived` may be looked at."""
+class Driver:
+    """One process with a virtual machine; `heard` gets each thing that it says."""
 
-    def __init__(self, topic: str, folder: Path) -> None:
-        self.topic = topic
+    def __init__(self, folder: Path, heard: Callable[[dict[str, Any]], None]) -> None:
         self.folder = folder
-        self.state = "starting"
-        self.archived = 0
+        self._heard = heard
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._said: dict[str, Any] = {}
@@ -72,13 +72,8 @@ class LakeQuery:
         assert self._process is not None
         return self._process.pid
 
-    @property
-    def lake(self) -> Path:
-        return self.folder / "lake"
-
     async def start(self) -> None:
         """The virtual machine begins to start; nothing is waited for."""
-        self.state, self._said = "starting", {}
         (self.folder / "scratch").mkdir(parents=True, exist_ok=True)
         with (self.folder / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -97,14 +92,13 @@ class LakeQuery:
             with suppress(ValueError):  # Java says things there, too
                 said = json.loads(line)
                 self._said |= said
-                self.archived += said.get("events", 0)
-                self.state = "connected" if "events" in said else self.state
+                self._heard(said)
                 self._news.set()
         self._said["ended"] = True
         self._news.set()
 
     async def wait_for(self, what: str) -> Any:
-        """Until the driver that runs now has said it."""
+        """Until it has said it."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while what not in self._said:
@@ -120,10 +114,69 @@ class LakeQuery:
         problem = f"the Spark driver has ended, or hangs: {' '.join(last)}"
         raise UsageError(problem, "Try --no-spark, or --keep-data FOLDER and read lake/log there.")
 
-    def _ask(self, **what: Any) -> None:
+    def ask(self, **what: Any) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(f"{json.dumps(what)}\n".encode())
+
+    async def kill(self) -> None:
+        """As `kill -9` does, of the whole group."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+    async def close(self) -> None:
+        await self.kill()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+
+class LakeQuery:
+    """The query, in whichever process it runs; `state` and `archived` may be looked at."""
+
+    def __init__(self, topic: str, folder: Path) -> None:
+        self.topic = topic
+        self.folder = folder
+        self.state = "starting"
+        self.archived = 0
+        self._drivers: list[Driver] = []  # all there were; the last may stand by
+        self._now = 0  # which of them runs the query
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / "lake"
+
+    @property
+    def number(self) -> int:
+        return self._drivers[self._now].number
+
+    async def start(self) -> None:
+        """A driver begins to start."""
+        self._drivers.append(Driver(self.folder, self._hear))
+        await self._drivers[-1].start()
+
+    async def stand_by(self) -> None:
+        """The next one does, as soon as this one has."""
+        await self.wait_for("session")
+        await self.start()
+
+    def take_over(self) -> None:
+        """The one that stands by is meant from now on."""
+        self.state, self._now = "starting", self._now + 1
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        self.archived += said.get("events", 0)
+        self.state = "connected" if "events" in said else self.state
+
+    async def wait_for(self, what: str) -> Any:
+        """Until the driver that runs the query has said it."""
+        return await self._drivers[self._now].wait_for(what)
+
+    def _ask(self, **what: Any) -> None:
+        self._drivers[self._now].ask(**what)
 
     async def prepare(self, url: str) -> None:
         """From now on the log is held for the lake."""
@@ -146,18 +199,12 @@ class LakeQuery:
         return [Verdict(**each) for each in await self.wait_for("verdicts")]
 
     async def kill(self) -> None:
-        """As `kill -9` does, of the whole group."""
-        process, self.state = self._process, "killed"
-        if process is not None and process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+        await self._drivers[self._now].kill()
+        self.state = "killed"
 
     async def close(self) -> None:
-        await self.kill()
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+        for driver in self._drivers:
+            await driver.close()
 
     def events(self, publisher: str) -> Sequence[Event]:
         """What anybody finds there who reads Parquet, file by file."""

@@ -6,9 +6,11 @@ Theory of operation
     own; a desk whose position has passed that one has been handed all it will ever get of the feed,
     so that nothing can come twice later either.
     The lake is filled by a Spark driver, whose virtual machine starts while the brokers do: the log
-    is held for it before the feed begins. It is killed when it has written something, and no sooner
-    than its part of the time; at the end it goes on until it has come past the same event, and then
-    audits the journals of the desks by what the lake has. Without Spark all of this is left out.
+    is held for it before the feed begins. A second one starts as soon as it has, and stands by,
+    for a virtual machine takes its time. The first is killed when it has written something, and no
+    sooner than its part of the time; at the end the second goes on until it has come past the same
+    event, and then audits the journals of the desks by what the lake has. Without Spark all of this
+    is left out.
 
 Invariants
     I1  however it ends, no process and no task is left
@@ -174,6 +176,7 @@ class Story:
         if lake is None:
             return
         lake.archive(self._brokers.url(LAKE_BROKER))
+        await lake.stand_by()
         await lake.wait_for("events")
         self._tell("the lake has its first Parquet file")
         await until(0.45)
@@ -181,11 +184,11 @@ class Story:
         await lake.kill()
         self.killed.append(DRIVER)
         self._tell(f"kill -9 {number}: {DRIVER} is gone, with {lake.archived:,} trades in the lake")
-        self._tell("a new Spark driver starts, which takes a while")
-        await lake.start()
+        self._tell("a second Spark driver, which stood by, takes over")
+        lake.take_over()
         lake.archive(self._brokers.url(LAKE_BROKER))
         await lake.wait_for("events")
-        self._tell("a new driver goes on from the checkpoint of the old one")
+        self._tell("it goes on from the checkpoint of the first")
 
     async def _close_lake(self, bell: Mapping[str, int]) -> None:
         lake = self.lake
