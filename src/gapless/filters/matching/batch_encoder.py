@@ -107,8 +107,9 @@ class Encoding:
         if not kinds.is_dictionary(column.type):
             column = column.dictionary_encode()
         values: list[Value | None] = column.dictionary.to_pylist()
-        # One more value, missing, for the rows that are null.
-        places = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+        # One more value, missing, for the rows that are null; its place may need another byte.
+        indices = column.indices.cast(pa.int64())
+        places = indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
         values.append(None)
         self._spread(attribute, values, places, numbers_done)
 
