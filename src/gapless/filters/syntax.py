@@ -167,7 +167,8 @@ def dear_in(root: Condition) -> int:
                 count += not (isinstance(left, Literal) or isinstance(right, Literal))
                 open_nodes.extend([left, right])
             case Between(operand, low, high):
-                count += not isinstance(low, Literal) or not isinstance(high, Literal)
+                if not isinstance(operand, Literal):
+                    count += (not isinstance(low, Literal)) + (not isinstance(high, Literal))
                 open_nodes.extend([operand, low, high])
             case In(operand) | Not(operand):
                 open_nodes.append(operand)
