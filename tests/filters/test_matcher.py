@@ -193,6 +193,12 @@ class Colour(enum.StrEnum):
     RED = "red"
 
 
+class Amount(enum.IntEnum):
+    """A number that is of another class."""
+
+    TWO = 2
+
+
 @BOTH
 def test_values_of_subclasses_count_as_their_plain_values(engine: Engine) -> None:
     matcher = Matcher(
@@ -202,6 +208,15 @@ def test_values_of_subclasses_count_as_their_plain_values(engine: Engine) -> Non
     assert matcher.match({"c": Colour.RED, "n": np.float64(2)}) == [1, 2, 3, 4]
     assert matched(matcher, o=Decimal(1)) == [5]
     assert matched(matcher, c=None, n=None, o=None) == []
+
+
+@BOTH
+def test_what_is_no_value_equals_none(engine: Engine) -> None:
+    matcher = Matcher({1: "o = 1", 2: "o = 1 AND n = 2", 3: "o IS NOT NULL"}, engine=engine)
+    assert matched(matcher, o=Decimal(1), n=2) == [3]
+    assert matched(matcher, o=1, n=Decimal(2)) == [1, 3]
+    assert matched(matcher, o=[], n=2) == [3]  # which has no hash
+    assert matched(matcher, o=np.float64(1), n=Amount.TWO) == [1, 2, 3]
 
 
 @BOTH

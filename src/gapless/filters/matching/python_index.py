@@ -23,6 +23,7 @@ from __future__ import annotations
 from sys import getsizeof
 from typing import TYPE_CHECKING
 
+from gapless.filters.matching.attribute_columns import plain
 from gapless.filters.matching.checks import clause_check
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 WHOLE, PRESENT = 0, -1
 """In place of the length of a prefix: the values themselves, and that there is a value at all."""
+
+KEYS = frozenset((str, int, float))
+"""Values of these classes are looked up as they are."""
 
 TABLES_FEW = 8
 """Up to so many tables, an event looks into each."""
@@ -182,6 +186,12 @@ def _key_of(attributes: Mapping[str, Value], access: Access) -> object:
             return value[:length] if isinstance(value, str) else None
         if length == PRESENT:
             return None if value is None else True
-        return None if value.__class__ is bool else value  # True would find what stands under 1
+        return value if value.__class__ in KEYS else _looked_up(value)
     key = tuple(map(attributes.get, names))
-    return None if bool in map(type, key) else key
+    return key if KEYS.issuperset(map(type, key)) else tuple(map(_looked_up, key))
+
+
+def _looked_up(value: object) -> object:
+    """True would find what stands under 1, and so would what is no number but equals one."""
+    found = plain(value)
+    return None if isinstance(found, bool) else found
