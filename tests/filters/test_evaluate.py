@@ -7,6 +7,7 @@ from collections import Counter
 from math import inf, nan
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
@@ -117,6 +118,9 @@ def test_subclasses_of_the_kinds_count_as_their_kind() -> None:
         pass
 
     assert evaluate("c = 'red' AND d > 1.5", {"c": Colour.RED, "d": Degree(2)}) is True
+    assert evaluate("d > 1.5", {"d": np.float64(2)}) is True  # which numpy calls np.True_
+    assert evaluate("d > 1 AND d < 2", {"d": np.float64(3)}) is False
+    assert evaluate("d < e", {"d": np.float64(1), "e": 2}) is True
 
 
 def test_a_value_of_no_kind_is_there_and_compares_unknown() -> None:

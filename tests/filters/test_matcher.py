@@ -193,6 +193,12 @@ class Colour(enum.StrEnum):
     RED = "red"
 
 
+class Amount(enum.IntEnum):
+    """A number that is of another class."""
+
+    TWO = 2
+
+
 @BOTH
 def test_values_of_subclasses_count_as_their_plain_values(engine: Engine) -> None:
     matcher = Matcher(
@@ -202,6 +208,15 @@ def test_values_of_subclasses_count_as_their_plain_values(engine: Engine) -> Non
     assert matcher.match({"c": Colour.RED, "n": np.float64(2)}) == [1, 2, 3, 4]
     assert matched(matcher, o=Decimal(1)) == [5]
     assert matched(matcher, c=None, n=None, o=None) == []
+
+
+@BOTH
+def test_what_is_no_value_equals_none(engine: Engine) -> None:
+    matcher = Matcher({1: "o = 1", 2: "o = 1 AND n = 2", 3: "o IS NOT NULL"}, engine=engine)
+    assert matched(matcher, o=Decimal(1), n=2) == [3]
+    assert matched(matcher, o=1, n=Decimal(2)) == [1, 3]
+    assert matched(matcher, o=[], n=2) == [3]  # which has no hash
+    assert matched(matcher, o=np.float64(1), n=Amount.TWO) == [1, 2, 3]
 
 
 @BOTH
@@ -300,9 +315,9 @@ def test_a_snapshot_is_mapped_and_never_written_to(tmp_path: Path) -> None:
     before = path.read_bytes()
     opened = Matcher[int].open(path)
     again = Matcher[int].open(path)
-    mapped = opened._index._words  # type: ignore[union-attr]
+    mapped = opened._index._memory.words  # type: ignore[union-attr]
     assert_agree(scan, [opened, again], load.events)
-    assert opened._index._words is mapped, "matching must not copy what is shared"  # type: ignore[union-attr]
+    assert opened._index._memory.words is mapped, "what is shared must not be copied"  # type: ignore[union-attr]
     scan.remove(3)
     opened.remove(3)
     for number in range(400, 900):
@@ -361,9 +376,9 @@ def test_what_was_removed_leaves_nothing_behind() -> None:
         numbers = range(generation * 1_200, (generation + 1) * 1_200)
         for n in numbers:
             matcher.add(n, f"a{n % 50} = 'v{n}' AND x > {n} OR s LIKE 'p{n}%' OR s LIKE '%{n}'")
+        sizes.append(int(matcher.statistics()["bytes"]))
         for n in numbers:
             matcher.remove(n)
-        sizes.append(int(matcher.statistics()["bytes"]))
         assert matcher.match({"keep": "kept", "x": 2, "s": "p1", "a1": "v1"}) == [-1]
     assert max(sizes) < 2 * min(sizes), "garbage is bounded, however many came and went"
     assert int(matcher.statistics()["columns"]) < 200

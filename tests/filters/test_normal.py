@@ -209,6 +209,18 @@ def test_many_patterns_beside_a_long_list_are_refused_when_parsed(patterns: str)
         Filter.parse(f"a IN ({listed}) AND {patterns}")
 
 
+@pytest.mark.parametrize("test", ["a{} <= b", "a LIKE '%{}_x%'", "a + {} > b"])
+def test_what_no_index_helps_with_is_not_multiplied_by_many_alternatives(test: str) -> None:
+    """An event would be tried against each test in each alternative, 60 ms for one condition."""
+    alternatives = " OR ".join(f"x{n} > y" for n in range(600))
+    with pytest.raises(FilterError, match="multiplies out"):
+        Filter.parse(" AND ".join(test.format(n) for n in range(150)) + f" AND ({alternatives})")
+    few = " AND ".join(test.format(n) for n in range(5))
+    assert len(Filter.parse(f"{few} AND ({alternatives})").conjunctions) == 600
+    groups = [" OR ".join(test.format(f"{n}{m}") for m in range(3)) for n in range(6)]
+    assert len(Filter.parse(" AND ".join(f"({one})" for one in groups)).conjunctions) == 729
+
+
 def test_long_flat_conditions_are_one_pass() -> None:
     [excluded] = normalise(parse(" AND ".join(f"a <> {n}" for n in range(4_500))))
     assert len(excluded.constraints) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gapless.core.errors import FilterError
-from gapless.filters.parse import NESTING_MAX, parse
+from gapless.filters.parse import DEAR_MAX, NESTING_MAX, parse
 from gapless.filters.show import show
 from gapless.filters.syntax import And, Arithmetic, Compare, In, Or
 
@@ -178,13 +178,51 @@ def test_long_chains_are_one_flat_node() -> None:
     assert len(conjunction.operands) == 7_000
     alternation = parse(" OR ".join(["a=1"] * 7_000))
     assert isinstance(alternation, Or)
-    comparison = parse("a" + "+a" * 30_000 + " > 1")
+    comparison = parse("a" + "+a" * DEAR_MAX + " > 1")
     assert isinstance(comparison, Compare)
     assert isinstance(comparison.left, Arithmetic)
-    assert len(comparison.left.rest) == 30_000
+    assert len(comparison.left.rest) == DEAR_MAX
     members = parse("a IN (" + ",".join(map(str, range(10_000))) + ")")
     assert isinstance(members, In)
     assert len(members.values) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("test", "each"),
+    [
+        ("a + b > 1", 1),
+        ("a * b - c > d", 3),
+        ("a > b", 1),
+        ("-a > 1", 1),
+        ("a LIKE 'x%'", 1),
+        ("a NOT LIKE '%x%'", 1),
+        ("a + 1 LIKE 'x'", 2),
+        ("a BETWEEN b AND 5", 1),
+        ("a BETWEEN b AND c", 2),
+        ("NOT (a + 1 IN (1, 2))", 1),
+        ("a IN (b, c)", 2),
+    ],
+)
+def test_what_no_index_helps_with_has_a_limit(test: str, each: int) -> None:
+    fits = DEAR_MAX // each
+    for joint in (" AND ", " OR "):
+        parse(joint.join([test] * fits))
+        with pytest.raises(FilterError, match="calculations, patterns"):
+            parse(joint.join([test] * (fits + 1)))
+
+
+def test_what_an_index_helps_with_has_none() -> None:
+    for test in (
+        "a > 1",
+        "5 > a",
+        "a IN (1, 2)",
+        "a BETWEEN 1 AND 2",
+        "5 BETWEEN a AND b",
+        "a IS NULL",
+        "a",
+        "EXISTS a",
+    ):
+        parse(" AND ".join([test] * (2 * DEAR_MAX)))
 
 
 def test_long_runs_of_not_and_of_signs_collapse() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gapless.filters import sieve as sieve_module
 from gapless.filters.filter import Filter
 from gapless.filters.sieve import Coded, Sieve, digest, shrink
 from tests.filters.strategies import attribute_maps, conditions
@@ -113,3 +114,36 @@ def test_a_digest_is_small_where_nothing_is_lost_by_it() -> None:
     wanted = Filter.parse("a = 0.1")
     assert candidates(wanted, [{"a": 0.1}, {"a": 0.5}]) == [0]
     assert candidates(wanted, [{"a": 0.5}, {"a": 0.10000000149011612}]) == []
+
+
+@given(condition=conditions(), rows=st.lists(attribute_maps(), max_size=8))
+def test_whatever_matches_one_of_many_alternatives_is_a_candidate(
+    condition: Condition, rows: list[dict[str, Value]]
+) -> None:
+    wanted = Filter(condition)
+    matching = {number for number, row in enumerate(rows) if wanted.matches(row)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sieve_module, "ALTERNATIVES_MAX", 0)
+        assert matching <= set(candidates(wanted, rows))
+
+
+@pytest.mark.parametrize(
+    ("test", "passing"),
+    [
+        ("n = {0} AND s = 'S{0}'", [*range(0, 100, 2)]),
+        ("n BETWEEN {0} AND {0}.5", [*range(0, 100, 2)]),
+        ("n > {0} + 49 AND s LIKE '%{0}'", [*range(49, 100)]),
+    ],
+)
+def test_many_alternatives_are_sieved_at_once(test: str, passing: list[int]) -> None:
+    rows: list[dict[str, Value]] = [{"n": n, "s": f"S{n}"} for n in range(100)]
+    condition = Filter.parse(" OR ".join(test.format(n) for n in range(0, 100, 2)))
+    found = candidates(condition, rows)
+    assert {n for n, row in enumerate(rows) if condition.matches(row)} <= set(found)
+    assert found == passing
+
+
+def test_alternatives_that_have_no_attribute_in_common_let_everything_pass() -> None:
+    condition = Filter.parse(" OR ".join(f"a{n} > 1" for n in range(50)))
+    assert not Sieve(condition).is_tight
+    assert candidates(condition, [{"a7": 2}, {}]) == [0, 1]

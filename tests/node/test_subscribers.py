@@ -217,3 +217,29 @@ def test_who_takes_an_event_durably_is_said_of_that_event_alone() -> None:
     machine.remove_durable((DURABLE, 3), NEWS)
     machine.remove_durable((DURABLE, 4), NEWS)
     assert machine.deliver(NEWS, PUBEND, settled("red", "blue"), 60).takers == [[], []]
+
+
+class Unread(dict[Any, Any]):
+    """Nobody may look through it."""
+
+    def items(self) -> Any:
+        raise AssertionError("all subscriptions of a client were looked at")
+
+    __iter__ = keys = values = items
+
+
+def test_positions_of_a_topic_ask_for_its_own_subscriptions_only() -> None:
+    """There may be very many others, and very many topics."""
+    machine = subscribers((ANN, 1, RED), (ANN, 2, BLUE), (BOB, 1, ANY))
+    other = TopicName("other")
+    machine.add(BOB, 2, other, "publisher", Filter.parse(ANY))
+    machine.add(ANN, 3, NEWS, "total", Filter.parse(ANY))
+    for client in machine.clients.values():
+        client.subscriptions = Unread(client.subscriptions)
+    told = machine.tell_position(NEWS, PUBEND, 70)
+    assert [effect.to for effect in told if isinstance(effect, Send)] == [ANN, BOB]
+    told = machine.tell_position(other, PUBEND, 70)
+    assert [effect.to for effect in told if isinstance(effect, Send)] == [BOB]
+    lost = machine.deliver(NEWS, PUBEND, settled(lost=(Span(3, 5),)), 80).effects
+    assert [(e.to, e.message.subscriptions) for e in lost] == [(ANN, (1, 2)), (BOB, (1,))]  # type: ignore[union-attr]
+    assert machine.subscription_count == 5

@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 
 INTEGER_MIN = -(1 << 63)
 INTEGER_MAX = (1 << 63) - 1
+NUMBERS = (int, float)  # to make `int | float` takes longer than to ask
 
 
 def calculate(sign: str, left: Value | None, right: Value | None) -> int | float | None:
     """`left sign right`, the sign being one of `+ - * / %`; None where that has no value."""
+    if left.__class__ is int and right.__class__ is int:  # as nearly all are
+        return _calculate_integers(sign, left, right)
+    if left.__class__ is float and right.__class__ is float:
+        return _calculate_floats(sign, left, right)
     if not _is_number(left) or not _is_number(right):
         return None
     if isinstance(left, int) and isinstance(right, int):
@@ -31,12 +36,12 @@ def negate(value: Value | None) -> int | float | None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, NUMBERS) and not isinstance(value, bool)
 
 
 def _as_float(value: Value | None) -> float:
     """The nearest float; infinity for integers beyond all floats."""
-    assert isinstance(value, int | float)
+    assert isinstance(value, NUMBERS)
     try:
         return float(value)
     except OverflowError:

@@ -120,6 +120,8 @@ class Strings(msgspec.Struct, frozen=True, gc=False):
             return lambda value: holds(values, value)
         like = [compile_pattern(pattern) for pattern in self.like]
         unlike = [compile_pattern(pattern) for pattern in self.unlike]
+        if len(like) == 1 and self == Strings(like=self.like):  # as in LIKE '%abc%'
+            return like[0]
 
         def test(value: str) -> bool:
             if not low <= value or (high is not None and value >= high) or holds(excluded, value):

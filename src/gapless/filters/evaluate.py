@@ -152,7 +152,7 @@ def _compile_compare(sign: str, left: Expression, right: Expression) -> Test:
             return None
         if kind == OTHER or (kind == BOOLEAN and not equality):
             return None
-        return compare(one, other)
+        return bool(compare(one, other))  # numpy's numbers say it in numpy's way
 
     return test
 
@@ -169,7 +169,7 @@ def _compare_with_literal(sign: str, name: str, bound: Value) -> Test:
             return None
         if value != value:
             return None
-        return compare(value, bound)
+        return bool(compare(value, bound))
 
     return test
 

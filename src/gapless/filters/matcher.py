@@ -140,6 +140,19 @@ class Matcher(Generic[KeyT]):
             return self.match({})
         return None
 
+    def passing(self, events: Sequence[Mapping[str, Value]]) -> list[int]:
+        """The indices of the events that any filter matches, ascending."""
+        found = self.match_handles(events)
+        if found is not None:
+            import numpy as np
+
+            passing: list[int] = np.unique(found[0]).tolist()
+            return passing
+        if (wanted := self.match_any()) is not None:
+            return list(range(len(events))) if wanted else []
+        match = self._index.match
+        return [number for number, attributes in enumerate(events) if len(match(attributes))]
+
     def match_handles(
         self, events: Sequence[Mapping[str, Value]]
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]] | None:

@@ -41,6 +41,7 @@ from gapless.filters.syntax import (
     Literal,
     Not,
     Or,
+    dear_in,
 )
 
 CONJUNCTIONS_MAX = 1_000
@@ -49,6 +50,10 @@ CONJUNCTIONS_MAX = 1_000
 WORK_MAX = 200_000
 """How many constraints may be combined on the way, and values held against patterns; some tenths of
 a second."""
+
+DEAR_WEIGHT = 10
+"""What a test counts for in that which no index helps with: an event may pay for it in each
+alternative."""
 
 TIDY_MAX = 64
 """Above this many conjunctions, those covered by others are kept: harmless, and quadratic."""
@@ -223,8 +228,9 @@ def _weight(draft: Draft) -> int:
         if isinstance(constraint, Numbers | Strings):
             weight += len(constraint.values or constraint.excluded)
         if isinstance(constraint, Strings):
-            weight += sum(len(p.parts) for p in (*constraint.like, *constraint.unlike))
-    return weight + len(draft[1])
+            patterns = (*constraint.like, *constraint.unlike)
+            weight += sum(DEAR_WEIGHT + len(pattern.parts) for pattern in patterns)
+    return weight + DEAR_WEIGHT * sum(map(dear_in, draft[1]))
 
 
 def _trials(wanted: list[Constraint]) -> int:

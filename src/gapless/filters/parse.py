@@ -50,10 +50,15 @@ from gapless.filters.syntax import (
     Not,
     Or,
     Signed,
+    dear_in,
 )
 
 NESTING_MAX = 100
 """How deep parentheses may stand in one another; beyond it `FilterError`."""
+
+DEAR_MAX = 1_000
+"""Calculations, LIKE patterns and comparisons of attributes with each other; beyond it
+`FilterError`. No index helps with them: they are tried on every event that has the attributes."""
 
 OPEN, OR, AND, NOT, COMPARISON, SUM, PRODUCT, SIGN = range(8)  # how tightly each binds
 BINARY = {
@@ -84,7 +89,14 @@ class Pending(msgspec.Struct, gc=False):
 def parse(text: str) -> Condition:
     """The tree of a condition. FilterError says where and why the text is refused."""
     parser = _Parser(text)
-    return EVERYTHING if parser.kinds[0] == END else parser.run()
+    condition = EVERYTHING if parser.kinds[0] == END else parser.run()
+    if len(text) > DEAR_MAX and dear_in(condition) > DEAR_MAX:
+        raise FilterError(
+            f"the condition has more than {DEAR_MAX} calculations, patterns and comparisons of "
+            "attributes with each other",
+            "Publish what is calculated as an attribute, or split it into several subscriptions.",
+        )
+    return condition
 
 
 class _Parser:

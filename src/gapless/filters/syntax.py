@@ -146,3 +146,34 @@ def names_in(root: Condition | Expression) -> set[str]:
             case Constant() | Literal():
                 pass
     return names
+
+
+def dear_in(root: Condition) -> int:
+    """How many calculations, patterns, and comparisons that are not with a literal, it has."""
+    count = 0
+    open_nodes: list[Condition | Expression] = [root]
+    while open_nodes:
+        match open_nodes.pop():
+            case Arithmetic(first, rest):
+                count += len(rest)
+                open_nodes.extend([first, *(term for _, term in rest)])
+            case Signed(_, operand):
+                count += 1
+                open_nodes.append(operand)
+            case Like(operand):
+                count += 1
+                open_nodes.append(operand)
+            case Compare(_, left, right):
+                count += not (isinstance(left, Literal) or isinstance(right, Literal))
+                open_nodes.extend([left, right])
+            case Between(operand, low, high):
+                if not isinstance(operand, Literal):
+                    count += (not isinstance(low, Literal)) + (not isinstance(high, Literal))
+                open_nodes.extend([operand, low, high])
+            case In(operand) | Not(operand):
+                open_nodes.append(operand)
+            case And(operands) | Or(operands):
+                open_nodes.extend(operands)
+            case Constant() | Literal() | Attribute() | IsNull():
+                pass
+    return count

@@ -11,6 +11,7 @@ Theory of operation
 Invariants (checked by `check`)
     I1  a key is a member of exactly one group; the matcher holds exactly the groups with members
     I2  `sole` is the member of a group that has one, if that is a client's
+    I3  `clients` are those of all groups, by name and number
 
 Cost
     Matching costs by group, sharing out by member that is connected; neither by idle subscription.
@@ -90,6 +91,7 @@ class Audience:
         self._groups: dict[Filter, Group] = {}
         self._group_of: dict[Key, Group] = {}
         self._soles = Soles()
+        self.clients: dict[ClientName, dict[int, None]] = {}  # without durable subscriptions
 
     def __len__(self) -> int:
         return len(self._group_of)
@@ -104,11 +106,17 @@ class Audience:
             self._matcher.add(group, condition)
         group.add(key)
         self._group_of[key] = group
+        if key[0] != DURABLE:
+            self.clients.setdefault(key[0], {})[key[1]] = None
         self._soles.set(self._matcher.handle_of(group), group.sole)
 
     def remove(self, key: Key) -> None:
         group = self._group_of.pop(key)
         group.remove(key)
+        if key[0] != DURABLE:
+            del self.clients[key[0]][key[1]]
+            if not self.clients[key[0]]:
+                del self.clients[key[0]]
         self._soles.set(self._matcher.handle_of(group), group.sole)
         if not len(group):
             del self._groups[group.condition]
@@ -172,3 +180,6 @@ class Audience:
             assert group.attached.keys() <= group.durable.keys(), "I1"
             assert (group.sole is not None) == (len(group) == len(group.connected) == 1), "I2"
             assert group.sole is None or group.sole in group.connected, "I2"
+        connected = {key for group in self._groups.values() for key in group.connected}
+        assert connected == {(n, number) for n, some in self.clients.items() for number in some}
+        assert all(self.clients.values()), "I3"

@@ -92,10 +92,7 @@ class Interests(Edge):
             interest.flooded += len(events)
             return super().select(pubend, cell, digest, events)
         matcher = interest.branches[interest.upstream[pubend]].children[cell].matcher
-        chosen: list[int] = []
-        if len(matcher):
-            matches = matcher.match_batch(self._attributes(events))
-            chosen = sorted({index for index, _ in matches})
+        chosen = matcher.passing(self._attributes(events)) if len(matcher) else []
         interest.filtered += len(events) - len(chosen)
         return chosen
 

@@ -65,17 +65,15 @@ class Subscribers:
         self.audiences: dict[tuple[TopicName, Order], Audience] = {}
         self.sessions: dict[int, Session] = {}  # by number: durable ones with a client
         self.sessions_of: dict[ClientName, dict[int, Session]] = {}  # the same by client
+        self._sessions_at: dict[TopicName, dict[int, Session]] = {}  # and by topic
         self.durable_count = 0
-        self.young: dict[tuple[TopicName, PubendName | None], dict[Key, int]] = {}
+        self.subscription_count = 0
+        self._young: dict[TopicName, dict[PubendName | None, dict[Key, int]]] = {}
         self.dropped: list[tuple[TopicName, Key]] = []  # removed, and whoever cares to be told
         self._delivered_before = 0  # to clients that are gone
         self.ended_slow = 0
         self.batch_sizes = [0] * BATCH_SIZES  # how many batches had less than 2^i events
         self._batch_longest = 0
-
-    @property
-    def subscription_count(self) -> int:
-        return sum(map(len, self.audiences.values()))
 
     @property
     def delivered(self) -> int:
@@ -102,11 +100,8 @@ class Subscribers:
     ) -> None:
         """`young`: streams of which something before the start is not settled yet, and the start;
         None stands for all of them merged."""
-        place = (topic, order)
-        self.clients[name].subscriptions[number] = place
-        self.audiences.setdefault(place, Audience()).add((name, number), condition)
-        for pubend, start in young.items():
-            self.young.setdefault((topic, pubend), {})[name, number] = start
+        self.clients[name].subscriptions[number] = (topic, order)
+        self._add((topic, order), (name, number), condition, young)
 
     def add_durable(
         self,
@@ -117,9 +112,21 @@ class Subscribers:
     ) -> None:
         """A durable subscription, whether a client is attached to it or not."""
         self.durable_count += 1
-        self.audiences.setdefault((topic, "publisher"), Audience()).add(key, condition)
+        self._add((topic, "publisher"), key, condition, young)
+
+    def _add(
+        self,
+        place: tuple[TopicName, Order],
+        key: Key,
+        condition: Filter,
+        young: Mapping[PubendName | None, int],
+    ) -> None:
+        if place not in self.audiences:
+            self.audiences[place] = Audience()
+        self.audiences[place].add(key, condition)
+        self.subscription_count += 1
         for pubend, start in young.items():
-            self.young.setdefault((topic, pubend), {})[key] = start
+            self._young.setdefault(place[0], {}).setdefault(pubend, {})[key] = start
 
     def remove_durable(self, key: Key, topic: TopicName) -> None:
         place: tuple[TopicName, Order] = (topic, "publisher")
@@ -132,6 +139,7 @@ class Subscribers:
         number, topic = session.subscription.number, session.subscription.definition.topic
         self.sessions[number] = session
         self.sessions_of.setdefault(session.name, {})[session.number] = session
+        self._sessions_at.setdefault(topic, {})[number] = session
         self.audiences[topic, "publisher"].attach(number)
 
     def detach(self, session: Session) -> None:
@@ -140,6 +148,9 @@ class Subscribers:
         del self.sessions[number], self.sessions_of[session.name][session.number]
         if not self.sessions_of[session.name]:
             del self.sessions_of[session.name]
+        del self._sessions_at[topic][number]
+        if not self._sessions_at[topic]:
+            del self._sessions_at[topic]
         if (audience := self.audiences.get((topic, "publisher"))) is not None:
             audience.detach(number)
 
@@ -151,9 +162,9 @@ class Subscribers:
 
     def _remove(self, place: tuple[TopicName, Order], key: Key) -> None:
         self.dropped.append((place[0], key))
-        for (topic, _), starts in self.young.items():
-            if topic == place[0]:
-                starts.pop(key, None)
+        for starts in self._young.get(place[0], {}).values():
+            starts.pop(key, None)
+        self.subscription_count -= 1
         self.audiences[place].remove(key)
         if not len(self.audiences[place]):
             del self.audiences[place]
@@ -266,10 +277,15 @@ class Subscribers:
 
     def _grow_up(self, topic: TopicName, pubend: PubendName | None, through: int) -> dict[Key, int]:
         """Those that were young up to now; who starts below `through` is not from here on."""
-        young = self.young.get((topic, pubend))
-        if not young:
+        starts = self._young.get(topic)
+        young = starts.get(pubend) if starts is not None else None
+        if starts is None or young is None:
             return {}
-        self.young[topic, pubend] = {key: tick for key, tick in young.items() if tick > through}
+        starts[pubend] = {key: tick for key, tick in young.items() if tick > through}
+        if not starts[pubend]:
+            del starts[pubend]
+            if not starts:
+                del self._young[topic]
         return young
 
     def is_too_slow(self, client: Client, count: int, size: int) -> bool:
@@ -285,35 +301,37 @@ class Subscribers:
     ) -> list[Effect]:
         """Tell those to whom nothing was delivered for a while that nothing matched."""
         effects: list[Effect] = []
-        for name, _ in sorted(self._takers(topic, order_of(pubend)).items()):
+        for name in sorted(self._names(topic, order_of(pubend))):
             client = self.clients[name]
             if client.through.get((topic, pubend), 0) < through:
                 client.through[topic, pubend] = through
                 effects.append(Send(name, Deliveries(topic, through, pubend)))
         return effects
 
+    def _names(self, topic: TopicName, order: Order) -> set[ClientName]:
+        """The clients that take part in a topic and order."""
+        audience = self.audiences.get((topic, order))
+        found = set(audience.clients) if audience is not None else set()
+        for session in self._sessions_at.get(topic, {}).values() if order == "publisher" else ():
+            found.add(session.name)
+        return found
+
     def _takers(self, topic: TopicName, order: Order) -> dict[ClientName, tuple[int, ...]]:
         """The subscriptions of a topic and order, by client."""
-        found: dict[ClientName, tuple[int, ...]] = {}
-        for name, client in self.clients.items():
-            numbers = [n for n, place in client.subscriptions.items() if place == (topic, order)]
-            if numbers:
-                found[name] = tuple(sorted(numbers))
-        if order == "publisher":
-            for session in self.sessions.values():
-                if session.subscription.definition.topic == topic:
-                    found.setdefault(session.name, ())
-        return found
+        audience = self.audiences.get((topic, order))
+        clients = audience.clients if audience is not None else {}
+        return {
+            name: tuple(sorted(clients.get(name, ()))) for name in sorted(self._names(topic, order))
+        }
 
     def _tell_lost(
         self, topic: TopicName, pubend: PubendName | None, settled: Settled
     ) -> list[Effect]:
         if not settled.lost:
             return []
-        takers = sorted(self._takers(topic, order_of(pubend)).items())
         return [
             Send(name, Lost(numbers, source, span))
-            for name, numbers in takers
+            for name, numbers in self._takers(topic, order_of(pubend)).items()
             if numbers
             for source, span in settled.lost
         ]
@@ -337,6 +355,9 @@ class Subscribers:
         }
         assert all(key in self.audiences[place] for place, key in placed), "I1"
         assert len(placed) + self.durable_count == self.subscription_count, "I1"
+        assert self.subscription_count == sum(map(len, self.audiences.values())), "I1"
+        attached = [one for some in self._sessions_at.values() for one in some.values()]
+        assert {id(one) for one in attached} == {id(one) for one in self.sessions.values()}
         for audience in self.audiences.values():
             audience.check()
         limit = max(self.config.client_queue_max, self._batch_longest)

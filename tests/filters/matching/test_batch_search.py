@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gapless.filters.matcher import Matcher
-from gapless.filters.matching import batch_search, compiled_index
+from gapless.filters.matching import batch_search, compiled_index, kernels
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
@@ -31,17 +31,18 @@ def test_matches_are_the_same_however_few_events_are_matched_at_a_time(
     floats: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded: list[int] = []
-    search = batch_search.search_batch
+    match_rows = kernels.match_rows
 
-    def watched(words: Any, width: int, rows: Any, *rest: Any) -> Any:
+    def watched(words: Any, rows: Any, *rest: Any) -> Any:
         encoded.append(len(rows))
-        return search(words, width, rows, *rest)
+        return match_rows(words, rows, *rest)
 
     for module in (compiled_index, batch_search):
         monkeypatch.setattr(module, "ROWS_FLOATS_MAX", floats)
-    monkeypatch.setattr(compiled_index, "search_batch", watched)
+    monkeypatch.setattr(kernels, "match_rows", watched)
     matcher = Matcher({n: f"i >= {n % 5} AND s <> 'x{n}'" for n in range(20)}, engine="compiled")
     events: list[Attributes] = [{"i": i % 7, "s": f"x{i}"} for i in range(30)]
     wanted = [(row, n) for row, event in enumerate(events) for n in matcher.match(event)]
+    matcher._index.prepare()  # type: ignore[union-attr]
     assert matcher.match_batch(events) == wanted
     assert max(encoded) <= max(floats, 2)  # one row has two

@@ -117,9 +117,9 @@ def test_columns_of_a_batch_are_calculated_like_their_values(
 def test_a_comparison_with_a_number_needs_no_check() -> None:
     matcher = Matcher({1: "a * b > 5 AND s = 'x'", 2: "3 >= a - b"}, engine="compiled")
     assert matcher.match({"a": 2, "b": 3, "s": "x"}) == [1, 2]
-    assert not matcher._index._checks  # type: ignore[union-attr]
+    assert not matcher._index._verification  # type: ignore[union-attr]
     matcher.add(3, f"a * b > {EDGE}")
-    assert len(matcher._index._checks) == 1, "beyond 2^53 it takes a second look"  # type: ignore[union-attr]
+    assert len(matcher._index._verification) == 1, "beyond 2^53 it takes a second look"  # type: ignore[union-attr]
     assert matcher.match({"a": EDGE + 1, "b": 1, "s": "y"}) == [3]
     assert matcher.match({"a": EDGE, "b": 1, "s": "y"}) == []
 
@@ -146,7 +146,7 @@ def test_the_column_of_an_expression_is_free_once_no_filter_uses_it() -> None:
     for generation in range(6):
         for number in range(1_100):
             matcher.add(number, f"a * {generation * 5 + number % 5} > 20")
-        assert not matcher._index._checks, "there is a column for each"  # type: ignore[union-attr]
+        assert not matcher._index._verification, "there is a column for each"  # type: ignore[union-attr]
         for number in range(1_100):
             matcher.remove(number)
     assert matcher.match({"k": "x", "a": 9}) == [-1]

@@ -1,7 +1,8 @@
-"""The encoder: attribute maps as rows of floats."""
+"""The encoders of attribute maps, written and sparse: the same rows of floats."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, isnan
 from typing import Any
 
@@ -11,21 +12,35 @@ import pytest
 from gapless.filters.constraint import Missing, Numbers
 from gapless.filters.matching import encoder
 from gapless.filters.matching.columns import Columns
+from gapless.filters.matching.sparse import encode_pairs
+
+Encode = Callable[[Columns, dict[str, Any]], tuple[list[float], list[int]]]
 
 
-def encode(columns: Columns, attributes: dict[str, Any]) -> tuple[list[float], list[int]]:
+def written(columns: Columns, attributes: dict[str, Any]) -> tuple[list[float], list[int]]:
     row = np.zeros(columns.width)
     extra = encoder.make_encoder(columns)(attributes, memoryview(row).cast("B"), 0)  # type: ignore[arg-type]
     return row.tolist(), extra
 
 
-@pytest.fixture(params=[64, 0], ids=["inline", "table"])
-def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Columns:
-    monkeypatch.setattr(encoder, "INLINE_MAX", request.param)
+def sparse(columns: Columns, attributes: dict[str, Any]) -> tuple[list[float], list[int]]:
+    row = columns.blank[: columns.width].copy()
+    pairs = encode_pairs(columns, [attributes])
+    row[pairs.columns] = pairs.values
+    return row.tolist(), pairs.edges.tolist()
+
+
+@pytest.fixture(params=[written, sparse])
+def encode(request: pytest.FixtureRequest) -> Encode:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def columns() -> Columns:
     return Columns()
 
 
-def test_a_number_fills_its_column_and_nothing_else_does(columns: Columns) -> None:
+def test_a_number_fills_its_column_and_nothing_else_does(columns: Columns, encode: Encode) -> None:
     columns.slots("x", Numbers(low=1))
     for value, expected in ((5, 5.0), (2.5, 2.5), (inf, inf), (2**53 + 1, 2.0**53)):
         assert encode(columns, {"x": value})[0] == [expected]
@@ -35,7 +50,7 @@ def test_a_number_fills_its_column_and_nothing_else_does(columns: Columns) -> No
     assert isnan(encode(columns, {})[0][0])
 
 
-def test_codes_tell_kinds_and_named_values_apart(columns: Columns) -> None:
+def test_codes_tell_kinds_and_named_values_apart(columns: Columns, encode: Encode) -> None:
     column = columns.code_column("x")
     text, number = columns.code_of("x", "1"), columns.code_of("x", 1)
     assert text > 0 > number
@@ -53,7 +68,7 @@ def test_codes_tell_kinds_and_named_values_apart(columns: Columns) -> None:
     assert isnan(encode(columns, {"y": 1})[0][column])
 
 
-def test_presence_is_never_unknown(columns: Columns) -> None:
+def test_presence_is_never_unknown(columns: Columns, encode: Encode) -> None:
     columns.slots("x", Missing())
     assert encode(columns, {})[0] == [0.0]
     assert encode(columns, {"x": None})[0] == [0.0]
@@ -61,32 +76,9 @@ def test_presence_is_never_unknown(columns: Columns) -> None:
     assert encode(columns, {"x": object()})[0] == [1.0]
 
 
-def test_a_prefix_is_found_once_however_short_the_value(columns: Columns) -> None:
+def test_a_prefix_is_found_once_however_short_the_value(columns: Columns, encode: Encode) -> None:
     short, long = columns.prefix_edge("x", "ab"), columns.prefix_edge("x", "abcdef")
     assert encode(columns, {"x": "ab"})[1] == [short]
     assert encode(columns, {"x": "abcdefg"})[1] == [short, long]
     assert encode(columns, {"x": "a"})[1] == []
     assert encode(columns, {"x": 5})[1] == []
-
-
-def test_with_many_attributes_only_those_that_events_have_are_written_functions_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Filters may name any number of them, and others wait while functions are written."""
-    written: list[str] = []
-    make = encoder._make_fill
-
-    def count(attribute: Any, scope: dict[str, Any]) -> Any:
-        written.append(attribute.name)
-        return make(attribute, scope)
-
-    monkeypatch.setattr(encoder, "_make_fill", count)
-    columns = Columns()
-    for number in range(1_000):
-        columns.slots(f"a{number}", Numbers(low=1))
-    encoded = encoder.make_encoder(columns)
-    for _ in range(2):
-        row = np.zeros(columns.width)
-        encoded({"a7": 5, "unknown": 1}, memoryview(row).cast("B"), 0)  # type: ignore[arg-type]
-        assert np.flatnonzero(~np.isnan(row)).tolist() == [7]
-    assert written == ["a7"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
 from gapless.filters.constraint import admits
@@ -76,3 +77,34 @@ def test_keys_tests_and_residuals_together_are_the_filter(
         check = clause_check(one.tests, one.residuals)
         found = found or (at_key and (check is None or check(event)))  # type: ignore[arg-type]
     assert found is whole.matches(event)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "needed"),
+    [
+        ("a > 1 AND b IS NULL AND c IS NOT NULL", ("a", "c")),
+        ("a + b > c", ("a", "b", "c")),
+        ("a NOT IN (1, 2) AND NOT (b + 1 IN (2, 3))", ("a", "b")),
+        ("a IS NULL", ()),
+        ("", ()),
+        ("a = 1 AND b > 2", ()),  # found by its key
+        ("a LIKE 'x%' AND b > 2", ()),  # found by its prefix
+    ],
+)
+def test_without_keys_and_prefix_an_event_must_have_what_is_tested(
+    text: str, needed: tuple[str, ...]
+) -> None:
+    assert clause(text).needed == needed
+
+
+@settings(max_examples=200, deadline=None)
+@given(conditions(), attribute_maps())
+def test_nothing_matches_without_an_attribute_that_is_needed(
+    condition: object, event: dict[str, object]
+) -> None:
+    for conjunction in Filter(condition).conjunctions:  # type: ignore[arg-type]
+        found = plan(conjunction)
+        check = clause_check(found.tests, found.residuals)
+        if any(event.get(name) is None for name in found.needed):
+            assert check is not None
+            assert not check(event)  # type: ignore[arg-type]

@@ -106,6 +106,18 @@ def test_a_null_in_a_dictionary_is_missing(engine: Engine) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize(("kind", "count"), [(pa.int8(), 128), (pa.uint8(), 256)])
+def test_a_dictionary_may_be_as_large_as_its_indices_reach(
+    engine: Engine, kind: pa.DataType, count: int
+) -> None:
+    words = pa.array([f"s{number}" for number in range(count)])
+    column = pa.DictionaryArray.from_arrays(pa.array([count - 1, None, 1], kind), words)
+    matcher = Matcher({"it": f"a LIKE '%{count - 1}'", "none": "a IS NULL"}, engine=engine)
+    found = matcher.match_batch(pa.RecordBatch.from_arrays([column], ["a"]))
+    assert list(found) == [(0, "it"), (1, "none")]
+
+
+@BOTH
 def test_nulls_among_numbers_are_no_numbers(engine: Engine) -> None:
     matcher = Matcher({1: "x < 5", 2: "x > -5", 3: "x BETWEEN -1 AND 1"}, engine=engine)
     for kind in (pa.int64(), pa.float64(), pa.uint8()):

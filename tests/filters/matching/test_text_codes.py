@@ -13,9 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import workloads
+from gapless.core.events import EventBatch
 from gapless.filters.matcher import Matcher
 from gapless.filters.matching import kernels, text_table
 from gapless.filters.matching.text_codes import TextCodes
+from gapless.wire.attribute_rows import AttributeRows
+from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
     import random
@@ -82,7 +85,7 @@ def test_strings_of_one_hash_are_told_apart_by_their_bytes(ending: bytes) -> Non
         texts.append(struct.pack("<qq", head, tail) + ending)
     known, other = (np.frombuffer(text, np.uint8) for text in texts)
     assert text_table.hash_text(known, 0, size) == text_table.hash_text(other, 0, size)
-    table, ends, codes = np.zeros(64, np.int64), np.array([0, size]), np.zeros(1)
+    table, ends, codes = np.zeros(68, np.int64), np.array([0, size]), np.zeros(1)
     kernels.learn_texts(table, known, ends, np.array([9]))
     for data, expected in ((known, 9.0), (other, 2.0)):
         kernels.look_up_texts(table, known, data, ends, codes)
@@ -127,3 +130,35 @@ def test_a_batch_against_more_filters_than_are_near_finds_what_single_events_fin
     ]
     assert len(expected) > 20
     assert list(matcher.match_batch(pa.RecordBatch.from_pylist(load.events))) == expected
+
+
+def colliding(count: int) -> list[str]:
+    """Texts of 16 letters with one hash: the second half undoes what the first did to it."""
+    found: list[str] = []
+    start = signed(16 * 0x1E3779B97F4A7C15)
+    dice = np.random.default_rng(1)
+    with np.errstate(over="ignore"):
+        while len(found) < count:
+            heads = dice.integers(97, 123, (100_000, 8), np.uint8)
+            keys = np.int64(start) ^ heads.view(np.int64)[:, 0]
+            keys = (keys ^ (keys >> 32)) * np.int64(0x1E3779B97F4A7C15)
+            tails = (np.int64(77) ^ keys ^ (keys >> 29)).view(np.uint8).reshape(-1, 8)
+            fit = ((tails >= 40) & (tails < 127)).all(axis=1)
+            pieces = np.concatenate([heads[fit], tails[fit]], axis=1)
+            found += [bytes(piece).decode() for piece in pieces]
+    return found[:count]
+
+
+def test_texts_that_all_want_one_place_are_looked_up_otherwise() -> None:
+    """Else a hostile subscriber makes every text be compared with all of his."""
+    texts = colliding(2 * text_table.PROBES_MAX)
+    table = TextCodes()
+    assert table.learn({text: 4.0 + n for n, text in enumerate(texts[: text_table.PROBES_MAX])})
+    assert not table.learn({text: 4.0 + n for n, text in enumerate(texts)})
+    assert not table.learn({text: 4.0 + n for n, text in enumerate([*texts, "more"])})
+    matcher = Matcher({text: f"s = '{text}'" for text in texts}, engine="compiled")
+    asked = [*texts[::50], "other", texts[-1]]
+    expected = [(row, text) for row, text in enumerate(asked) if text != "other"]
+    assert list(matcher.match_batch(pa.record_batch({"s": asked}))) == expected
+    located = AttributeRows(EventBatch.join(encode_event({"s": text}) for text in asked))
+    assert matcher.match_batch(located) == expected

@@ -6,7 +6,8 @@ Theory of operation
 
     Header    the words below, by name: where the tables are, how big, how full.
     Edges     a hash table (node, code) -> bucket. A key of several values is a path of edges. The
-              roots are *sets*: the columns whose codes, together, make a key.
+              roots are *sets*: the columns whose codes, together, make a key; those of one column
+              share a root, for a code stands for one value of one attribute.
     Buckets   a table of descriptors; what a bucket holds is in its region (see `bucket`).
     Rows      where each row stands, and the next row of the same filter.
     Handles   the first row of each filter.
@@ -46,17 +47,18 @@ EDGES, EDGES_CAP, EDGES_COUNT = 1, 2, 3  # two words an edge: key, bucket
 BUCKETS, BUCKETS_CAP, BUCKETS_COUNT = 4, 5, 6  # bucket 0 is none, bucket 1 has the empty key
 ROWS, ROWS_CAP, ROWS_COUNT, ROWS_FREE = 7, 8, 9, 10  # two words a row: place; next and handle
 HANDLES, HANDLES_CAP = 11, 12  # one word a handle: its first row
-SETS, SETS_CAP, SETS_COUNT = 13, 14, 15  # SET_WORDS a set: how many columns, which
+SETS, SETS_CAP, SETS_COUNT = 13, 14, 15  # SET_WORDS a set: how many columns, which; its root
 EVENT, EVENT_CAP = 16, 17  # one event, for `match_one`
 EXTRA, EXTRA_CAP = 18, 19  # how many edge keys the event has besides, its prefixes; and they
 OUT, SCRATCH = 20, 21  # the matches of `match_one`; masks, and room to merge
 REQUEST = 22  # the row that `insert` shall add
 ROWS_ALIVE = 23
 FREE_BIG = 24  # the first free big piece; each begins with the next one and its own size
+SETS_SEVERAL = 25  # how many sets, the first ones, have several columns
 FREE = 32  # heads of the lists of free small pieces, one per size
 HEADER_WORDS = 256
 
-BUCKET_WORDS, SET_WORDS = 8, 8
+BUCKET_WORDS, SET_WORDS, SET_ROOT = 8, 8, 5
 REGION, USED, ALIVE, HOLE, CAP, SHAPE, NEXT, EDGE = 0, 1, 2, 3, 4, 5, 6, 7  # of a bucket
 
 ASK_HANDLE, ASK_IDENTITY, ASK_DEPTH, ASK_SET, ASK_CODES, ASK_SLOTS = 0, 1, 2, 3, 4, 8

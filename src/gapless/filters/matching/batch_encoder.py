@@ -6,7 +6,7 @@ Theory of operation
     distinct values are looked at, once each, as Python values: what codes, truths and prefixes
     they have; then numpy spreads that over the rows. Strings are compared exactly, and a batch
     costs per row what an index into an array costs. Columns that no filter uses are never looked
-    at.
+    at, and of an index that knows very many attributes only what the batch has (`sparse`).
 
 Invariants
     I1  a row encoded from Arrow is what `encoder` makes of the same attributes
@@ -21,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from gapless.filters.matching.attribute_columns import CODE_FIRST, clamp
 from gapless.filters.matching.calculation import Calculation
-from gapless.filters.matching.encoder import clamp
+from gapless.filters.matching.edge_keys import EdgeKeys
 from gapless.filters.matching.record_batch import (
     column_of,
     is_number,
@@ -36,65 +37,88 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gapless.core.events import Value
-    from gapless.filters.matching.columns import AttributeColumns, Columns
+    from gapless.filters.matching.attribute_columns import AttributeColumns
+    from gapless.filters.matching.columns import Columns
 
 
 class Encoding:
-    """The encoded rows of one batch, and the edge keys that its prefixes add."""
+    """The encoded rows of one batch, and the edge keys that they add."""
 
     def __init__(self, columns: Columns, batch: pa.RecordBatch) -> None:
         self.count = int(batch.num_rows)
-        self._table = np.full((self.count, columns.width), np.nan)
-        self._edge_rows: list[NDArray[np.int64]] = []
-        self._edges: list[NDArray[np.int64]] = []
-        for attribute in columns.attributes.values():
+        self._is_sparse = columns.is_sparse
+        known = columns.attributes
+        attributes = [known[name] for name in dict.fromkeys(batch.schema.names) if name in known]
+        if self._is_sparse:
+            used = [column for attribute in attributes for column in attribute.columns()]
+            used += [computed.column for computed in columns.computed.values()]
+        else:
+            used = list(range(columns.width))
+        self._columns = np.array(used, np.int64)
+        self._place = {column: place for place, column in enumerate(used)}
+        self._table = np.empty((self.count, len(used)))
+        self._table[:] = columns.blank[self._columns]
+        self.edges = EdgeKeys()
+        for attribute in attributes:
             column = column_of(batch, attribute.name)
-            if column is None or kinds.is_null(column.type):
-                if attribute.presence is not None:
-                    self._table[:, attribute.presence] = 0.0
-            else:
+            if column is not None and not kinds.is_null(column.type):
                 self._encode(attribute, column)
         for computed in columns.computed.values():
-            self._table[:, computed.column] = Calculation(batch).column(computed)
+            self._put(computed.column, Calculation(batch).column(computed))
+
+    def _put(self, column: int, values: Any) -> None:
+        self._table[:, self._place[column]] = values
 
     @property
     def rows(self) -> NDArray[np.float64]:
         return self._table.reshape(-1)
 
-    def extra(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The edge keys of all rows, and where those of each row end."""
-        if not self._edges:
-            return np.empty(0, np.int64), np.zeros(self.count, np.int64)
-        rows, edges = np.concatenate(self._edge_rows), np.concatenate(self._edges)
-        ends = np.cumsum(np.bincount(rows, minlength=self.count))
-        return edges[np.argsort(rows, kind="stable")], ends
+    def pairs(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+        """Columns and values, row after row, and where each row ends."""
+        ends = len(self._columns) * np.arange(1, self.count + 1, dtype=np.int64)
+        return np.tile(self._columns, self.count), self.rows, ends
 
     def _encode(self, attribute: AttributeColumns, column: pa.Array) -> None:
-        if attribute.presence is not None:
+        if attribute.presence is not None or attribute.guard is not None:
             present = column.is_valid().to_numpy(zero_copy_only=False)
-            self._table[:, attribute.presence] = present
+            if attribute.presence is not None:
+                self._put(attribute.presence, present)
+            if attribute.guard is not None:
+                rows = np.flatnonzero(present)
+                self.edges.add(rows, np.full(len(rows), attribute.guard))
         if kinds.is_string_view(column.type):
             column = column.cast(pa.large_string())
         by_value = bool(attribute.truths or attribute.lengths)
         numbers_done = is_number(column.type)
         if numbers_done:
             if attribute.number is not None:
-                self._table[:, attribute.number] = numbers_of(column)
+                self._put(attribute.number, numbers_of(column))
             if attribute.code is not None:
-                self._table[:, attribute.code] = np.where(nulls_of(column), np.nan, -1.0)
+                self._put(attribute.code, np.where(nulls_of(column), np.nan, -1.0))
             if not by_value and not attribute.codes:
                 return
         elif not by_value and _is_of_texts(column):
-            if attribute.code is not None:
-                self._table[:, attribute.code] = _text_codes(attribute, column)
-            return
+            if attribute.code is None and not attribute.codes:
+                return
+            codes = _text_codes(attribute, column)
+            if codes is not None:
+                self._put_codes(attribute, codes)
+                return
         if not kinds.is_dictionary(column.type):
             column = column.dictionary_encode()
         values: list[Value | None] = column.dictionary.to_pylist()
-        # One more value, missing, for the rows that are null.
-        places = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+        # One more value, missing, for the rows that are null; its place may need another byte.
+        indices = column.indices.cast(pa.int64())
+        places = indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
         values.append(None)
         self._spread(attribute, values, places, numbers_done)
+
+    def _put_codes(self, attribute: AttributeColumns, codes: NDArray[np.float64]) -> None:
+        if attribute.code is not None:
+            self._put(attribute.code, codes)
+        if self._is_sparse:  # else the kernel looks at the column
+            rows = np.flatnonzero(np.abs(codes) >= CODE_FIRST)
+            self.edges.add(rows, np.abs(codes[rows]).astype(np.int64))
 
     def _spread(
         self,
@@ -104,18 +128,18 @@ class Encoding:
         numbers_done: bool,
     ) -> None:
         """Fill the columns of one attribute from its distinct values."""
-        if attribute.code is not None:
+        if attribute.code is not None or attribute.codes:
             codes = attribute.codes.get
-            self._table[:, attribute.code] = np.array([_code(codes, v) for v in values])[places]
+            self._put_codes(attribute, np.array([_code(codes, v) for v in values])[places])
         if attribute.number is not None and not numbers_done:
             numbers = [clamp(v) if type(v) in (int, float) else nan for v in values]  # type: ignore[arg-type]
-            self._table[:, attribute.number] = np.array(numbers)[places]
+            self._put(attribute.number, np.array(numbers)[places])
         for truth in attribute.truths.values():
             if truth.of_strings:
                 judged = [truth.of_string(v) if type(v) is str else 0.0 for v in values]
             else:
                 judged = [truth.of_number(v) if type(v) in (int, float) else 0.0 for v in values]  # type: ignore[arg-type]
-            self._table[:, truth.column] = np.array(judged)[places]
+            self._put(truth.column, np.array(judged)[places])
         if attribute.lengths:
             self._spread_edges(attribute, values, places)
 
@@ -139,8 +163,8 @@ class Encoding:
         total = int(sizes.sum())
         # Row i takes the edges bounds[places[i]] and following, sizes[i] of them.
         within = np.arange(total) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        self._edge_rows.append(np.repeat(np.arange(self.count), sizes))
-        self._edges.append(np.array(found, np.int64)[np.repeat(bounds[places], sizes) + within])
+        edges = np.array(found, np.int64)[np.repeat(bounds[places], sizes) + within]
+        self.edges.add(np.repeat(np.arange(self.count), sizes), edges)
 
 
 def _is_of_texts(column: pa.Array) -> bool:
@@ -151,10 +175,12 @@ def _is_of_texts(column: pa.Array) -> bool:
     return bool(kinds.is_string(inner) or kinds.is_large_string(inner))
 
 
-def _text_codes(attribute: AttributeColumns, column: pa.Array) -> NDArray[np.float64]:
+def _text_codes(attribute: AttributeColumns, column: pa.Array) -> NDArray[np.float64] | None:
+    """By row; None if the values are to be looked at one by one."""
     if attribute.texts is None:
         attribute.texts = TextCodes()
-    attribute.texts.learn(attribute.codes)
+    if not attribute.texts.learn(attribute.codes):
+        return None
     if kinds.is_dictionary(column.type) and len(column.dictionary) > len(column):
         column = column.dictionary_decode()
     if kinds.is_dictionary(column.type):

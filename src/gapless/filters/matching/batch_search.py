@@ -5,8 +5,8 @@ Theory of operation
     by then is taken out, and it goes on with the same room. Mostly all fits: then it is taken out
     once, and nothing is copied twice. How many matches each event has is all that is kept of which
     event they belong to: a match takes four bytes.
-    A row has a place for every attribute that filters name, which may be hundreds of thousands: of
-    events that would need too much room at once, a few are matched at a time.
+    A row has a place for every column: of events that would need too much room at once, some are
+    matched at a time.
 
 Invariants
     I1  the sum of the counts is the number of identities, which come event by event, ascending
@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gapless.filters.matching import kernels
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
@@ -29,25 +27,19 @@ if TYPE_CHECKING:
     Counted = tuple[NDArray[np.int64], NDArray[np.uint32]]
     Pairs = tuple[NDArray[np.uint32], NDArray[np.uint32]]
     Events = Sequence[Mapping[str, Any]]
+    Search = Callable[[NDArray[np.uint32], NDArray[np.int64], int], int]
 
 ROWS_FLOATS_MAX = 8 << 20
 """In the rows of events that are matched at once, 64 MiB; beyond it, fewer are."""
 
 
-def search_batch(
-    words: NDArray[np.int64],
-    width: int,
-    rows: NDArray[np.float64],
-    extra: NDArray[np.int64],
-    extra_ends: NDArray[np.int64],
-    room: NDArray[np.uint32],
-) -> Counted:
-    """By event how many identities admit it, and the identities of all events."""
-    count = len(extra_ends)
+def search_batch(search: Search, count: int, room: NDArray[np.uint32]) -> Counted:
+    """By event how many identities admit it, and the identities of all events. `search` matches
+    events from a first one on while there is room, and says which is left."""
     ends = np.empty(count, np.int64)
     first, counts, found = 0, [], []
     while first < count:
-        after = kernels.match_rows(words, rows, width, extra, extra_ends, room, ends, first)
+        after = search(room, ends, first)
         some = ends[first:after].copy()
         some[1:] -= ends[first : after - 1]  # np.diff takes ten times as long for a few hundred
         counts.append(some)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.types as kinds
 
-from gapless.filters.matching.columns import EXACT_MAX
+from gapless.filters.matching.attribute_columns import EXACT_MAX
 from gapless.filters.matching.record_batch import BatchRows, column_of, is_number, numbers_of
 from gapless.filters.syntax import Arithmetic, Attribute, Literal, Signed
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from gapless.filters.arithmetic import NUMBERS
 from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings, admits
 from gapless.filters.evaluate import compile_condition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from gapless.core.events import Value
     from gapless.filters.constraint import Constraint
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, NUMBERS) and not isinstance(value, bool)
 
 
 def check_of(constraint: Constraint) -> Check:
@@ -57,11 +58,18 @@ def _number_check(constraint: Numbers) -> Check:
 
 
 def clause_check(
-    tests: Iterable[tuple[str, Constraint]], residuals: Iterable[Condition]
+    tests: Iterable[tuple[str, Constraint]], residuals: Collection[Condition]
 ) -> ClauseCheck | None:
     """The test of all that is left of a conjunction; None if nothing is."""
+    tests = tuple(tests)
+    if len(tests) == 1 and not residuals and tests[0][1] == Missing():
+        [(absent, _)] = tests
+        return lambda attributes: attributes.get(absent) is None
     checks = [(name, check_of(constraint)) for name, constraint in tests]
     conditions = [compile_condition(condition) for condition in residuals]
+    if len(conditions) == 1 and not checks:
+        [only] = conditions
+        return lambda attributes: only(attributes) is True
     if not conditions:
         if not checks:
             return None

@@ -14,6 +14,10 @@ Theory of operation
 
     computed  the value of an expression, see `computed`
 
+    An attribute has an edge key, its *guard*, where a clause that is found neither by values nor by
+    a prefix demands that it is there: one that columns cannot say in full, and any other once
+    there are more than `DENSE_MAX` attributes.
+
     Exactness: a bound beyond 2^53 has no exact place on the number column. Such a constraint gets
     the nearest slot, which admits too much, and is checked on survivors. Below 2^53 every bound
     is exact, and an event's integer beyond 2^53 may be rounded without passing any bound.
@@ -29,27 +33,45 @@ from __future__ import annotations
 from math import inf, isinf, nan, nextafter
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings
-from gapless.filters.matching.checks import check_of
+from gapless.filters.matching.attribute_columns import (
+    CODE_FIRST,
+    EXACT_MAX,
+    STRING,
+    AttributeColumns,
+    Truth,
+)
 from gapless.filters.matching.computed import COMPUTED_MAX, Computed, read_comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gapless.filters.constraint import Constraint
-    from gapless.filters.matching.checks import Check
     from gapless.filters.matching.plan import Point
-    from gapless.filters.matching.text_codes import TextCodes
     from gapless.filters.syntax import Condition, Expression
 
-EXACT_MAX = 1 << 53
 TRUTHS_MAX = 128
 EXCLUDED_MAX = 4
 COLUMNS_MAX = 0xFFFF - 1
-MEMO_MAX = 10_000
-CODE_FIRST = 4
-STRING = 2.0
-"""The code of a string that no filter names; every string's code is at least this."""
+"""Columns have 16 bits in a row, and one number stands for none."""
+
+COLUMNS_PLENTY = COLUMNS_MAX // 2
+"""Up to so many columns, every attribute has its own; beyond it, one that has more than `RARE_MAX`
+tests, so that nobody who names very many attributes leaves none for others."""
+
+COLUMNS_SPARE = 1_024
+"""Columns that are left for codes of which keys are made, whatever there is."""
+
+RARE_MAX = 16
+
+DENSE_MAX = 256
+"""Attributes up to which it is worth a look at all of them for every event."""
+
+KEYS, PREFIXES, GUARDS, SETS_FIRST = 0, 1, 2, 3
+"""Roots of edges: of values, of prefixes, and of attributes that an event must have. A code stands
+for one value of one attribute, so one root will do for all. Sets of several attributes follow."""
 
 
 class Slot(NamedTuple):
@@ -60,51 +82,6 @@ class Slot(NamedTuple):
     high: float
 
 
-class Truth:
-    """One odd constraint: is a value in its set? Remembers strings, as many as `MEMO_MAX`."""
-
-    def __init__(self, constraint: Constraint, column: int) -> None:
-        self.column = column
-        self.constraint = constraint
-        self.of_strings = isinstance(constraint, Strings)
-        self._check: Check = check_of(constraint)
-        self._memo: dict[str, float] = {}
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Truth, (self.constraint, self.column)
-
-    def of_string(self, value: str) -> float:
-        found = self._memo.get(value)
-        if found is None:
-            if len(self._memo) >= MEMO_MAX:
-                self._memo.clear()
-            found = self._memo[value] = 1.0 if self._check(value) else 0.0
-        return found
-
-    def of_number(self, value: float) -> float:
-        return 1.0 if self._check(value) else 0.0
-
-
-class AttributeColumns:
-    """The columns of one attribute, its codes and its prefixes."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.number: int | None = None
-        self.code: int | None = None
-        self.presence: int | None = None
-        self.truths: dict[Constraint, Truth] = {}
-        self.codes: dict[Point, float] = {}
-        self.texts: TextCodes | None = None  # the same for record batches, once there was one
-        self.edges: dict[str, int] = {}  # literal prefix -> the edge key it stands for
-        self.lengths: dict[int, int] = {}  # length of such prefixes -> how many there are
-
-    def columns(self) -> list[int]:
-        own = [self.number, self.code, self.presence]
-        own += [truth.column for truth in self.truths.values()]
-        return [column for column in own if column is not None]
-
-
 class Columns:
     """All columns, codes and sets of one compiled index."""
 
@@ -112,10 +89,11 @@ class Columns:
         self.attributes: dict[str, AttributeColumns] = {}
         self.computed: dict[Expression, Computed] = {}
         self.width = 0  # columns in use are below this
+        self.blank = np.full(64, nan)  # the row of an event without attributes, with room to spare
         self.version = 0  # grows when an encoder made before is out of date
-        self.sets: dict[tuple[str, ...], int] = {}  # names -> number of the set
-        self.prefix_sets: dict[str, int] = {}
-        self.set_count = 0
+        self.sets: dict[tuple[str, ...], int] = {}  # two names or more -> number of the set
+        self.sets_version = 0  # grows when the sets, or their columns, are others
+        self.set_count = SETS_FIRST
         self.code_count = CODE_FIRST
         self.truth_count = 0
         self._free_columns: list[int] = []
@@ -128,16 +106,34 @@ class Columns:
             found = self.attributes[name] = AttributeColumns(name)
         return found
 
-    def _new_column(self) -> int:
+    @property
+    def is_sparse(self) -> bool:
+        """Are there too many attributes or columns to look at each for every event?"""
+        return len(self.attributes) > DENSE_MAX or self.width > 4 * DENSE_MAX
+
+    def _new_column(self, blank: float = nan) -> int:
         self.version += 1
         if self._free_columns:
-            return self._free_columns.pop()
-        self.width += 1
-        return self.width - 1
+            column = self._free_columns.pop()
+        else:
+            column = self.width
+            self.width += 1
+            if column == len(self.blank):
+                self.blank = np.concatenate([self.blank, np.full(column, nan)])
+        self.blank[column] = blank
+        return column
 
-    def has_room(self) -> bool:
-        """Are there columns left for one more constraint?"""
-        return self.width + 1 - len(self._free_columns) < COLUMNS_MAX
+    def has_room(self, name: str | None = None) -> bool:
+        """Are there columns left for one more test, of this attribute or of an expression?"""
+        used = self.width - len(self._free_columns)
+        if used < COLUMNS_PLENTY:
+            return True
+        if name is not None:
+            attribute = self.attribute(name)
+            attribute.loose += 1
+            if attribute.loose <= RARE_MAX:
+                return False
+        return used < COLUMNS_MAX - COLUMNS_SPARE
 
     def number_column(self, name: str) -> int:
         attribute = self.attribute(name)
@@ -154,7 +150,7 @@ class Columns:
     def presence_column(self, name: str) -> int:
         attribute = self.attribute(name)
         if attribute.presence is None:
-            attribute.presence = self._new_column()
+            attribute.presence = self._new_column(0.0)
         return attribute.presence
 
     def _new_code(self) -> int:
@@ -165,47 +161,72 @@ class Columns:
 
     def code_of(self, name: str, point: Point) -> float:
         """The code of a string or number, positive or negative; a new one if it has none."""
-        codes = self.attribute(name).codes
-        code = codes.get(point)
+        attribute = self.attribute(name)
+        code = attribute.codes.get(point)
         if code is None:
-            sign = 1.0 if isinstance(point, str) else -1.0
-            code = codes[point] = sign * self._new_code()
+            if not attribute.codes:
+                self.version += 1
+            code = float(self._new_code())
+            if not isinstance(point, str):
+                code = -code
+            attribute.put_code(point, code)
         return code
 
     def key_code(self, name: str, point: Point) -> int:
         """The code of a value in a key, without its sign."""
-        found = self.attributes.get(name)
-        if found is None or found.code is None:
-            self.code_column(name)
-            found = self.attributes[name]
-        code = found.codes.get(point)
-        return abs(int(self.code_of(name, point) if code is None else code))
+        return abs(int(self.code_of(name, point)))
 
     def prefix_edge(self, name: str, prefix: str) -> int:
         """The edge key of a literal prefix."""
         attribute = self.attribute(name)
         edge = attribute.edges.get(prefix)
         if edge is None:
-            if name not in self.prefix_sets:
-                self.prefix_sets[name] = self._new_set()
-            edge = attribute.edges[prefix] = self.prefix_sets[name] << 32 | self._new_code()
             if len(prefix) not in attribute.lengths:
                 self.version += 1
-            attribute.lengths[len(prefix)] = attribute.lengths.get(len(prefix), 0) + 1
+            edge = PREFIXES << 32 | self._new_code()
+            attribute.put_prefix(prefix, edge)
         return edge
 
+    def guard_of(self, needed: Sequence[str], *, is_dear: bool) -> int | None:
+        """The edge key of the one of these attributes that has guarded the fewest clauses; None for
+        a clause that may as well be looked at for every event: it is not dear, and names few."""
+        if not needed or not (is_dear or len(self.attributes) > DENSE_MAX):
+            return None
+        known = self.attributes
+        name = min(needed, key=lambda one: known[one].guarded if one in known else 0)
+        attribute = self.attribute(name)
+        attribute.guarded += 1
+        if attribute.guard is None:
+            attribute.guard = GUARDS << 32 | self._new_code()
+            self.version += 1
+        return attribute.guard
+
+    def rarest(self, names: Sequence[str]) -> int:
+        """Which of these attributes leads to the fewest clauses by one of its values."""
+        found = [self.attributes.get(name) for name in names]
+        loads = [one.keyed / max(1, len(one.codes)) if one is not None else 0 for one in found]
+        best = loads.index(min(loads))
+        self.attribute(names[best]).keyed += 1
+        return best
+
     def set_of(self, names: tuple[str, ...]) -> int:
+        """The root of keys over these attributes."""
+        if len(names) == 1:
+            attribute = self.attribute(names[0])
+            if not attribute.is_key:
+                attribute.is_key = True
+                self.version += 1
+            return KEYS
         number = self.sets.get(names)
         if number is None:
-            number = self.sets[names] = self._new_set()
+            for name in names:
+                self.code_column(name)
+            number = self._free_sets.pop() if self._free_sets else self.set_count
+            self.set_count = max(self.set_count, number + 1)
+            self.sets[names] = number
+            self.sets_version += 1
+            self.version += 1
         return number
-
-    def _new_set(self) -> int:
-        self.version += 1
-        if self._free_sets:
-            return self._free_sets.pop()
-        self.set_count += 1
-        return self.set_count - 1
 
     # -- constraints as slots ------------------------------------------------------------------
 
@@ -250,10 +271,11 @@ class Columns:
         return [Slot(self.code_column(name), STRING, inf)], False
 
     def _truth_slot(self, name: str, constraint: Constraint) -> Slot:
-        truths = self.attribute(name).truths
-        truth = truths.get(constraint)
+        attribute = self.attribute(name)
+        truth = attribute.truths.get(constraint)
         if truth is None:
-            truth = truths[constraint] = Truth(constraint, self._new_column())
+            truth = Truth(constraint, self._new_column())
+            attribute.put_truth(truth)
             self.truth_count += 1
         return Slot(truth.column, 1.0, 1.0)
 
@@ -272,56 +294,34 @@ class Columns:
 
     # -- letting go ----------------------------------------------------------------------------
 
-    def sweep(
-        self,
-        uses_column: Callable[[int], bool],
-        uses_code: Callable[[int], bool],
-        uses_set: Callable[[int], bool],
-    ) -> None:
-        """Free what no row uses any more."""
-        self._sweep_sets(uses_set)
+    def sweep(self, columns: bytes, codes: bytes, sets: bytes) -> None:
+        """Free what no row uses any more: these say it of each, by number."""
+        for names, number in list(self.sets.items()):
+            if not sets[number]:
+                del self.sets[names]
+                self._free_sets.append(number)
         keyed = {name for names in self.sets for name in names}
         for name, attribute in list(self.attributes.items()):
-            self._sweep_codes(attribute, uses_code)
-            for kind in ("number", "code", "presence"):
-                column = getattr(attribute, kind)
-                if column is None or uses_column(column) or (kind == "code" and name in keyed):
-                    continue
-                setattr(attribute, kind, None)
-                self._free_columns.append(column)
-            for constraint, truth in list(attribute.truths.items()):
-                if not uses_column(truth.column):
-                    del attribute.truths[constraint]
-                    self._free_columns.append(truth.column)
-                    self.truth_count -= 1
-            if not attribute.columns() and not attribute.edges:
+            attribute.sweep_codes(codes, self._free_codes)
+            keeps = name in keyed
+            gone = attribute.sweep_columns(columns, self._free_columns, keeps_code=keeps)
+            self.truth_count -= gone
+            if not attribute.is_used():
                 del self.attributes[name]
         for expression, computed in list(self.computed.items()):
-            if not uses_column(computed.column):
+            if not columns[computed.column]:
                 del self.computed[expression]
                 self._free_columns.append(computed.column)
+        self._narrow()
+        self.sets_version += 1
         self.version += 1
 
-    def _sweep_sets(self, uses_set: Callable[[int], bool]) -> None:
-        for table in (self.sets, self.prefix_sets):
-            for names, number in list(table.items()):
-                if not uses_set(number):
-                    del table[names]  # type: ignore[arg-type]
-                    self._free_sets.append(number)
-
-    def _sweep_codes(self, attribute: AttributeColumns, uses_code: Callable[[int], bool]) -> None:
-        attribute.texts = None
-        for point, code in list(attribute.codes.items()):
-            if not uses_code(abs(int(code))):
-                del attribute.codes[point]
-                self._free_codes.append(abs(int(code)))
-        for prefix, edge in list(attribute.edges.items()):
-            if not uses_code(edge & 0xFFFFFFFF):
-                del attribute.edges[prefix]
-                self._free_codes.append(edge & 0xFFFFFFFF)
-                attribute.lengths[len(prefix)] -= 1
-                if not attribute.lengths[len(prefix)]:
-                    del attribute.lengths[len(prefix)]
+    def _narrow(self) -> None:
+        """Give back the free columns at the end."""
+        free = set(self._free_columns)
+        while self.width - 1 in free:
+            self.width -= 1
+        self._free_columns = [column for column in self._free_columns if column < self.width]
 
 
 def _interval_slots(column: int, constraint: Numbers) -> tuple[Sequence[Slot], bool]:

@@ -2,67 +2,62 @@
 
 Theory of operation
     A clause becomes one row under each of its keys; its tests become slots. What slots cannot
-    say exactly stays behind as a *check*: then the row reports the number of the check instead
-    of the handle, with `UNVERIFIED` set, and the check is made on the event itself.
+    say exactly stays behind as a check (`verification`).
+    An event becomes a row of floats in one of three ways. From its bytes (`located_encoder`) and by
+    a function written for the columns there are (`encoder`) all columns are written; both must be
+    made anew when columns have changed, so that is done once as many events have come as it is
+    worth. Until then, and where there are too many columns for that, an event is pairs of a column
+    and a value (`sparse`).
     Arrays grow by half when they are full. Once more was removed than is left, all rows move to
     a fresh arena, and codes and columns that none of them uses are free again.
 
 Invariants
-    I1  an identity below UNVERIFIED is a handle; above, the number of a check
-    I2  garbage is bounded: at most `GARBAGE_MIN` removals, or as many as there are rows
+    I1  garbage is bounded: the rows of at most `GARBAGE_MIN` removals, or as many as there are
+    I2  what an event costs does not depend on how many attributes filters name, but up to
+        `DENSE_MAX` of them
 """
 
 from __future__ import annotations
 
 from itertools import repeat
-from struct import Struct, pack_into
+from struct import pack_into
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gapless.filters.matching import arena, kernels
 from gapless.filters.matching.batch_search import ROWS_FLOATS_MAX, match_slices, search_batch
-from gapless.filters.matching.checks import clause_check
-from gapless.filters.matching.columns import Columns, Slot
-from gapless.filters.matching.encoder import make_encoder
+from gapless.filters.matching.columns import KEYS, Columns, Slot
+from gapless.filters.matching.encoder import INLINE_MAX, make_encoder
 from gapless.filters.matching.located_encoder import make_located_encoder, rows_of
+from gapless.filters.matching.memory import WORDS_FIRST, Memory, fresh_arena
+from gapless.filters.matching.sparse import Pairs, encode_pairs
+from gapless.filters.matching.verification import Check, Verification
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from gapless.core.events import Value
     from gapless.filters.constraint import Constraint
+    from gapless.filters.matching.batch_search import Counted
     from gapless.filters.matching.plan import Clause, Key
     from gapless.filters.syntax import Condition
 
-UNVERIFIED = 1 << 31
+    AttributesOf = Callable[[int], Mapping[str, Any]]
+
 SETS_PROBED_MAX = 64
 """Beyond this many combinations of attributes, new ones are found by one attribute only."""
 
+LOCATED_AFTER, WRITTEN_AFTER = 1, 40
+"""Events for each attribute after which it is worth it to prepare for columns that have changed: to
+read them from bytes, and to write a function."""
+
 GARBAGE_MIN = 1_000
-WORDS_FIRST = 1 << 14
-TABLE_FIRST = 64
 BATCH_OUT = 1 << 21
 FEW = 12
-
-
-class Check:
-    """What the slots of one clause leave open, to be tested on the event itself."""
-
-    def __init__(
-        self, handle: int, tests: tuple[tuple[str, Constraint], ...], residuals: tuple[Any, ...]
-    ) -> None:
-        self.handle = handle
-        self._parts = (tests, residuals)
-        holds = clause_check(tests, residuals)
-        assert holds is not None
-        self.holds = holds
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Check, (self.handle, *self._parts)
 
 
 class CompiledIndex:
@@ -73,25 +68,14 @@ class CompiledIndex:
 
     def __init__(self) -> None:
         self._columns = Columns()
-        self._checks: dict[int, Check] = {}  # by number
-        self._checked: dict[int, list[int]] = {}  # handle -> numbers of its checks
-        self._free_checks: list[int] = []
+        self._verification = Verification()
         self._garbage = 0
-        self._encoder_version = -1
-        self._use(fresh_arena(WORDS_FIRST))
+        self._forget_preparations()
+        self._memory = Memory(fresh_arena())
 
-    def _use(self, words: NDArray[np.int64]) -> None:
-        self._words = words
-        self._bytes = memoryview(words).cast("B")  # type: ignore[arg-type]
-        self._identities = words.view(np.uint32)
-        self._identity_view = self._bytes.cast("I")
-        self._out_at = 2 * int(words[arena.OUT])
-
-    def _grow(self, missing: int) -> None:
-        old = self._words
-        new = np.zeros(max(len(old) + len(old) // 2, int(old[arena.TOP]) + missing), np.int64)
-        new[: old[arena.TOP]] = old[: old[arena.TOP]]
-        self._use(new)
+    def _forget_preparations(self) -> None:
+        self._seen_version, self._seen = -1, 0  # events since columns have changed
+        self._ready_version = self._written_version = self._sets_version = -1
 
     # -- adding and removing -------------------------------------------------------------------
 
@@ -102,17 +86,21 @@ class CompiledIndex:
             identity = handle
             if loose or residuals:
                 check = Check(handle, tuple(loose), tuple(residuals))
-                identity = UNVERIFIED | self._new_check(check)
-            if clause.prefix is not None:
-                edge = self._columns.prefix_edge(*clause.prefix)
-                self._insert(handle, identity, edge >> 32, [edge & arena.LOW_HALF], slots)
-            elif not names:
-                self._insert(handle, identity, 0, [], slots)
-            else:
-                number = self._columns.set_of(names)
+                identity = self._verification.add(check)
+            if names:
+                root = self._columns.set_of(names)
                 for key in keys:
                     codes = list(map(self._columns.key_code, names, key))
-                    self._insert(handle, identity, number, codes, slots)
+                    self._memory.insert(handle, identity, root, codes, slots)
+                continue
+            if clause.prefix is not None:
+                edge: int | None = self._columns.prefix_edge(*clause.prefix)
+            else:
+                edge = self._columns.guard_of(clause.needed, is_dear=identity != handle)
+            if edge is None:
+                self._memory.insert(handle, identity, KEYS, [], slots)
+            else:
+                self._memory.insert(handle, identity, edge >> 32, [edge & arena.LOW_HALF], slots)
 
     def _access(
         self, clause: Clause
@@ -121,12 +109,7 @@ class CompiledIndex:
         names, sets = clause.names, self._columns.sets
         if len(names) < 2 or names in sets or len(sets) < SETS_PROBED_MAX:
             return names, clause.keys, clause.tests
-        # By one attribute only: the one of which filters name the most values.
-        attributes = self._columns.attributes
-        best = max(
-            range(len(names)),
-            key=lambda i: len(attributes[names[i]].codes) if names[i] in attributes else 0,
-        )
+        best = self._columns.rarest(names)
         keys = dict.fromkeys((key[best],) for key in clause.keys)
         others = (*clause.pinned[:best], *clause.pinned[best + 1 :])
         return (names[best],), list(keys), (*others, *clause.tests)
@@ -140,7 +123,7 @@ class CompiledIndex:
         loose: list[tuple[str, Constraint]] = []
         left: list[Condition] = []
         for test in tests:
-            fits = len(slots) < slots_max and columns.has_room()
+            fits = len(slots) < slots_max and columns.has_room(test[0])
             found, exact = columns.slots(*test) if fits else ((), False)
             slots += found
             if not exact:
@@ -153,40 +136,18 @@ class CompiledIndex:
                 left.append(residual)
         return slots, loose, left
 
-    def _new_check(self, check: Check) -> int:
-        number = self._free_checks.pop() if self._free_checks else len(self._checks)
-        self._checks[number] = check
-        self._checked.setdefault(check.handle, []).append(number)
-        return number
-
-    def _insert(
-        self, handle: int, identity: int, root: int, codes: list[int], slots: list[Slot]
-    ) -> None:
-        request = [handle, identity, len(codes), root, *codes, *_PADS[len(codes)], len(slots)]
-        for slot in slots:
-            request += slot  # type: ignore[arg-type]
-        while True:
-            _REQUESTS[len(slots)].pack_into(self._bytes, 8 * REQUEST_AT, *request)
-            missing = kernels.insert(self._words)
-            if not missing:
-                self._out_at = 2 * int(self._words[arena.OUT])
-                return
-            self._grow(missing)
-
     def remove(self, handle: int) -> None:
-        kernels.remove(self._words, handle)
-        if self._checked:
-            for number in self._checked.pop(handle, ()):
-                del self._checks[number]
-                self._free_checks.append(number)
-        self._garbage += 1
-        if self._garbage > GARBAGE_MIN and self._garbage > self._words[arena.ROWS_ALIVE]:
+        words = self._memory.words
+        self._garbage += kernels.remove(words, handle)
+        if self._verification:
+            self._verification.remove(handle)
+        if self._garbage > GARBAGE_MIN and self._garbage > words[arena.ROWS_ALIVE]:
             self._collect()
 
     def _collect(self) -> None:
         """Move all rows to a fresh arena and let go of what they do not use."""
-        columns = self._columns
-        size = int(self._words[arena.TOP])
+        columns, words = self._columns, self._memory.words
+        size = int(words[arena.TOP])
         while True:
             codes = np.zeros(columns.code_count, np.uint8)
             used = np.zeros(columns.width + 1, np.uint8)
@@ -194,149 +155,206 @@ class CompiledIndex:
             for attribute in columns.attributes.values():
                 if attribute.code is not None:
                     used[attribute.code] = 1
-            fresh = fresh_arena(max(size, WORDS_FIRST))
-            missing = kernels.transfer(self._words, fresh, codes, used, sets)
+            fresh = fresh_arena(size)
+            missing = kernels.transfer(words, fresh, codes, used, sets)
             if not missing:
                 break
             size += max(missing, size // 2)
-        columns.sweep(lambda c: used[c] > 1, lambda c: codes[c] > 0, lambda s: sets[s] > 0)
+        columns.sweep((used > 1).tobytes(), codes.tobytes(), sets.tobytes())
         self._garbage = 0
-        self._use(fresh[: fresh[arena.TOP] + WORDS_FIRST].copy())
+        self._memory.use(fresh[: fresh[arena.TOP] + WORDS_FIRST].copy())
 
-    # -- matching ------------------------------------------------------------------------------
+    # -- preparing -----------------------------------------------------------------------------
+
+    def _is_worth(self, events: int, after: int) -> bool:
+        """Have so many events come since columns changed that one should prepare for them?"""
+        columns = self._columns
+        if self._seen_version != columns.version:
+            self._seen_version, self._seen = columns.version, 0
+        self._seen += events
+        return self._seen >= after * len(columns.attributes) and not columns.is_sparse
+
+    def _is_ready(self, events: int) -> bool:
+        """Are the tables there that rows of all columns need? They are made if that is worth it."""
+        if self._ready_version == self._columns.version:
+            return True
+        if self._is_worth(events, LOCATED_AFTER):
+            self._prepare()
+        return self._ready_version == self._columns.version
+
+    def _is_written(self, events: int) -> bool:
+        """Is there a function for the columns as they are? It is written if that is worth it."""
+        if self._written_version == self._columns.version:
+            return True
+        few = len(self._columns.attributes) <= INLINE_MAX
+        if few and self._is_worth(events, WRITTEN_AFTER):
+            self.prepare()
+        return self._written_version == self._columns.version
+
+    def prepare(self) -> None:
+        """Prepare all that may be, whether it is worth it or not."""
+        columns = self._columns
+        if not columns.is_sparse:
+            self._prepare()
+            if len(columns.attributes) <= INLINE_MAX and self._written_version != columns.version:
+                self._encode = make_encoder(columns)
+                self._written_version = columns.version
+
+    def _renew_tables(self) -> None:
+        """All tables that matching needs, whichever way events come."""
+        if self._columns.is_sparse:
+            self._renew_sets()
+        else:
+            self._prepare()
+
+    def _renew_sets(self) -> None:
+        if self._sets_version != self._columns.sets_version:
+            self._write_sets()
 
     def _prepare(self) -> None:
-        """Write the encoder, the sets and the room for one event anew: columns have changed."""
-        columns, words = self._columns, self._words
-        self._reserve(arena.EVENT, arena.EVENT_CAP, columns.width)
-        self._reserve(arena.SETS, arena.SETS_CAP, columns.set_count * arena.SET_WORDS)
-        lengths = sum(len(a.lengths) for a in columns.attributes.values())
-        self._reserve(arena.EXTRA, arena.EXTRA_CAP, 1 + lengths)
-        words = self._words
-        at = words[arena.SETS]
-        words[at : at + columns.set_count * arena.SET_WORDS] = 0
-        for names, number in columns.sets.items():
-            place = at + number * arena.SET_WORDS
-            words[place] = len(names)
-            for index, name in enumerate(names):
-                words[place + 1 + index] = columns.code_column(name)
-        words[arena.SETS_COUNT] = columns.set_count
-        words[words[arena.EXTRA]] = 0
-        self._event_at = 8 * int(words[arena.EVENT])
-        self._extra_at = 8 * int(words[arena.EXTRA])
-        self._has_extra = lengths > 0
-        self._encode = make_encoder(columns)
-        self._located_encoder = make_located_encoder(columns)
-        self._encoder_version = columns.version
-
-    def _reserve(self, table: int, capacity: int, need: int) -> None:
-        """Room for a table that nothing but this class fills; the old place is left behind."""
-        if need <= self._words[capacity]:
+        """Make the tables for rows of all columns."""
+        columns = self._columns
+        if self._ready_version == columns.version:
             return
-        need *= 2
-        if self._words[arena.TOP] + need > len(self._words):
-            self._grow(need)
-        words = self._words
-        words[table], words[capacity] = words[arena.TOP], need
-        words[arena.TOP] += need
+        keys = [name for name, attribute in columns.attributes.items() if attribute.is_key]
+        self._write_sets([(columns.code_column(name),) for name in keys])
+        guarded = sum(a.guard is not None for a in columns.attributes.values())
+        lengths = sum(len(a.lengths) for a in columns.attributes.values())
+        memory = self._memory
+        self._event_at = 8 * memory.reserve(arena.EVENT, arena.EVENT_CAP, columns.width)
+        extra = memory.reserve(arena.EXTRA, arena.EXTRA_CAP, 1 + lengths + guarded)
+        memory.words[extra] = 0
+        self._extra_at = 8 * extra
+        self._has_extra = lengths + guarded > 0
+        self._located_encoder = make_located_encoder(columns)
+        self._ready_version = columns.version
+
+    def _write_sets(self, singles: Sequence[tuple[int, ...]] = ()) -> None:
+        """The sets to probe: those of several columns, then these of one."""
+        columns = self._columns
+        several = [
+            (number, tuple(map(columns.code_column, names)))
+            for names, number in columns.sets.items()
+        ]
+        every = [*several, *((KEYS, single) for single in singles)]
+        memory = self._memory
+        at = memory.reserve(arena.SETS, arena.SETS_CAP, len(every) * arena.SET_WORDS)
+        words = memory.words
+        for root, places in every:
+            words[at : at + 1 + len(places)] = (len(places), *places)
+            words[at + arena.SET_ROOT] = root
+            at += arena.SET_WORDS
+        words[arena.SETS_COUNT], words[arena.SETS_SEVERAL] = len(every), len(several)
+        self._sets_version = columns.sets_version
+
+    # -- matching ------------------------------------------------------------------------------
 
     def match(self, attributes: Mapping[str, Value]) -> list[int] | NDArray[np.uint32]:
         """The handles of all filters that match, ascending; an array is valid until the next call.
 
         Few come as a list, many as an array: whichever is faster to look keys up by.
         """
-        if self._encoder_version != self._columns.version:
-            self._prepare()
-        extra = self._encode(attributes, self._bytes, self._event_at)
+        if self._written_version != self._columns.version and not self._is_written(1):
+            return self._match_pairs((attributes,))[1]
+        memory = self._memory
+        extra = self._encode(attributes, memory.bytes, self._event_at)
         if self._has_extra:
-            pack_into(f"={1 + len(extra)}q", self._bytes, self._extra_at, len(extra), *extra)
-        count = kernels.match_one(self._words)
-        first = self._out_at
+            pack_into(f"={1 + len(extra)}q", memory.bytes, self._extra_at, len(extra), *extra)
+        count = kernels.match_one(memory.words)
+        first = memory.out_at
         if 0 <= count <= FEW:
-            return self._identity_view[first : first + count].tolist()
+            return memory.identity_view[first : first + count].tolist()
         if count > 0:
-            return self._identities[first : first + count]
-        return self._verified(attributes, self._identities[first : first - 1 - count])
-
-    def _verified(self, attributes: Mapping[str, Value], found: NDArray[np.uint32]) -> list[int]:
-        handles = {number for number in found.tolist() if number < UNVERIFIED}
-        for number in found.tolist()[len(handles) :]:
-            check = self._checks[number - UNVERIFIED]
-            if check.handle not in handles and check.holds(attributes):
-                handles.add(check.handle)
-        return sorted(handles)
+            return memory.identities[first : first + count]
+        found = memory.identities[first : first - 1 - count]
+        return self._verification.of_one(attributes, found)
 
     def match_events(
         self, events: Sequence[Mapping[str, Value]]
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """Pairs (index of the event, handle) as two arrays, by event, then by handle."""
-        if self._encoder_version != self._columns.version:
-            self._prepare()
-        if len(events) > 1 and len(events) * self._columns.width > ROWS_FLOATS_MAX:
-            return match_slices(self.match_events, events, self._columns.width)
-        extra, ends = _NOTHING, np.zeros(len(events), np.int64)
-        rows = rows_of(events, self._located_encoder)
-        if rows is None:
-            width = self._columns.width
-            rows = np.empty(len(events) * width)
-            buffer = memoryview(rows).cast("B") if len(rows) else bytearray()  # type: ignore[arg-type]
-            offsets = range(0, 8 * len(rows), 8 * width) if width else repeat(0)
-            found = list(map(self._encode, events, repeat(buffer), offsets))
-            if self._has_extra:
-                extra = np.array([edge for edges in found for edge in edges], np.int64)
-                ends = np.cumsum(list(map(len, found)), dtype=np.int64)
-        counts, handles = self.count_rows(rows, extra, ends, events.__getitem__)
+        width = 1 if self._columns.is_sparse else self._columns.width
+        if len(events) > 1 and len(events) * width > ROWS_FLOATS_MAX:
+            return match_slices(self.match_events, events, width)
+        found = None
+        if hasattr(events, "locate") and self._is_ready(len(events)):
+            found = rows_of(events, self._located_encoder)
+        if found is not None:
+            rows, edges = found
+            extra = edges.by_row(len(events))
+            counts, handles = self._match_rows(rows, *extra, events.__getitem__)
+        elif self._is_written(len(events)):
+            counts, handles = self._match_written(events)
+        else:
+            counts, handles = self._match_pairs(events)
         return np.repeat(np.arange(len(events), dtype=np.uint32), counts), handles
 
-    def match_record_batch(
-        self, batch: pa.RecordBatch
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    def _match_written(self, events: Sequence[Mapping[str, Value]]) -> Counted:
+        extra, ends = _NOTHING, np.zeros(len(events), np.int64)
+        width = self._columns.width
+        rows = np.empty(len(events) * width)
+        buffer = memoryview(rows).cast("B") if len(rows) else bytearray()  # type: ignore[arg-type]
+        offsets = range(0, 8 * len(rows), 8 * width) if width else repeat(0)
+        found = list(map(self._encode, events, repeat(buffer), offsets))
+        if self._has_extra:
+            extra = np.array([edge for edges in found for edge in edges], np.int64)
+            ends = np.cumsum(list(map(len, found)), dtype=np.int64)
+        return self._match_rows(rows, extra, ends, events.__getitem__)
+
+    def match_record_batch(self, batch: pa.RecordBatch) -> Counted:
         """By row of a record batch how many filters match, and their handles, row after row."""
         from gapless.filters.matching.batch_encoder import Encoding
         from gapless.filters.matching.record_batch import BatchRows
 
-        if self._encoder_version != self._columns.version:
-            self._prepare()
+        self._renew_tables()
         encoding = Encoding(self._columns, batch)
-        extra, ends = encoding.extra()
-        return self.count_rows(encoding.rows, extra, ends, BatchRows(batch).__getitem__)
+        extra = encoding.edges.by_row(encoding.count)
+        attributes_of = BatchRows(batch).__getitem__
+        if not self._columns.is_sparse:
+            return self._match_rows(encoding.rows, *extra, attributes_of)
+        return self._search_pairs(Pairs(*encoding.pairs(), *extra), attributes_of)
 
-    def count_rows(
+    def _match_pairs(self, events: Sequence[Mapping[str, Value]]) -> Counted:
+        self._renew_sets()
+        pairs = encode_pairs(self._columns, events)
+        return self._search_pairs(pairs, events.__getitem__)
+
+    def _search_pairs(self, pairs: Pairs, attributes_of: AttributesOf) -> Counted:
+        words, row = self._memory.words, self._columns.blank
+
+        def search(out: NDArray[np.uint32], ends: NDArray[np.int64], first: int) -> int:
+            return kernels.match_pairs(words, row, *pairs, out, ends, first)  # type: ignore[no-any-return]
+
+        counts, found = search_batch(search, len(pairs.ends), self._room())
+        return self._verification.of_many(counts, found, attributes_of)
+
+    def _match_rows(
         self,
         rows: NDArray[np.float64],
         extra: NDArray[np.int64],
         extra_ends: NDArray[np.int64],
-        attributes_of: Any,
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        attributes_of: AttributesOf,
+    ) -> Counted:
         """As `match_record_batch`, for encoded events; checks ask `attributes_of(index)`."""
-        room = int(self._words[arena.ROWS_ALIVE]) + BATCH_OUT
-        if len(self._out) < room:
-            self._out = np.empty(room, np.uint32)
-        width = self._columns.width
-        counts, handles = search_batch(self._words, width, rows, extra, extra_ends, self._out)
-        if self._checks and (handles >= UNVERIFIED).any():
-            indices = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
-            indices, handles = self._verified_pairs(indices, handles, attributes_of)
-            counts = np.bincount(indices, minlength=len(counts))
-        return counts, handles
+        words, width = self._memory.words, self._columns.width
 
-    def _verified_pairs(
-        self, indices: NDArray[np.uint32], handles: NDArray[np.uint32], attributes_of: Any
-    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        loose = handles >= UNVERIFIED
-        sure = indices[~loose].astype(np.uint64) << np.uint64(32) | handles[~loose]
-        held = []
-        for index, number in zip(indices[loose].tolist(), handles[loose].tolist(), strict=True):
-            check = self._checks[number - UNVERIFIED]
-            if check.holds(attributes_of(index)):
-                held.append(index << 32 | check.handle)
-        pairs = np.unique(np.concatenate([sure, np.array(held, np.uint64)]))
-        return (pairs >> np.uint64(32)).astype(np.uint32), pairs.astype(np.uint32)
+        def search(out: NDArray[np.uint32], ends: NDArray[np.int64], first: int) -> int:
+            return kernels.match_rows(words, rows, width, extra, extra_ends, out, ends, first)  # type: ignore[no-any-return]
+
+        counts, found = search_batch(search, len(extra_ends), self._room())
+        return self._verification.of_many(counts, found, attributes_of)
+
+    def _room(self) -> NDArray[np.uint32]:
+        """For matches on their way out: those of one event at least."""
+        rows = int(self._memory.words[arena.ROWS_ALIVE])
+        if len(self._out) < rows + BATCH_OUT // 2:
+            self._out = np.empty(rows + rows // 2 + BATCH_OUT, np.uint32)
+        return self._out
 
     def statistics(self) -> dict[str, int | str]:
         return {
-            "rows": int(self._words[arena.ROWS_ALIVE]),
-            "bytes": 8 * int(self._words[arena.TOP]),
+            "rows": int(self._memory.words[arena.ROWS_ALIVE]),
+            "bytes": 8 * int(self._memory.words[arena.TOP]),
             "columns": self._columns.width,
             "engine": self.name,
         }
@@ -351,41 +369,19 @@ class CompiledIndex:
 
     def words(self) -> NDArray[np.int64]:
         """The arena as far as it is used, with all that matching needs reserved in it."""
-        if self._encoder_version != self._columns.version:
-            self._prepare()
-        return self._words[: self._words[arena.TOP]]
+        self._renew_tables()
+        words = self._memory.words
+        return words[: words[arena.TOP]]
 
     def rest(self) -> tuple[Any, ...]:
         """All but the arena."""
-        return self._columns, self._checks, self._checked, self._free_checks, self._garbage
+        return self._columns, self._verification, self._garbage
 
     def restore(self, words: NDArray[np.int64], rest: tuple[Any, ...]) -> None:
         """Become what `words` and `rest` were taken from. The array is used as it is."""
-        self._columns, self._checks, self._checked, self._free_checks, self._garbage = rest
-        self._encoder_version = -1
-        self._use(words)
+        self._columns, self._verification, self._garbage = rest
+        self._forget_preparations()
+        self._memory = Memory(words)
 
 
-REQUEST_AT = arena.HEADER_WORDS
 _NOTHING = np.empty(0, np.int64)
-_PADS = [(0,) * (4 - count) for count in range(5)]
-_REQUESTS = [Struct("=9q" + "qdd" * count) for count in range(arena.SLOTS_MAX + 1)]
-
-
-def fresh_arena(size: int) -> NDArray[np.int64]:
-    """An arena without rows: the header, the request and the first tables."""
-    words = np.zeros(max(size, WORDS_FIRST), np.int64)
-    top = REQUEST_AT + arena.REQUEST_WORDS
-    words[arena.REQUEST] = REQUEST_AT
-    for table, capacity, entry_words in (
-        (arena.EDGES, arena.EDGES_CAP, 2),
-        (arena.BUCKETS, arena.BUCKETS_CAP, arena.BUCKET_WORDS),
-        (arena.ROWS, arena.ROWS_CAP, 2),
-        (arena.HANDLES, arena.HANDLES_CAP, 1),
-    ):
-        words[table], words[capacity] = top, TABLE_FIRST
-        top += TABLE_FIRST * entry_words
-    words[arena.OUT], words[arena.SCRATCH] = top, top + TABLE_FIRST // 2
-    words[arena.BUCKETS_COUNT], words[arena.ROWS_COUNT] = 2, 1
-    words[arena.TOP] = top + TABLE_FIRST
-    return words

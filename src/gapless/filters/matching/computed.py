@@ -5,7 +5,8 @@ Theory of operation
     an attribute. So each distinct expression has one column, computed once an event, however many
     filters compare it. The value is that of `evaluate`, and NaN where it has none.
 
-At most `COMPUTED_MAX`, for every event pays for each: further ones are checked on survivors.
+At most `COMPUTED_MAX` of at most `TERMS_MAX` terms, for every event pays for each: further and
+longer ones are checked on survivors.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gapless.filters.syntax import Condition, Expression
 
 COMPUTED_MAX = 16
+TERMS_MAX = 32
 
 
 class Computed:
@@ -53,5 +55,19 @@ def read_comparison(condition: Condition) -> tuple[Expression, Numbers] | None:
         sign, left, right = MIRRORED[sign], right, left
     if not isinstance(left, Arithmetic | Signed) or not isinstance(right, Literal):
         return None
+    if _terms(left) > TERMS_MAX:
+        return None
     demanded = compared(sign, right.value)
     return (left, demanded) if isinstance(demanded, Numbers) else None
+
+
+def _terms(expression: Expression) -> int:
+    match expression:
+        case Signed(_, operand):
+            return 1 + _terms(operand)
+        case Arithmetic(first, rest):
+            if len(rest) > TERMS_MAX:
+                return len(rest)
+            return _terms(first) + sum(_terms(term) for _, term in rest)
+        case _:
+            return 1

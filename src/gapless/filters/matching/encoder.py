@@ -3,10 +3,9 @@
 Theory of operation
     Looking up which columns an attribute has costs more than filling them. So for the columns in
     use, Python source is written that fetches each attribute once, branches on its class and
-    packs all columns with one call. It is written anew when the columns change, before the next
-    match. With more than `INLINE_MAX` attributes there is one function per attribute, written when
-    an event first has it: an event pays for the attributes that it has and not for those that
-    filters know, of which a hostile subscriber may name hundreds of thousands.
+    packs all columns with one call. Writing it takes as long as some dozen events for each
+    attribute: it pays where columns stay the same for longer than that, and where there are at
+    most `INLINE_MAX` attributes. Else see `sparse`.
 
 Invariants
     I1  a value of a subclass counts as its plain value; one of another class as present only
@@ -16,49 +15,22 @@ Invariants
 from __future__ import annotations
 
 import struct
-from math import inf, nan, nextafter
+from math import nan
 from typing import TYPE_CHECKING, Any
+
+from gapless.filters.matching.attribute_columns import Opaque, clamp, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gapless.core.events import Value
-    from gapless.filters.matching.columns import AttributeColumns, Columns
+    from gapless.filters.matching.attribute_columns import AttributeColumns
+    from gapless.filters.matching.columns import Columns
 
     Encode = Callable[[Mapping[str, Any], Any, int], list[int]]
-    Fill = Callable[[Any, list[float], list[int]], None]
 
 INLINE_MAX = 64
-NUMBER_MAX = nextafter(inf, 0.0)
 
 Lines = list[str]
-
-
-class Opaque:
-    """Stands for a value that is neither boolean nor number nor string: present, nothing else."""
-
-
-def clamp(value: int) -> float:
-    """An integer as a float, as near as can be."""
-    try:
-        return float(value)
-    except OverflowError:
-        return NUMBER_MAX if value > 0 else -NUMBER_MAX
-
-
-def plain(value: object) -> Value | Opaque | None:
-    """The value itself, as one of the classes that the encoder knows."""
-    match value:
-        case None | bool():
-            return value
-        case str():
-            return str.__str__(value)  # not str(value): an enum would give its name
-        case float():
-            return float.__float__(value)
-        case int():
-            return int.__int__(value)
-        case _:
-            return Opaque()
 
 
 def plain_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,12 +44,9 @@ def make_encoder(columns: Columns) -> Encode:
         "clamp": clamp,
         "nan": nan,
         "pack_into": struct.Struct(f"={columns.width}d").pack_into,
-        "plain": plain,
         "plain_attributes": plain_attributes,
     }
     attributes = list(columns.attributes.values())
-    if len(attributes) > INLINE_MAX:
-        return _table_encoder(columns, scope)
     for index, attribute in enumerate(attributes):
         scope |= _names_of(attribute, index)
     computed = [one.column for one in columns.computed.values()]
@@ -107,8 +76,10 @@ def _inline_source(attributes: list[AttributeColumns], computed: list[int], widt
         for column in attribute.columns():
             row[column] = f"c{column}"
         lines.append(f" value = get({attribute.name!r})")
-        lines += _branches(attribute, index, "c{}".format)
+        lines += _branches(attribute, index)
         lines.append(" else: return encode(plain_attributes(attributes), buffer, offset)")
+        if attribute.guard is not None:
+            lines.append(f" if value is not None: extra.append({attribute.guard})")
     for column in computed:
         row[column] = f"compute{column}(attributes)"
     lines.append(f" pack_into(buffer, offset, {', '.join(row)})")
@@ -116,42 +87,7 @@ def _inline_source(attributes: list[AttributeColumns], computed: list[int], widt
     return lines
 
 
-def _table_encoder(columns: Columns, scope: dict[str, Any]) -> Encode:
-    known, pack_into = columns.attributes, scope["pack_into"]
-    computed = [(one.column, one.of) for one in columns.computed.values()]
-    blank = [nan] * columns.width
-    for attribute in known.values():
-        if attribute.presence is not None:
-            blank[attribute.presence] = 0.0
-    fills: dict[str, Fill] = {}  # of known attributes, those that events had so far
-
-    def encode(attributes: Mapping[str, Any], buffer: Any, offset: int) -> list[int]:
-        row, extra = blank.copy(), list[int]()
-        for name, value in attributes.items():
-            fill = fills.get(name)
-            if fill is None:
-                if name not in known:
-                    continue
-                fill = fills[name] = _make_fill(known[name], scope)
-            fill(value, row, extra)
-        for column, compute in computed:
-            row[column] = compute(attributes)
-        pack_into(buffer, offset, *row)
-        return extra
-
-    return encode
-
-
-def _make_fill(attribute: AttributeColumns, scope: dict[str, Any]) -> Fill:
-    lines = ["def fill(value, row, extra):", *_branches(attribute, 0, "row[{}]".format)]
-    lines.append(" else: fill(plain(value), row, extra)")
-    scope = scope | _names_of(attribute, 0)
-    exec("\n".join(lines), scope)
-    fill: Fill = scope["fill"]
-    return fill
-
-
-def _branches(attribute: AttributeColumns, index: int, place: Callable[[int], str]) -> Lines:
+def _branches(attribute: AttributeColumns, index: int) -> Lines:
     """Source that fills the columns of one attribute from `value`, by its class."""
     judged = [(t.of_strings, t.column) for t in attribute.truths.values()]
 
@@ -159,7 +95,7 @@ def _branches(attribute: AttributeColumns, index: int, place: Callable[[int], st
         filled = [(attribute.number, number), (attribute.code, code)]
         filled += [(attribute.presence, presence)]
         filled += [(c, (strings if s else numbers).format(c)) for s, c in judged]
-        lines = [f"  {place(column)} = {text}" for column, text in filled if column is not None]
+        lines = [f"  c{column} = {text}" for column, text in filled if column is not None]
         return lines or ["  pass"]
 
     judge = "judge{}(value)"

@@ -58,14 +58,13 @@ def _keep(function: Callable[..., object]) -> Any:
     return njit(cache=True, nogil=True, error_model="numpy")(function)
 
 
-def _entries(stamp: int) -> tuple[Any, ...]:
+def _index_entries(stamp: int) -> tuple[Any, ...]:
     # `stamp` is never 0. That the functions name it makes it part of what numba keys them by.
     def insert(words):  # type: ignore[no-untyped-def]
         return rows_insert(words) if stamp else 0
 
     def remove(words, handle):  # type: ignore[no-untyped-def]
-        if stamp:
-            rows_remove(words, handle)
+        return rows_remove(words, handle) if stamp else 0
 
     def transfer(words, fresh, codes, columns, sets):  # type: ignore[no-untyped-def]
         return rows_transfer(words, fresh, codes, columns, sets) if stamp else 0
@@ -78,6 +77,18 @@ def _entries(stamp: int) -> tuple[Any, ...]:
             return search_rows(words, events, width, extra, extra_ends, out, ends, first)
         return 0
 
+    def match_pairs(words, row, columns, values, value_ends, extra, extra_ends, out, ends, first):  # type: ignore[no-untyped-def]
+        if stamp:
+            return search_pairs(
+                words, row, columns, values, value_ends, extra, extra_ends, out, ends, first
+            )
+        return 0
+
+    entries = insert, remove, transfer, match_one, match_rows, match_pairs
+    return tuple(_keep(one) for one in entries)
+
+
+def _text_entries(stamp: int) -> tuple[Any, ...]:
     def learn_texts(table, heap, offsets, codes):  # type: ignore[no-untyped-def]
         return texts_learn(table, heap, offsets, codes) if stamp else 0
 
@@ -92,16 +103,15 @@ def _entries(stamp: int) -> tuple[Any, ...]:
     def fill_rows(kinds, values, columns, rows, width):  # type: ignore[no-untyped-def]
         return texts_fill(kinds, values, columns, rows, width) if stamp else 0
 
-    entries = (insert, remove, transfer, match_one, match_rows, learn_texts, look_up_texts)
-    return tuple(_keep(one) for one in (*entries, place_texts, fill_rows))
+    return tuple(_keep(one) for one in (learn_texts, look_up_texts, place_texts, fill_rows))
 
 
 rows_insert, rows_remove, rows_transfer = rows.insert, rows.remove, rows.transfer
-search_one, search_rows = search.match_one, search.match_rows
+search_one, search_rows, search_pairs = search.match_one, search.match_rows, search.match_pairs
 texts_learn, texts_look_up = text_table.learn, text_table.look_up
 texts_place, texts_fill = text_table.place, text_table.fill
-(insert, remove, transfer, match_one, match_rows, *_rest) = _entries(STAMP)
-learn_texts, look_up_texts, place_texts, fill_rows = _rest
+insert, remove, transfer, match_one, match_rows, match_pairs = _index_entries(STAMP)
+learn_texts, look_up_texts, place_texts, fill_rows = _text_entries(STAMP)
 
 WORDS, BYTES, FLOATS = int64[::1], uint8[::1], float64[::1]
 FIXED_BYTES = types.Array(uint8, 1, "C", readonly=True)
@@ -111,6 +121,10 @@ ENTRIES = (
     Entry(transfer, (WORDS, WORDS, BYTES, BYTES, BYTES)),
     Entry(match_one, (WORDS,)),
     Entry(match_rows, (WORDS, FLOATS, int64, WORDS, WORDS, uint32[::1], WORDS, int64)),
+    Entry(
+        match_pairs,
+        (WORDS, FLOATS, WORDS, FLOATS, WORDS, WORDS, WORDS, uint32[::1], WORDS, int64),
+    ),
     Entry(learn_texts, (WORDS, FIXED_BYTES, WORDS, WORDS)),
     Entry(look_up_texts, (WORDS, FIXED_BYTES, FIXED_BYTES, WORDS, FLOATS)),
     Entry(

@@ -17,24 +17,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gapless.core.located import FLOAT, INT
+from gapless.core.located import FLOAT, INT, MISSING
 from gapless.filters.matching import kernels
-from gapless.filters.matching.columns import EXACT_MAX
+from gapless.filters.matching.attribute_columns import EXACT_MAX
+from gapless.filters.matching.edge_keys import EdgeKeys
 from gapless.filters.matching.text_codes import TextCodes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gapless.core.located import Located
-    from gapless.filters.matching.columns import AttributeColumns, Columns
+    from gapless.filters.matching.attribute_columns import AttributeColumns
+    from gapless.filters.matching.columns import Columns
 
 NUMBERS_NAMED_MAX = 1_000
 """Numbers that filters name of one attribute; beyond it, attributes are decoded."""
-
-
-NAMES_MAX = 1_000
-"""Attributes that filters name; beyond it they are decoded: to look for each of them in every event
-takes longer."""
 
 
 class LocatedEncoder:
@@ -59,31 +56,40 @@ class LocatedEncoder:
                 continue
             if attribute.texts is None:
                 attribute.texts = TextCodes()
-            attribute.texts.learn(attribute.codes)
+            if not attribute.texts.learn(attribute.codes):
+                return None
             attribute.texts.place(located, index, rows, self._width, attribute.code)
-            if attribute.texts.count < len(attribute.codes):
+            if attribute.numbers:
                 named = self._named_numbers(index, attribute)
                 if named is None:
                     return None
                 named.place(located, index, rows[attribute.code :: self._width])
         return rows
 
+    def edges(self, located: Located) -> EdgeKeys:
+        """The edge keys of the attributes that are there."""
+        found = EdgeKeys()
+        for index, attribute in enumerate(self._attributes):
+            if attribute.guard is not None:
+                rows = np.flatnonzero(located.kinds[index] != MISSING)
+                found.add(rows, np.full(len(rows), attribute.guard))
+        return found
+
     def _named_numbers(self, index: int, attribute: AttributeColumns) -> NamedNumbers | None:
-        named = self._named.get(index)
-        if named is None or named.seen != len(attribute.codes):
-            points = {p: code for p, code in attribute.codes.items() if not isinstance(p, str)}
+        named, points = self._named.get(index), attribute.numbers
+        if named is None or named.seen != len(points):
             if len(points) > NUMBERS_NAMED_MAX or max(map(abs, points)) >= EXACT_MAX:
                 return None
-            named = self._named[index] = NamedNumbers(points, len(attribute.codes))
+            named = self._named[index] = NamedNumbers(points)
         return named
 
 
 class NamedNumbers:
     """The numbers that filters name of one attribute, and their codes."""
 
-    def __init__(self, points: dict[int | float, float], seen: int) -> None:
+    def __init__(self, points: dict[int | float, float]) -> None:
         ordered = sorted(points.items())
-        self.seen = seen
+        self.seen = len(points)
         self._points = np.array([point for point, _ in ordered], np.float64)
         self._codes = np.array([code for _, code in ordered])
 
@@ -99,17 +105,21 @@ class NamedNumbers:
 
 def make_located_encoder(columns: Columns) -> LocatedEncoder | None:
     """None where a column needs the values themselves."""
-    if len(columns.attributes) > NAMES_MAX or columns.computed:
-        return None
-    if any(a.truths or a.lengths for a in columns.attributes.values()):
+    if columns.computed or any(a.truths or a.lengths for a in columns.attributes.values()):
         return None
     return LocatedEncoder(columns)
 
 
-def rows_of(events: object, encoder: LocatedEncoder | None) -> NDArray[np.float64] | None:
-    """The rows of events that can locate attributes; None where they are to be decoded."""
+def rows_of(
+    events: object, encoder: LocatedEncoder | None
+) -> tuple[NDArray[np.float64], EdgeKeys] | None:
+    """The rows of events that can locate attributes, and their edge keys; None where they are to be
+    decoded."""
     locate = getattr(events, "locate", None)
     if encoder is None or locate is None:
         return None
     located: Located | None = locate(encoder.names)
-    return None if located is None else encoder.rows(located)
+    if located is None:
+        return None
+    rows = encoder.rows(located)
+    return None if rows is None else (rows, encoder.edges(located))

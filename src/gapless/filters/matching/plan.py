@@ -5,7 +5,8 @@ Theory of operation
     together as one key (`symbol = 'IBM' AND side = 'buy'` is found under `('IBM', 'buy')`), so
     that what an event finds grows with what matches and not with what there is. An `IN` of a few
     values stands under each of them. Without such attributes a literal prefix serves, and without
-    that the conjunction is among those looked at for every event.
+    that one of the attributes that an event must have at all, for all but `IS NULL` demands that.
+    What is left, `TRUE` and `a IS NULL`, is looked at for every event, and matches nearly all.
     All else is a *test* of one attribute, or a *residual*: a condition over several attributes
     that is evaluated only after everything else has held.
 
@@ -19,7 +20,8 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.filters.constraint import Numbers, Strings, prefix_end
+from gapless.filters.constraint import Missing, Numbers, Strings, prefix_end
+from gapless.filters.syntax import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,6 +50,7 @@ class Clause(NamedTuple):
     keys: tuple[Key, ...]
     pinned: tuple[tuple[str, Constraint], ...]  # the constraints that the keys stand for
     prefix: tuple[str, str] | None  # (attribute, literal prefix); only without names
+    needed: tuple[str, ...]  # attributes that an event must have; only without names and prefix
     tests: tuple[tuple[str, Constraint], ...]
     residuals: tuple[Condition, ...]
 
@@ -71,7 +74,7 @@ def plan(conjunction: Conjunction) -> Clause:
         return _without_points(tests, conjunction.residuals)
     names = tuple([name for name, _ in pinned])
     keys = tuple(product(*points))
-    return Clause(names, keys, tuple(pinned), None, tuple(tests), conjunction.residuals)
+    return Clause(names, keys, tuple(pinned), None, (), tuple(tests), conjunction.residuals)
 
 
 def _without_points(
@@ -86,7 +89,18 @@ def _without_points(
             best = (name, prefix)
             implied = test if constraint == Strings(prefix, prefix_end(prefix)) else None
     left = tuple(test for test in tests if test is not implied)
-    return Clause((), (), (), best, left, residuals)
+    needed = () if best is not None else _needed(tests, residuals)
+    return Clause((), (), (), best, needed, left, residuals)
+
+
+def _needed(
+    tests: list[tuple[str, Constraint]], residuals: tuple[Condition, ...]
+) -> tuple[str, ...]:
+    """The attributes that an event must have: a residual is UNKNOWN without one of its own."""
+    names = {name: None for name, constraint in tests if constraint.__class__ is not Missing}
+    for residual in residuals:
+        names.update(dict.fromkeys(sorted(names_in(residual))))
+    return tuple(names)
 
 
 def literal_prefix(constraint: Constraint) -> str:

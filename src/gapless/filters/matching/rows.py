@@ -161,10 +161,11 @@ def insert(words: Words) -> int:
 
 
 @compiled
-def remove(words: Words, handle: int) -> None:
-    """Remove all rows of a filter; it may have none."""
+def remove(words: Words, handle: int) -> int:
+    """Remove all rows of a filter, which may have none; how many."""
     if handle >= words[HANDLES_CAP]:
-        return
+        return 0
+    removed = 0
     floats = words.view(np.float64)
     number = words[words[HANDLES] + handle]
     words[words[HANDLES] + handle] = 0
@@ -185,6 +186,8 @@ def remove(words: Words, handle: int) -> None:
         words[entry], words[entry + 1] = words[ROWS_FREE], NO_OWNER
         words[ROWS_FREE] = number
         number = after
+        removed += 1
+    return removed
 
 
 @compiled

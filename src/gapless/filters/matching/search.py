@@ -4,6 +4,9 @@ Theory of operation
     An event is a row of floats (`events[base:]`) and some edge keys of its own (its prefixes).
     It visits the bucket of the empty key, those of its edge keys, and for each set the bucket at
     the end of the path of its codes, if there is one. Each bucket appends what matches.
+    Where there are too many columns to write a row of them for each event, there is one row for
+    all: an event writes what it has (`match_pairs`) and takes it back. The values that it has are
+    edge keys then, so that only sets of several columns are probed.
     In a large index nearly all of that is far from the processor. So the events of a batch first
     ask the memory for what they will need, some dozens at a time, and then find it near.
 
@@ -40,10 +43,12 @@ from gapless.filters.matching.arena import (
     REGION,
     ROWS_ALIVE,
     SCRATCH,
+    SET_ROOT,
     SET_WORDS,
     SETS,
     SETS_COUNT,
     SETS_MAX,
+    SETS_SEVERAL,
     SHAPE,
     TOP,
     USED,
@@ -154,9 +159,9 @@ def match_node(
 
 
 @compiled
-def follow(words: Words, index: int, at: int, events: Floats, base: int) -> int:
+def follow(words: Words, at: int, events: Floats, base: int) -> int:
     """The bucket at the end of the path that the event's codes take from a set; 0 if none."""
-    bucket = index - SETS_MAX
+    bucket = words[at + SET_ROOT] - SETS_MAX
     for place in range(at + 1, at + 1 + words[at]):
         code = abs(events[base + words[place]])
         if not code >= CODE_FIRST:
@@ -164,7 +169,7 @@ def follow(words: Words, index: int, at: int, events: Floats, base: int) -> int:
         bucket = find_edge(words, (bucket + SETS_MAX) << 32 | int(code))
         if bucket == 0:
             return 0
-    return max(bucket, 0)
+    return max(bucket, 0)  # type: ignore[no-any-return]
 
 
 @compiled
@@ -176,6 +181,7 @@ def match_event(
     extra: Words,
     extra_from: int,
     extra_to: int,
+    sets: int,
     out: Identities,
     count: int,
 ) -> int:
@@ -186,8 +192,8 @@ def match_event(
         bucket = find_edge(words, extra[place])
         count = match_node(words, floats, bucket, events, base, out, count)
     at = words[SETS]
-    for index in range(words[SETS_COUNT]):
-        bucket = follow(words, index, at, events, base)
+    for _ in range(sets):
+        bucket = follow(words, at, events, base)
         count = match_node(words, floats, bucket, events, base, out, count)
         at += SET_WORDS
     return put_in_order(out, first, count, words.view(np.uint32), 2 * words[SCRATCH])
@@ -249,7 +255,8 @@ def match_one(words: Words) -> int:
     floats, out = words.view(np.float64), words.view(np.uint32)
     first, extra = 2 * words[OUT], words[EXTRA] + 1
     extra_to = extra + words[extra - 1]
-    last = match_event(words, floats, floats, words[EVENT], words, extra, extra_to, out, first)
+    base, sets = words[EVENT], words[SETS_COUNT]
+    last = match_event(words, floats, floats, base, words, extra, extra_to, sets, out, first)
     if last > first and out[last - 1] >> 31:
         return first - last - 1  # type: ignore[no-any-return]
     return last - first  # type: ignore[no-any-return]
@@ -264,17 +271,16 @@ def announce(words: Words, events: Floats, width: int, first: int, last: int) ->
     sets, edges, mask = words[SETS], words[EDGES], words[EDGES_CAP] - 1
     for index in range(words[SETS_COUNT]):
         at = sets + SET_WORDS * index
-        if words[at] == 0:
-            continue
+        root = words[at + SET_ROOT] << 32
         for event in range(first, last):
             code = abs(events[event * width + words[at + 1]])
             if code >= CODE_FIRST:
-                prefetch(words, edges + 2 * (mix(index << 32 | int(code)) & mask))
+                prefetch(words, edges + 2 * (mix(root | int(code)) & mask))
         for event in range(first, last):
-            bucket = follow(words, index, at, events, event * width)
+            bucket = follow(words, at, events, event * width)
             prefetch(words, words[BUCKETS] + BUCKET_WORDS * bucket)
         for event in range(first, last):
-            bucket = follow(words, index, at, events, event * width)
+            bucket = follow(words, at, events, event * width)
             if bucket:
                 head = words[BUCKETS] + BUCKET_WORDS * bucket
                 size = words[head + USED] * stride_of(words[head + SHAPE] & LOW_HALF)
@@ -301,9 +307,42 @@ def match_rows(
             return event
         if (event - first) % AHEAD == 0 and words[TOP] > CACHED_WORDS:
             announce(words, events, width, event, min(event + AHEAD, len(ends)))
-        begin = extra_ends[event - 1] if event else 0
-        count = match_event(
-            words, floats, events, event * width, extra, begin, extra_ends[event], out, count
-        )
+        begin, end = extra_ends[event - 1] if event else 0, extra_ends[event]
+        base, sets = event * width, words[SETS_COUNT]
+        count = match_event(words, floats, events, base, extra, begin, end, sets, out, count)
+        ends[event] = count
+    return len(ends)
+
+
+@compiled
+def match_pairs(
+    words: Words,
+    row: Floats,
+    columns: Words,
+    values: Floats,
+    value_ends: Words,
+    extra: Words,
+    extra_ends: Words,
+    out: Identities,
+    ends: Words,
+    first: int,
+) -> int:
+    """The same for events that are pairs of a column and a value. `row` is that of an event without
+    attributes, before and after."""
+    floats = words.view(np.float64)
+    blank = np.empty(len(values))
+    count = 0
+    for event in range(first, len(ends)):
+        if len(out) - count < words[ROWS_ALIVE]:
+            return event
+        begin, end = value_ends[event - 1] if event else 0, value_ends[event]
+        for place in range(begin, end):
+            blank[place] = row[columns[place]]
+            row[columns[place]] = values[place]
+        low, high = extra_ends[event - 1] if event else 0, extra_ends[event]
+        sets = words[SETS_SEVERAL]
+        count = match_event(words, floats, row, 0, extra, low, high, sets, out, count)
+        for place in range(begin, end):
+            row[columns[place]] = blank[place]
         ends[event] = count
     return len(ends)

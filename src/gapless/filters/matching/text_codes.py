@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gapless.filters.matching.plan import Point
 
 ENTRIES_FIRST = 64
+HEAP_FIRST = 1024
 
 
 class TextCodes:
@@ -32,32 +33,45 @@ class TextCodes:
     def __init__(self) -> None:
         self._seen = 0  # codes looked at, those of numbers included
         self.count = 0
-        self._table = np.zeros(ENTRIES_FIRST * ENTRY_WORDS, np.int64)
-        self._heap = _read_only(np.zeros(0, np.uint8))
+        self.is_usable = True  # as long as no string wants a place that too many others want
+        self._table = _table(ENTRIES_FIRST)
+        self._bytes = np.empty(HEAP_FIRST, np.uint8)  # of all texts, with room to spare
+        self._heap = _read_only(self._bytes[:0])
 
     def __reduce__(self) -> tuple[object, ...]:
         return TextCodes, ()
 
-    def learn(self, codes: dict[Point, float]) -> None:
-        """Take over the codes that were added since the last time; none was removed."""
-        if self._seen == len(codes):
-            return
+    def learn(self, codes: dict[Point, float]) -> bool:
+        """Take over the codes that were added since the last time; none was removed. False: this
+        table is of no use for them."""
+        if self._seen == len(codes) or not self.is_usable:
+            return self.is_usable
         fresh = _texts(islice(reversed(codes.items()), len(codes) - self._seen))
         self._seen = len(codes)
         if 2 * (self.count + len(fresh)) * ENTRY_WORDS > len(self._table):
             fresh = _texts(codes.items())
-            entries = 1 << (4 * len(fresh)).bit_length()
-            self._table = np.zeros(entries * ENTRY_WORDS, np.int64)
+            self._table = _table(1 << (4 * len(fresh)).bit_length())
             self._heap, self.count = self._heap[:0], 0
         if not fresh:
-            return
+            return True
         self.count += len(fresh)
         # No string of Arrow's holds a lone surrogate, so one of ours that does equals none.
         pieces = [text.encode("utf-8", "surrogatepass") for text in fresh]
         offsets = np.cumsum([len(self._heap), *map(len, pieces)])
-        added = np.frombuffer(b"".join(pieces), np.uint8)
-        self._heap = _read_only(np.concatenate([self._heap, added]))
-        kernels.learn_texts(self._table, self._heap, offsets, np.array([*fresh.values()], np.int64))
+        self._append(b"".join(pieces))
+        numbers = np.array([*fresh.values()], np.int64)
+        learnt = kernels.learn_texts(self._table, self._heap, offsets, numbers)
+        self.is_usable = learnt == len(numbers)
+        return self.is_usable
+
+    def _append(self, data: bytes) -> None:
+        used = len(self._heap)
+        if used + len(data) > len(self._bytes):
+            grown = np.empty(2 * (used + len(data)), np.uint8)
+            grown[:used] = self._heap
+            self._bytes = grown
+        self._bytes[used : used + len(data)] = np.frombuffer(data, np.uint8)
+        self._heap = _read_only(self._bytes[: used + len(data)])
 
     def look_up(self, column: pa.Array) -> NDArray[np.float64]:
         """The codes of a column of strings; of what is null, any."""
@@ -85,6 +99,11 @@ class TextCodes:
 
 def _texts(codes: Iterable[tuple[Point, float]]) -> dict[str, float]:
     return {point: code for point, code in codes if isinstance(point, str)}
+
+
+def _table(entries: int) -> NDArray[np.int64]:
+    """A power of two, and the one that stays free."""
+    return np.zeros((entries + 1) * ENTRY_WORDS, np.int64)
 
 
 def _read_only(array: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -6,9 +6,14 @@ Theory of operation
     Arrow keeps them, bytes and offsets, and never become Python objects. All hashes of a batch
     are made first, and their entries asked of the memory, so that it answers while others are
     being made.
+    Who knows this hash can name strings that all want the same entry. So none stands farther than
+    `PROBES_MAX` from the one it wants, nor is looked for beyond; where that cannot be kept, the
+    table is of no use, and whoever asked decodes strings instead.
 
 Invariants
-    I1  the table is at most half full, and an entry without a code (0) is free
+    I1  the table is at most half full, and an entry without a code (0) is free; the last one is
+        always free, and no hash leads there
+    I2  an entry is less than `PROBES_MAX` behind the one that its hash says
 """
 
 from __future__ import annotations
@@ -31,6 +36,8 @@ if TYPE_CHECKING:
 ENTRY_WORDS = 4
 HASH, CODE, BEGIN, LENGTH = 0, 1, 2, 3  # of an entry
 UNKNOWN_TEXT, UNKNOWN_NUMBER = 2.0, -1.0
+PROBES_MAX = 256
+"""Many times what chance ever makes of a table that is half full."""
 
 
 @compiled
@@ -71,9 +78,10 @@ def are_equal(heap: Heap, own: int, data: Heap, begin: int, length: int) -> bool
 
 @compiled
 def find_text(table: Words, heap: Heap, found: int, data: Heap, begin: int, end: int) -> int:
-    """The entry of a string, or the free one where it would stand."""
-    mask, length = len(table) // ENTRY_WORDS - 1, end - begin
+    """The entry of a string, or the free one where it would stand; the last if there is neither."""
+    mask, length = len(table) // ENTRY_WORDS - 2, end - begin
     place = found & mask
+    last = (place + PROBES_MAX) & mask
     while True:
         entry = place * ENTRY_WORDS
         if table[entry + CODE] == 0:
@@ -85,15 +93,19 @@ def find_text(table: Words, heap: Heap, found: int, data: Heap, begin: int, end:
         ):
             return entry
         place = (place + 1) & mask
+        if place == last:
+            return len(table) - ENTRY_WORDS
 
 
 @compiled
 def learn(table: Words, heap: Heap, offsets: Words, codes: Words) -> int:
-    """Enter strings that stand in the heap already; there is room for them."""
+    """Enter strings that stand in the heap already; how many of them, in order."""
     for index in range(len(codes)):
         begin, end = offsets[index], offsets[index + 1]
         found = hash_text(heap, begin, end)
         entry = find_text(table, heap, found, heap, begin, end)
+        if entry == len(table) - ENTRY_WORDS:
+            return index
         table[entry + HASH], table[entry + CODE] = found, codes[index]
         table[entry + BEGIN], table[entry + LENGTH] = begin, end - begin
     return len(codes)
@@ -103,7 +115,7 @@ def learn(table: Words, heap: Heap, offsets: Words, codes: Words) -> int:
 def look_up(table: Words, heap: Heap, data: Heap, offsets: Words, codes: Floats) -> int:
     """The codes of strings; `UNKNOWN_TEXT` for those that have none."""
     hashes = np.empty(len(codes), np.int64)
-    mask = len(table) // ENTRY_WORDS - 1
+    mask = len(table) // ENTRY_WORDS - 2
     for index in range(len(codes)):
         hashes[index] = hash_text(data, offsets[index], offsets[index + 1])
         prefetch(table, (hashes[index] & mask) * ENTRY_WORDS)
