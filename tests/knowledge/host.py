@@ -72,8 +72,10 @@ class Host:
         message = Publish(TopicName("news"), request, batch, publisher, sequence, term)
         self._do(self.pubend.publish(ClientName(client), message, Instant(now)))
 
-    def take_over(self, name: str, client: str, request: int = 0, now: int = 0) -> None:
-        query = PublisherQuery(request, TopicName("news"), PublisherName(name))
+    def take_over(
+        self, name: str, client: str, request: int = 0, now: int = 0, opening: int = 0
+    ) -> None:
+        query = PublisherQuery(request, TopicName("news"), PublisherName(name), opening)
         self._do(self.pubend.position(ClientName(client), query, Instant(now)))
 
     def sync(self, now: int = 0) -> None:

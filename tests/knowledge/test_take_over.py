@@ -22,9 +22,9 @@ def answers(host: Host, client: str = "next") -> list[object]:
     return found
 
 
-def take(host: Host, client: str = "next", now: int = 0) -> PublisherPosition:
+def take(host: Host, client: str = "next", now: int = 0, opening: int = 0) -> PublisherPosition:
     """Take the name over, and let the disk go on until that is answered."""
-    host.take_over("feed", client, now=now)
+    host.take_over("feed", client, now=now, opening=opening)
     host.sync_all()
     position = answers(host, client)[-1]
     assert isinstance(position, PublisherPosition)
@@ -46,7 +46,7 @@ def test_the_number_is_told_when_what_waits_is_durable() -> None:
     host.take_over("feed", "next", request=5)
     assert answers(host) == []
     place = host.restart(0).pubend.publishers.place(FEED)
-    assert place == (0, 0), "a crash would take it all back"
+    assert place == (0, 0, 0), "a crash would take it all back"
 
 
 def test_the_number_counts_all_that_was_published_before_it_was_asked_for() -> None:
@@ -58,7 +58,7 @@ def test_the_number_counts_all_that_was_published_before_it_was_asked_for() -> N
     assert answers(host) == []
     host.sync()
     assert answers(host) == [PublisherPosition(5, 3, 1)]
-    assert host.restart(0).pubend.publishers.place(FEED) == (3, 1)
+    assert host.restart(0).pubend.publishers.place(FEED) == (3, 1, 0)
 
 
 @pytest.mark.parametrize(("name", "number"), [("feed", 1), ("new", 0)])
@@ -69,7 +69,7 @@ def test_a_term_is_told_when_it_is_durable_though_all_events_are(name: str, numb
     host.take_over(name, "next", request=6)
     assert answers(host) == []
     place = host.restart(0).pubend.publishers.place(PublisherName(name))
-    assert place == (number, 0), "a crash would let the one before go on"
+    assert place == (number, 0, 0), "a crash would let the one before go on"
     host.sync()
     assert answers(host) == [PublisherPosition(6, number, 1)]
 
@@ -236,3 +236,20 @@ def test_a_receipt_is_for_an_event_that_is_there_whoever_had_the_name(
             elif isinstance(answer, Receipt):
                 assert asked[answer.request] in stored
         host.sent.clear()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_question_that_comes_late_takes_the_name_from_nobody_of_the_same_opening(
+    *, restarts: bool
+) -> None:
+    host = Host()
+    first = take(host, now=5, opening=77)
+    assert isinstance(publish(host, "a", 0, first.term), Receipt)
+    if restarts:
+        host = host.restart(6)
+    late = take(host, "old connection", now=9, opening=77)
+    assert (late.sequence, late.term) == (1, first.term)
+    assert isinstance(publish(host, "b", 1, first.term), Receipt)
+    other = take(host, now=9, opening=78)
+    assert other.term > first.term
+    assert isinstance(publish(host, "c", 2, first.term), Refused)

@@ -182,7 +182,7 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
     ),
     "publish": Publish(TOPIC, 1, BATCH, PublisherName("feed-1"), 7, 1_700_000_000_000_000),
     "receipt": Receipt(1, PUBEND, (12, 19)),
-    "publisher query": PublisherQuery(1, TOPIC, PublisherName("feed-1")),
+    "publisher query": PublisherQuery(1, TOPIC, PublisherName("feed-1"), 7),
     "publisher position": PublisherPosition(1, 7, 1_700_000_000_000_000),
     "refused": Refused(1, "the disk is full", "Try again.", retry=True),
     "refused elsewhere": Refused(1, "not here", "Connect to b.", elsewhere=("10.0.0.2:7117",)),

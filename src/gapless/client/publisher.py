@@ -25,6 +25,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -34,6 +35,7 @@ from gapless.client import arguments
 from gapless.client.elsewhere import HOPS_MAX, ask_patiently
 from gapless.client.errors import RefusedError
 from gapless.core.client_messages import (
+    OPENING_MAX,
     Publish,
     PublisherPosition,
     PublisherQuery,
@@ -184,12 +186,14 @@ class Publisher:
     # --- numbers ---------------------------------------------------------------------------------
 
     async def _ask_sequence(self) -> int:
-        """Take the name over: the number after the last that is known of it; 0 for a new one.
-        Where an answer got lost there is a new one, with a newer term."""
+        """Take the name over: the number after the last that is known of it; 0 for a new one."""
+        opening = 1 + secrets.randbelow(OPENING_MAX)
+
+        def question(request: int) -> PublisherQuery:
+            return PublisherQuery(request, self.topic, self.name, opening)
+
         while True:
-            answer, carrier = await ask_patiently(
-                self._carrier, lambda request: PublisherQuery(request, self.topic, self.name)
-            )
+            answer, carrier = await ask_patiently(self._carrier, question)
             match answer:
                 case PublisherPosition(sequence=sequence, term=term):
                     self._carrier, self._term = carrier, term

@@ -27,6 +27,8 @@ MOVES_MAX = 1 << 60
 Order = Literal["publisher", "total"]
 TokenKeeper = Literal["client", "broker"]
 
+OPENING_MAX = (1 << 63) - 1
+
 
 class Publish(Message, frozen=True):
     """Events for a topic. A named publisher numbers them, `sequence` is that of the first, and says
@@ -60,14 +62,18 @@ class Receipt(Message, frozen=True):
 
 
 class PublisherQuery(Message, frozen=True):
-    """I take this name over: which number does the next event get, and what is my term?"""
+    """I take this name over: which number does the next event get, and what is my term? Asked again
+    with the same `opening`, any number but 0, it is the same take-over."""
 
     request: int
     topic: TopicName
     publisher: PublisherName
+    opening: int = 0
 
     def __post_init__(self) -> None:
         check_name(self.publisher, "publisher")
+        if not 0 <= self.opening <= OPENING_MAX:
+            raise ValueError("an opening has 63 bits")
 
 
 class PublisherPosition(Message, frozen=True):

@@ -126,7 +126,7 @@ class Pubend:
         """Take a publication in; its receipt leaves when it is durable."""
         fresh, name = message.events.events, message.publisher
         if name is not None:
-            following, term = self.publishers.place(name)
+            following, term, opening = self.publishers.place(name)
             if message.term != term:
                 return [refuse(client, message, *why_not(name, message.term, term))]
             if message.sequence > following:
@@ -138,21 +138,21 @@ class Pubend:
         if self._is_full(len(fresh), size):
             return [refuse(client, message, "the pubend has more to write than it can take")]
         if name is not None:
-            self.publishers.accepted[name] = following + len(fresh), term
+            self.publishers.accepted[name] = following + len(fresh), term, opening
         self.pending_count += len(fresh)
         self.pending_size += size
         self.waiting.append(Request(client, message, fresh, size))
         return self._go_on(now)
 
     def position(self, client: ClientName, query: PublisherQuery, now: Instant) -> list[Effect]:
-        """A new term of a publisher and its next number, for who takes its name over. They are told
+        """The term of a publisher and its next number, for who takes its name over. They are told
         when they are durable, with all that counts: a crash must not take back where he begins."""
         name = query.publisher
         if self._is_full(0, 0):
             return [refuse(client, query, "the pubend has more to write than it can take")]
         if self.publishers.is_one_too_many(name):
             return [refuse(client, query, "too many named publishers", TOO_MANY)]
-        term = self.publishers.take_over(name, now)
+        term = self.publishers.take_over(query, now)
         self.waiting.append(Request(client, query, (), 0, term=term))
         return self._go_on(now)
 

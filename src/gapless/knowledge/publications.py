@@ -69,8 +69,8 @@ def gather(
             memory = touched.get(name)
             if memory is None:
                 memory = touched[name] = known.get(name, NEW).copy()
-            if request.term:
-                memory.term = request.term
+            if isinstance(request.message, PublisherQuery):
+                memory.term, memory.opening = request.term, request.message.opening
             else:
                 memory.publish(memory.next, more, request.first_tick, runs_max)
     events = requests[0].events

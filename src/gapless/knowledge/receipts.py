@@ -13,6 +13,9 @@ Theory of operation
     only under the last. Whoever had the name before may be paused, cut off or on its way here when
     that happens, and go on later: its numbers are another's by then, and what it sends would be
     taken for repeats of events that it never saw.
+    Who gets no answer asks again over another connection, and the first question may still be on
+    its way: both say which opening they are of, and get one term. Else the late one would take the
+    name from its own process.
     A term is taken from the clock, and where that was set back, from the last: so it is none that
     was given before a volume was lost, or a topic deleted and made anew.
 
@@ -45,18 +48,19 @@ RUN = struct.Struct("<qqq")
 STEP = 1 << PUBEND_BITS
 """From one tick of a pubend to its next."""
 
-Place = tuple[int, int]
-"""The next number of a publisher, and its term."""
+Place = tuple[int, int, int]
+"""The next number of a publisher, its term, and the opening that it was given to."""
 
 
 @dataclass(slots=True)
 class Publisher:
-    """What is durable of one named publisher: the next number, the term, and its newest runs,
-    packed as they are written: each commit adds to one of many, and no other is looked at."""
+    """What is durable of one named publisher: its place, and its newest runs, packed as they are
+    written: each commit adds to one of many, and no other is looked at."""
 
     next: int = 0
     packed: bytes = b""
     term: int = 0
+    opening: int = 0
 
     @property
     def runs(self) -> list[tuple[int, int, int]]:
@@ -64,7 +68,7 @@ class Publisher:
         return list(RUN.iter_unpack(self.packed))
 
     def copy(self) -> Publisher:
-        return Publisher(self.next, self.packed, self.term)
+        return Publisher(self.next, self.packed, self.term, self.opening)
 
     def publish(self, sequence: int, count: int, tick: int, runs_max: int) -> None:
         """Remember that `count` events from `sequence` on stand at `tick` and after."""
@@ -94,12 +98,12 @@ class Publisher:
         return tuple(found or [-1] * count)
 
     def encode(self) -> bytes:
-        return RUN.pack(self.next, self.term, 0) + self.packed
+        return RUN.pack(self.next, self.term, self.opening) + self.packed
 
     @classmethod
     def decode(cls, fact: bytes) -> Publisher:
-        following, term, _ = RUN.unpack_from(fact)
-        return cls(following, fact[RUN.size :], term)
+        following, term, opening = RUN.unpack_from(fact)
+        return cls(following, fact[RUN.size :], term, opening)
 
 
 NEW = Publisher()
@@ -125,13 +129,14 @@ class Publishers:
         if name in self.accepted:
             return self.accepted[name]
         known = self.durable.get(name, NEW)
-        return known.next, known.term
+        return known.next, known.term, known.opening
 
-    def take_over(self, name: PublisherName, now: Instant) -> int:
-        """A new term: whatever comes from here on counts under this one only."""
-        following, term = self.place(name)
-        term = max(term + 1, now)
-        self.accepted[name] = following, term
+    def take_over(self, query: PublisherQuery, now: Instant) -> int:
+        """The term: whatever comes from here on counts under this one only."""
+        following, term, opening = self.place(query.publisher)
+        if not query.opening or query.opening != opening:
+            term = max(term + 1, now)
+        self.accepted[query.publisher] = following, term, query.opening
         return term
 
     def is_one_too_many(self, name: PublisherName) -> bool:
@@ -145,7 +150,7 @@ class Publishers:
         return [Put(self.table, name, each.encode()) for name, each in sorted(changed.items())]
 
     def check(self) -> None:
-        for name, (following, term) in self.accepted.items():
+        for name, (following, term, _) in self.accepted.items():
             known = self.durable.get(name, NEW)
             assert known.next <= following, "I3"
             assert known.term <= term, "I3"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from gapless.core.client_messages import (
     Consumed,
@@ -100,6 +101,7 @@ class Publisher:
         self._number = 0  # of its next event
         self._term = 0
         self._is_asking = False
+        self._openings = 0
         self._back_at = world.now
         self._requests = 0
         self._outstanding: dict[int, Publish] = {}
@@ -132,13 +134,15 @@ class Publisher:
 
     def _open(self) -> None:
         self._is_asking = True
+        self._openings += 1
         self._ask()
 
     def _ask(self) -> None:
         """Once on each connection, until there is an answer."""
         if self._is_asking and self._connection is not None and self._publisher is not None:
             self._requests += 1
-            query = PublisherQuery(self._requests, self.plan.topic, self._publisher)
+            opening = crc32(f"{self.plan.name} {self._openings}".encode()) + 1
+            query = PublisherQuery(self._requests, self.plan.topic, self._publisher, opening)
             self._world.watch.record.openings.ask(self.plan.name, query)
             self._connection.send(query)
 

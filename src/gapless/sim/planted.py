@@ -147,7 +147,7 @@ class PublishesRepeats(Pubend):
 
     def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
         if name := message.publisher:
-            self.publishers.accepted[name] = message.sequence, message.term
+            self.publishers.accepted[name] = message.sequence, message.term, 0
         return super().publish(client, message, now)
 
 
