@@ -18,7 +18,7 @@ from gapless.core.client_messages import Deliveries, Subscribe, Subscribed
 from gapless.core.errors import GaplessError
 from gapless.core.events import Event, EventBatch
 from gapless.core.identity import TopicName
-from gapless.core.messages import Goodbye, Hello
+from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.wire.events import encode_event
 from gapless.wire.framing import Unframer
 from gapless.wire.kinds import codec
@@ -132,3 +132,28 @@ def test_a_publication_whose_receipt_never_came_says_that_it_is_in_doubt() -> No
                 await client.publish("t", {})
 
     run(main())
+
+
+def test_a_broker_that_falls_silent_is_given_up_and_one_that_answers_pings_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gapless.client.connection.LOOK_EVERY_S", 0.05)
+    pings: list[int] = []
+
+    def answer(message: Message) -> bytes:
+        if isinstance(message, Hello):
+            return frames(Hello())
+        assert isinstance(message, Ping)
+        pings.append(message.number)
+        return frames(Pong(message.number)) if len(pings) <= 5 else b""
+
+    async def main() -> GaplessError:
+        lost: asyncio.Future[GaplessError] = asyncio.get_running_loop().create_future()
+        async with played(answer) as url:
+            (address,) = parse_addresses(url)
+            await Connection.open(address, lambda _: None, lost.set_result, 60.0)
+            return await lost
+
+    assert "does not answer any more" in str(run(main()))
+    assert len(pings) >= 7, "what is answered counts anew"
+    assert pings[-2:] == [1, 2]

@@ -42,9 +42,10 @@ if TYPE_CHECKING:
     from gapless.core.messages import Message
 
 HELLO = Hello(software=f"gapless {__version__}")
-PING_EVERY_S = 5.0
-SILENT_PINGS_MAX = 3
-"""After so many pings that nothing answered, the connection is given up."""
+LOOK_EVERY_S = 2.0
+SILENT_LOOKS_MAX = 3
+"""How often it is looked whether anything has come; after so many looks that found nothing, and all
+but the last a ping that nothing answered, the connection is given up."""
 
 SEND_BYTES_HIGH = 4 << 20
 """Bytes that wait to be sent; beyond it `wait_writable` waits."""
@@ -89,7 +90,7 @@ class Connection(asyncio.Protocol):
         self._outbox: list[Message] = []
         self._problem: GaplessError | None = None
         self._is_closing = False
-        self._silent_pings = 0
+        self._silent_looks = -1  # the next look does not count
         self._timer: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -136,10 +137,10 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=SEND_BYTES_HIGH)
         self._transport.write(bytes(self._codec.frames([self._hello])))
-        self._timer = self._loop.call_later(PING_EVERY_S, self._ping)
+        self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
 
     def data_received(self, data: bytes) -> None:
-        self._silent_pings = 0
+        self._silent_looks = -1
         try:
             for payload in self._unframer.feed(data):
                 if self._is_closing:
@@ -230,14 +231,15 @@ class Connection(asyncio.Protocol):
         """Until the socket takes more: the back-pressure of TCP."""
         await self._writable.wait()
 
-    def _ping(self) -> None:
-        if self._silent_pings >= SILENT_PINGS_MAX:
+    def _look(self) -> None:
+        self._silent_looks += 1
+        if self._silent_looks >= SILENT_LOOKS_MAX:
             self._problem = LinkError("the broker does not answer any more")
             self.abort()
             return
-        self._silent_pings += 1
-        self.send(Ping(self._silent_pings))
-        self._timer = self._loop.call_later(PING_EVERY_S, self._ping)
+        if self._silent_looks:
+            self.send(Ping(self._silent_looks))
+        self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
 
     def close(self) -> None:
         if not self._is_closing and self._transport is not None:
