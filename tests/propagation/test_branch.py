@@ -105,7 +105,20 @@ def test_a_state_that_comes_again_is_passed_on_whole() -> None:
 def test_an_old_state_changes_nothing() -> None:
     branch = make_branch()
     branch.receive_state(deep_state(2, 2, "p = 2"), NOW)
-    assert branch.receive_state(deep_state(1, 2, "p = 1"), NOW) == []
+    assert branch.receive_state(deep_state(1, 1, "p = 1"), NOW) == []
+    assert branch.receive_state(deep_state(1, 2, "p = 1"), NOW, from_sibling=True) == []
+    assert list(branch.children[DEEP].conditions.values()) == ["p = 2"]
+
+
+def test_what_a_leaf_repeats_gets_on_though_it_comes_by_way_of_a_broker_that_lags() -> None:
+    """`y` has told it all, and the one that passes it on knows nothing of `x`."""
+    branch = make_branch()
+    branch.receive_state(deep_state(2, 2, "p = 2"), NOW)
+    again = SubscriptionState(DEEP, {"y": 2}, ("p = 1",))
+    assert branch.receive_state(again, NOW) == [
+        ToCell(UP, SubscriptionState(OWN, {"x": 2, "y": 2}, ("p = 2",)))
+    ]
+    branch.check()
     assert list(branch.children[DEEP].conditions.values()) == ["p = 2"]
 
 

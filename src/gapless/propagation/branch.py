@@ -226,7 +226,7 @@ class Branch:
         child = self._child(state.cell, state.vector)
         known = restrict(self.vector, child.leaves)
         if is_at_least(known, state.vector) and not is_at_least(state.vector, known):
-            return []  # older than what we have
+            return [] if from_sibling else self._repeat(state.vector, known)
         [conditions] = self._reader.read_all(state.conditions)
         out: list[Outgoing] = [] if from_sibling else [ToSiblings(state)]
         is_news = not is_at_least(known, state.vector)
@@ -246,6 +246,16 @@ class Branch:
             is_step=is_news and before,
         )
         return out + self._advanced(now)
+
+    def _repeat(self, vector: Vector, known: Vector) -> list[Outgoing]:
+        """A state came that is older than what we have, for its sender lags. If it knows as much
+        as we do of some leaf, that one may have repeated its own because something above did not
+        come, and all that it repeats may come by way of that sender: tell what we have."""
+        if not any(known.get(leaf) == time for leaf, time in vector.items()):
+            return []
+        nothing = self.graph.take_change()
+        out = self._grown(nothing, vector, self.vector, is_ours=True, is_step=False)
+        return out + (self._tell_state() if self.is_exact else [])
 
     def _state(self) -> SubscriptionState:
         roots = tuple(sorted(map(show_conjunction, self.graph.roots())))
