@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gapless.core.client_messages import (
     Acknowledge,
     Done,
+    Ended,
     Forget,
     Refused,
     Subscribe,
@@ -136,3 +139,22 @@ def test_the_end_of_an_old_copy_is_answered_when_the_subscription_is_over_where_
     land.wait(BEATS)
     assert land.homes(name) == []
     assert Done(7) in land.heard["eve@a"]
+
+
+@pytest.mark.parametrize("registrar", "abc")
+@pytest.mark.parametrize("has_token", [True, False])
+def test_a_name_that_has_moved_away_and_ended_begins_anew_where_it_was(
+    registrar: str, *, has_token: bool
+) -> None:
+    land = Land()
+    name = moved(land, registrar)
+    land.wait(BEATS)
+    land.ask("b", Forget(6, name), "ann")
+    land.wait(BEATS)
+    assert Done(6) in land.heard["ann@b"]
+    wish: dict[str, Any] = {"token": {"news/0": 7 << 20}} if has_token else {}
+    came = land.subscribe("a", name, **wish)
+    assert isinstance(came, Subscribed)
+    land.wait(2 * BEATS)
+    assert land.homes(name) == ["a"]
+    assert not [each for each in land.heard["ann@a"] if isinstance(each, Ended)]

@@ -11,6 +11,8 @@ Theory of operation
     room for one move: a copy may be on its way when a subscription is ended.)
     A claim of who is noted already is a new one only if it is younger than the one that is noted:
     that broker has crashed before it made the subscription, or has ended it since.
+    Who claims a name that was at home with it says where it went. If that life is over, that leads
+    to a broker which would end the next one in its stead; so the newest ends are remembered.
     An entry that leads to a broker which has no such subscription is no harm: who is sent there
     finds that broker claim the name, and get it. One that is missing would be.
 
@@ -18,6 +20,8 @@ Invariants (checked by `check`)
     I1  of one name the statement of the highest rank stays, until it is freed
     I2  no life starts below the end of another that was noted: every entry that was claimed is
         below `floor`, or at it
+
+    I3  at most `FREED_MAX` ends are remembered, and none over a restart
 
 Cost: an entry is about 100 bytes on disk and in memory; one write for a claim, a move, an end.
 What is asked about a name that is being written is passed over: it is asked again.
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
 NAMES = "names"
 FLOORS = "name floors"
 FLOOR = "floor"
+FREED_MAX = 10_000
 
 
 class Noted(Message, frozen=True):
@@ -81,6 +86,7 @@ class Registry:
         self.own = own
         self.floor = int.from_bytes(store.get(FLOORS, FLOOR) or b"", "little")
         self.writing: set[SubscriptionName] = set()
+        self._freed: dict[SubscriptionName, int] = {}  # by name: the moves of a life that is over
         self.entries: dict[SubscriptionName, NameEntry] = {
             SubscriptionName(name): decode(fact) for name, fact in store.items(NAMES).items()
         }
@@ -148,7 +154,10 @@ class Registry:
             if known is None or (now is not None and now.rank > known.rank):
                 return now
             self.floor = max(self.floor, known.moves + 2)
+            self._remember_end(question.name, known.moves)
             return None
+        if question.want == "claim" and known is not None:
+            known = known if known.moves > self._freed.get(question.name, -1) else None
         if self.is_news(now, known):
             now = known
         if question.want != "claim":
@@ -160,6 +169,11 @@ class Registry:
             return now
         self.floor = max(self.floor, now.moves + 2)
         return replace(now, moves=self.floor, owner=question.owner, epoch=claim[0], number=claim[1])
+
+    def _remember_end(self, name: SubscriptionName, moves: int) -> None:
+        self._freed[name] = max(moves, self._freed.pop(name, -1))
+        if len(self._freed) > FREED_MAX:
+            del self._freed[next(iter(self._freed))]
 
     def is_news(self, now: NameEntry | None, known: NameEntry | None) -> bool:
         """Does the second say more than the first?"""
@@ -184,6 +198,7 @@ class Registry:
         for name, entry in self.entries.items():
             assert entry.number == 0 or entry.moves <= self.floor, f"I2 {name}"
             assert registrar_of(self.network, name) is not None
+        assert len(self._freed) <= FREED_MAX, "I3"
 
 
 def newer(one: NameEntry | None, other: NameEntry | None) -> NameEntry | None:
