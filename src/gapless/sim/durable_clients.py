@@ -232,10 +232,10 @@ class DurableSubscriber:
                 self._inbox.put_loss(losers, pubend, span)
             case Subscribed(_, number):
                 if slot := self._slot_of(number):
-                    slot.phase, slot.home = Phase.ATTACHED, self._broker
+                    slot.phase, slot.home, slot.has_gone = Phase.ATTACHED, self._broker, False
                     slot.moves = message.moves
             case Ended(number):
-                self._ended(number)
+                self._ended(number, has_gone=message.elsewhere)
             case Refused():
                 self._refused(message)
             case Done(request):
@@ -244,10 +244,10 @@ class DurableSubscriber:
                 return
         self._take_later()
 
-    def _ended(self, number: int) -> None:
+    def _ended(self, number: int, *, has_gone: bool) -> None:
         slot = self._slot_of(number)
         if slot is not None and slot.phase in (Phase.LEAVING, Phase.ATTACHED):
-            slot.phase, slot.session = Phase.AWAY, None
+            slot.phase, slot.session, slot.has_gone = Phase.AWAY, None, has_gone
             away = 1 + self._while(self.plan.away_max)
             self._world.after(away, self._subscribe, slot, self.line)
 

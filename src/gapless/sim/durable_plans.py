@@ -74,6 +74,8 @@ class Slot:
     home: BrokerName | None = None
     """The broker that last told it where it starts; None before the first."""
     moves: int = 0
+    has_gone: bool = False
+    """Was it told that its subscription goes on elsewhere?"""
     tokens: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=TOKENS_KEPT_MAX))
 
 
@@ -113,10 +115,13 @@ def returning_token(world: World, slot: Slot, *, has_moved: bool) -> dict[str, i
     if choice < (0.7 if slot.wish.tokens == "broker" else 0.1):
         reached["a client returned without a token"] += 1
         return None
+    token = slot.named.token
     if choice > 0.9 and slot.tokens:
         reached["a client returned with an old token"] += 1
-        return dice.choice(slot.tokens)
-    return slot.named.token
+        token = dice.choice(slot.tokens)
+    if slot.has_gone:  # it may be made anew from here on, as for who has moved
+        slot.named.acknowledge(token)
+    return token
 
 
 def draw_durables(
