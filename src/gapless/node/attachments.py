@@ -30,6 +30,7 @@ from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
 from gapless.node.behind import Assured, Behind
+from gapless.node.newest import remember
 from gapless.node.redirect import refuse_until_told
 from gapless.node.registry import registrar_of
 from gapless.node.session import Session
@@ -380,10 +381,7 @@ class Attachments:
         """A subscription is over at this broker; `then` when that is durable."""
         subscription = self.durables.subscriptions.get(name)
         assert subscription is not None
-        self.ended.pop(name, None)
-        self.ended[name] = subscription.definition.moves
-        if len(self.ended) > ENDED_MAX:
-            del self.ended[next(iter(self.ended))]
+        remember(self.ended, name, subscription.definition.moves, ENDED_MAX)
         effects: list[Effect] = []
         if name in self.sessions:
             effects += self._close(name, problem, remedy, elsewhere=elsewhere)

@@ -36,6 +36,7 @@ from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.messages import Message
 from gapless.core.topic_messages import TopicEntry, TopicNews, TopicQuestion
 from gapless.node.network import Topic
+from gapless.node.newest import remember
 from gapless.node.owner import ranking
 from gapless.node.redirect import refuse_unknown
 
@@ -232,7 +233,7 @@ class Catalogue:
         assert owner is not None
         if now < self._asked.get(topic, now):
             return []
-        remember(self._asked, topic, Instant(now + self.config.topic_ask_repeat))
+        remember(self._asked, topic, Instant(now + self.config.topic_ask_repeat), ASKED_MAX)
         return self.route(TopicQuestion(topic, self.name, owner), now)
 
     def receive_question(
@@ -246,7 +247,8 @@ class Catalogue:
             answer = TopicQuestion(message.topic, self.name, message.sender, True, entry)
             return [], self.route(answer, now)
         if message.entry is None or message.entry.is_deleted:
-            remember(self._denied, message.topic, Instant(now + self.config.topic_denied))
+            until = Instant(now + self.config.topic_denied)
+            remember(self._denied, message.topic, until, ASKED_MAX)
         return self.learn(message.sender, [message.entry] if message.entry is not None else [])
 
     def route(self, message: TopicQuestion, now: Instant) -> list[Effect]:
@@ -261,13 +263,6 @@ class Catalogue:
             digest ^= digest_of(entry)
             self._check_static(entry)
         assert digest == self.digest == self.routing.catalogue_digest, "I2"
-
-
-def remember(some: dict[TopicName, Instant], topic: TopicName, until: Instant) -> None:
-    some.pop(topic, None)
-    some[topic] = until
-    if len(some) > ASKED_MAX:
-        del some[next(iter(some))]
 
 
 def topic_of(entry: TopicEntry) -> Topic:

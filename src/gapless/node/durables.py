@@ -23,6 +23,7 @@ from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
 from gapless.node.audience import DURABLE
 from gapless.node.deadlines import Machines, earliest
+from gapless.node.newest import remember
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -207,10 +208,7 @@ class Durables:
     def remember_move(self, name: SubscriptionName, moved: Moved) -> list[Effect]:
         """If there is no room for it, a client that does not know is led nowhere. It counts at
         once: the client may come back before it is durable."""
-        self._moving.pop(name, None)
-        self._moving[name] = moved
-        if len(self._moving) > MOVING_MAX:
-            del self._moving[next(iter(self._moving))]
+        remember(self._moving, name, moved, MOVING_MAX)
         return [Persist((Put(MOVED, name, f"{moved.moves} {moved.broker}".encode()),))]
 
     def _let_go(self, subscription: Subscription) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.node.newest import remember
 from gapless.scribe import messages as m
 from gapless.scribe.identifiers import Space
 
@@ -49,10 +50,7 @@ class NameBook:
             if name in self._ids:
                 continue
             node = SPACE.node_id(name)
-            self._learnt.pop(node, None)
-            self._learnt[node] = name
-            if len(self._learnt) > self._names_max:
-                del self._learnt[next(iter(self._learnt))]
+            remember(self._learnt, node, name, self._names_max)
 
     def of(
         self, messages: Iterable[m.ScribeMessage], *, all_of_them: bool

@@ -18,6 +18,7 @@ from gapless.core.events import EventBatch
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span
 from gapless.node.log_search import LogSearch, Wanted
+from gapless.node.newest import remember
 from gapless.node.outlook import Outlook
 from gapless.node.redirect import refuse_elsewhere, refuse_unknown
 
@@ -81,10 +82,8 @@ class Ranges:
         return [Send(client, self._read(pubend, message, wanted))]
 
     def _compiled(self, text: str) -> Wanted:
-        wanted = self._conditions.pop(text, None) or Wanted(text)
-        self._conditions[text] = wanted
-        if len(self._conditions) > CONDITIONS_MAX:
-            del self._conditions[next(iter(self._conditions))]
+        wanted = self._conditions.get(text) or Wanted(text)
+        remember(self._conditions, text, wanted, CONDITIONS_MAX)
         return wanted
 
     def _read(self, pubend: Pubend, message: ReadRange, wanted: Wanted) -> RangeRead | Refused:

@@ -38,6 +38,7 @@ from gapless.core.effects import Delete, Persist, Put, Tell
 from gapless.core.identity import BrokerName, SubscriptionName
 from gapless.core.messages import Message
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
+from gapless.node.newest import remember
 from gapless.node.routing import score
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ class Registry:
             if known is None or (now is not None and now.rank > known.rank):
                 return now
             self.floor = max(self.floor, known.moves + 2)
-            self._remember_end(question.name, known.moves)
+            moves = max(known.moves, self._freed.get(question.name, -1))
+            remember(self._freed, question.name, moves, FREED_MAX)
             return None
         if question.want == "claim" and known is not None:
             known = known if known.moves > self._freed.get(question.name, -1) else None
@@ -169,11 +171,6 @@ class Registry:
             return now
         self.floor = max(self.floor, now.moves + 2)
         return replace(now, moves=self.floor, owner=question.owner, epoch=claim[0], number=claim[1])
-
-    def _remember_end(self, name: SubscriptionName, moves: int) -> None:
-        self._freed[name] = max(moves, self._freed.pop(name, -1))
-        if len(self._freed) > FREED_MAX:
-            del self._freed[next(iter(self._freed))]
 
     def is_news(self, now: NameEntry | None, known: NameEntry | None) -> bool:
         """Does the second say more than the first?"""
