@@ -64,6 +64,7 @@ def test_a_first_user_serves_subscribes_publishes_and_looks(tmp_path: Path) -> N
         assert process.wait(PATIENCE_S) == 0
     gone = gapless("status", "--data", str(tmp_path))
     assert ("no answer" in gone.stdout, gone.returncode) == (True, 1)
+    assert "gapless serve" in gone.stderr
 
 
 def test_a_file_under_a_name_is_published_once_however_often_it_is_run(tmp_path: Path) -> None:

@@ -74,6 +74,9 @@ def status(
             for row in rows(found):
                 typer.echo("  ".join(f"{key}={value}" for key, value in row.items()))
         if not watch and not any(found.values()):
+            typer.echo(
+                "Start a broker with `gapless serve`, a network with `gapless up`.", err=True
+            )
             raise typer.Exit(1)
         if not watch:
             return
