@@ -16,6 +16,8 @@ from tests.broker.stage import run, wait_until
 from tests.node.test_outlook import Scene
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
     from gapless.core.store import Run, Store
@@ -80,35 +82,33 @@ def test_a_process_that_has_much_to_do_is_not_looked_at() -> None:
     assert not has_time(0.5)
 
 
-def test_a_log_that_cannot_be_read_for_a_while_is_looked_at_later(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def look_at_torn(error: StorageError, until: Callable[[Scene], bool]) -> tuple[Scene, Torn]:
+    """Look at a log whose first reading ends with this error, until so much is seen."""
     scene, surveyor = Scene(), loaded()
     scene.publish(2_000, b"x" * 2_000)
-    torn: Any = Torn(scene.pubend.store, StorageFilesError("too many are open"))
+    torn: Any = Torn(scene.pubend.store, error)
     scene.pubend.store = torn
 
     async def main() -> None:
         ahead = LookAhead(scene.outlook, surveyor)
-        await wait_until(lambda: scene.search.digests is not None)
+        await wait_until(lambda: until(scene))
         await ahead.close()
 
     run(main())
+    return scene, torn
+
+
+def test_a_log_that_cannot_be_read_for_a_while_is_looked_at_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    error = StorageFilesError("too many are open")
+    _, torn = look_at_torn(error, lambda scene: scene.search.digests is not None)
     assert not torn.errors
     [line] = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "ulimit -n" in line.__dict__["reason"]
 
 
 def test_a_log_that_is_damaged_is_passed_over() -> None:
-    scene, surveyor = Scene(), loaded()
-    scene.publish(2_000, b"x" * 2_000)
-    torn: Any = Torn(scene.pubend.store, StorageCorruptError("it was cut"))
-    scene.pubend.store = torn
-
-    async def main() -> None:
-        ahead = LookAhead(scene.outlook, surveyor)
-        await wait_until(lambda: scene.outlook.next_part() is None)
-        await ahead.close()
-
-    run(main())
+    error = StorageCorruptError("it was cut")
+    scene, _ = look_at_torn(error, lambda scene: scene.outlook.next_part() is None)
     assert scene.search.digests is None

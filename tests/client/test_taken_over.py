@@ -11,7 +11,7 @@ import pytest
 from gapless.cli.real.proxy import Proxy
 from gapless.client.client import connect
 from gapless.client.errors import LinkError, RefusedError
-from gapless.core.client_messages import PublisherPosition, Refused
+from gapless.core.client_messages import PublisherPosition, PublisherQuery, Refused
 from gapless.core.events import Event
 from gapless.knowledge.receipts import TAKEN_OVER
 from tests.broker.stage import connected, make_broker, run
@@ -151,9 +151,11 @@ class Forgetful(Desk):
     def __init__(self) -> None:
         super().__init__()
         self.term = 0
+        self.questions: list[Message] = []
 
     async def ask(self, make: Callable[[int], Message]) -> Message | GaplessError:
         self.term += 1
+        self.questions.append(make(0))
         if self.term == 1:
             return LinkError("gone")
         return PublisherPosition(0, 7, self.term)
@@ -167,11 +169,18 @@ def test_who_asks_again_because_the_answer_got_lost_goes_on_under_the_newest_ter
             await asyncio.sleep(0)
             (publish,) = desk.published
             assert (publish.sequence, publish.term) == (7, 2)
+            first, second = desk.questions
+            assert first == second, "it is the same opening"
             desk.lose(LinkError("gone"))
             desk.come_back()
             again = desk.published[-1]
             assert (again.sequence, again.term) == (7, 2), "a repeat is of the same term"
             desk.answer(receipt(again))
+        async with desk.publisher():
+            last = desk.questions[-1]
+            assert isinstance(last, PublisherQuery)
+            assert last.opening
+            assert last != second, "this is another one"
 
     run(main())
 
