@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MODULE_LINES_MAX = 400
+MODULE_LINES_NOTED = 700
 FUNCTION_LINES_MAX = 70
 SOURCES = sorted(
     path
@@ -29,14 +29,22 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_module_is_small_enough_to_read(path: Path) -> None:
+def test_a_module_has_a_telling_name_and_short_functions(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= MODULE_LINES_MAX
     assert path.stem not in FORBIDDEN_NAMES
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             assert node.end_lineno - node.lineno < FUNCTION_LINES_MAX, node.name
+
+
+def test_long_modules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """No limit: a module is one idea. A long one is printed, for somebody to look at."""
+    for path in SOURCES:
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        if lines > MODULE_LINES_NOTED:
+            with capsys.disabled():
+                print(f"{name_of(path)} has {lines} lines: is it one idea?")
 
 
 @pytest.mark.parametrize("path", [*SOURCES, *PAGES], ids=name_of)
