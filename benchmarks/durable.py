@@ -29,15 +29,15 @@ from gapless.filters.matcher import Matcher
 from gapless.knowledge.scattered import look_up
 from gapless.knowledge.subend import Settled
 from gapless.node.config import Config
-from gapless.sim.experiments.durable.logging_cost import (
+from gapless.storage.disk import DiskVolume
+from gapless.storage.memory import MemoryVolume
+from gapless.wire.events import decode_attributes, encode_event
+from gapless_lab.experiments.durable.logging_cost import (
     EVENTS_PER_S,
     MATCHES,
     SUBSCRIBERS,
     play_logging,
 )
-from gapless.storage.disk import DiskVolume
-from gapless.storage.memory import MemoryVolume
-from gapless.wire.events import decode_attributes, encode_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

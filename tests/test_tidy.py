@@ -13,7 +13,7 @@ MODULE_LINES_NOTED = 700
 FUNCTION_LINES_MAX = 70
 SOURCES = sorted(
     path
-    for folder in ("src", "tests", "benchmarks", "fuzz", "tools")
+    for folder in ("src", "lab/src", "tests", "benchmarks", "fuzz", "tools")
     for path in (ROOT / folder).rglob("*.py")
 )
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -101,4 +101,8 @@ def test_every_test_file_mirrors_a_module() -> None:
     for path in (ROOT / "tests").rglob("test_*.py"):
         folder = path.relative_to(ROOT / "tests").parent
         if folder.parts and folder.parts[0] not in across:
-            assert (ROOT / "src" / "gapless" / folder).is_dir(), path
+            if folder.parts[0] == "lab":
+                mirrored = ROOT / "lab" / "src" / "gapless_lab" / Path(*folder.parts[1:])
+            else:
+                mirrored = ROOT / "src" / "gapless" / folder
+            assert mirrored.is_dir(), path

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / "set-up"
 JAVA_HOME = ROOT / ".java"
-INPUTS = ("pyproject.toml", "constraints.txt", "tools/setup.py")
+INPUTS = ("pyproject.toml", "lab/pyproject.toml", "constraints.txt", "tools/setup.py")
 PYTHON_MIN = (3, 11)
 JAVA_MIN = 17
 
@@ -36,14 +36,14 @@ def main() -> None:
     if not python.exists():
         step("creating .venv")
         run([sys.executable, "-m", "venv", str(VENV)])
-    extras = ["spark", "connect", "console", "plots", "security", "dev"]
+    extras = ["spark", "connect", "console", "security", "dev"]
     java = find_java()
     if java is None:
         extras.append("java")
     step("installing the pinned packages (a few minutes the first time: Spark is 500 MB)")
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     run([*pip, "-c", "constraints.txt", "pip"])
-    run([*pip, "-c", "constraints.txt", "-e", f".[{','.join(extras)}]"])
+    run([*pip, "-c", "constraints.txt", "-e", f".[{','.join(extras)}]", "-e", "./lab"])
     if java is None:
         step("no Java 17 or newer on this machine: using the one from the wheel")
         make_java_home(python)

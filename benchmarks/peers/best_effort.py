@@ -20,7 +20,7 @@ from gapless.core.client_messages import Unsubscribe
 from gapless.node.config import Config
 from gapless.node.log_search import LogSearch
 from gapless.node.outlook import Outlook
-from gapless.sim.experiments.best_effort import BestEffort
+from gapless_lab.best_effort import BestEffort
 
 if TYPE_CHECKING:
     from gapless.core.effects import Effect

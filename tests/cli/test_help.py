@@ -9,7 +9,8 @@ import typer.rich_utils
 from typer.testing import CliRunner
 
 from gapless.cli import app
-from gapless.cli.help import flow
+from gapless.cli.help import flow, lay_out
+from gapless.core.errors import UsageError
 
 
 def help_of(monkeypatch: pytest.MonkeyPatch, *command: str) -> str:
@@ -41,3 +42,18 @@ def test_a_flag_takes_no_value(monkeypatch: pytest.MonkeyPatch, command: list[st
 def test_paragraphs_flow_and_examples_stand_as_written() -> None:
     text = "First\nline.\n\n\b\na  1\nb  2\n\nMore\ntext."
     assert flow(text) == "First line.\n\na  1\nb  2\n\nMore text."
+
+
+def test_a_command_of_the_laboratory_says_where_it_is() -> None:
+    alone = typer.Typer()
+    alone.command()(lambda: None)
+    alone.command(name="other")(lambda: None)
+    lay_out(alone)
+    with pytest.raises(UsageError, match="gapless-lab, which is not installed"):
+        CliRunner().invoke(alone, ["demo"], catch_exceptions=False)
+
+
+def test_commands_of_the_laboratory_are_there_where_it_is_installed() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert "experiment" in shown
+    assert "demo" in shown

@@ -2,7 +2,7 @@
 
 Conditions are evaluated by the broker. Named publishers, named subscriptions where they are
 durable (the broker keeps the token). There is one client, the one that people use.
-"best effort" is the same broker process around the node of `gapless.sim.experiments.best_effort`:
+"best effort" is the same broker process around the node of `gapless_lab.best_effort`:
 no log, no receipts, no silence; what a broker costs beyond that is the price of exactly once.
 """
 

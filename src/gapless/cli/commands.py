@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 import typer
 
 from gapless.cli.bench import bench
 from gapless.cli.broker import broker
 from gapless.cli.condition import condition
 from gapless.cli.connection import with_credentials
-from gapless.cli.demo import demo
-from gapless.cli.experiment import experiment
 from gapless.cli.help import lay_out
 from gapless.cli.pipeline import pipeline
 from gapless.cli.publish import publish
@@ -41,12 +41,12 @@ for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status,
 app.add_typer(security, name="security")
 app.add_typer(topic)
 app.add_typer(pipeline)
-app.command()(demo)
 app.command(name="filter")(condition)
 app.command()(simulate)
 app.command()(swarm)
-app.command()(experiment)
 app.command()(soak)
+for extension in sorted(entry_points(group="gapless.commands"), key=lambda each: each.name):
+    app.command(name=extension.name)(extension.load())  # of packages that are installed beside us
 lay_out(app)
 
 

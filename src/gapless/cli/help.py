@@ -24,8 +24,20 @@ class Command(TyperCommand):
         super().format_help(ctx, formatter)
 
 
+LABORATORY = ("demo", "experiment")
+"""Commands of the package `gapless-lab`."""
+
+
 class Group(TyperGroup):
     """The same for a command with commands below it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in LABORATORY and args[0] not in self.commands:
+            from gapless.core.errors import UsageError
+
+            problem = f"'gapless {args[0]}' is a command of gapless-lab, which is not installed"
+            raise UsageError(problem, "In the repository, run: make setup")
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         tidy(self, ctx)

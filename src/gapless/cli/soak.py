@@ -31,7 +31,6 @@ def soak(
     """
     import asyncio
 
-    from gapless.cli.demo import empty_folder
     from gapless.cli.real.soak import BLOWS, Soak, draw
     from gapless.core.errors import UsageError
 
@@ -51,6 +50,15 @@ def soak(
         show(summary)
     if summary.problem:
         raise typer.Exit(1)
+
+
+def empty_folder(path: Path) -> Path:
+    """What an earlier run left there would be counted as of this one."""
+    from gapless.core.errors import UsageError
+
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path} is there already and not empty", "Give a new folder.")
+    return path
 
 
 def show(summary: Summary) -> None:

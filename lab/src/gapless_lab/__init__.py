@@ -1,0 +1,1 @@
+"""The laboratory: the papers' experiments and the demo. `gapless` never imports it."""

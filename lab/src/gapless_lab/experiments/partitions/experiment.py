@@ -1,0 +1,182 @@
+"""The paper's evaluation of the tree, played again: figures 9 to 12.
+
+Theory of operation
+    Figures 9, 11 and 12 are about graphs; figure 10 is played with the whole protocol. Every point
+    is a mean over runs, each with its own failed brokers, the same ones for every number of
+    failures tolerated.
+
+Invariant: the same seed and size give the same results, wherever and in which order runs are
+played.
+
+Cost: with the full size nearly all is figure 10: a run with 500 brokers takes some twenty seconds,
+and there are 1,200. The other figures take about twenty minutes of one core.
+
+Source: SRDS 2011, sec. IX. The shape of the paper's trees is not stated; trends are compared, and
+the headline of its abstract.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from gapless_lab.experiments.partitions.delivery import delivered_share
+from gapless_lab.experiments.partitions.graph import Graph, active_counts, draw_failed, tree
+from gapless_lab.experiments.runs import Outcomes, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TOLERATED = (0, 1, 2, 3)
+FANOUTS = (3, 7)
+ACTIVE_FAILED = (16, 60)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is played."""
+
+    brokers: int
+    """Of the graphs."""
+    failed_counts: tuple[int, ...]
+    delivery_brokers: int
+    delivery_failed: tuple[int, ...]
+    delivery_subscribers: int | None
+    """So many of the live brokers subscribe, evenly spread: a sample of pairs. None: all do."""
+    runs: int
+    """Of each point."""
+
+
+FULL = Size(
+    brokers=1_000,
+    failed_counts=(20, 60, 100, 140, 170),
+    delivery_brokers=500,
+    delivery_failed=(17, 51, 85),
+    delivery_subscribers=50,
+    runs=100,
+)
+QUICK = Size(
+    brokers=200,
+    failed_counts=(10, 34),
+    delivery_brokers=60,
+    delivery_failed=(3, 10),
+    delivery_subscribers=None,
+    runs=2,
+)
+
+
+@dataclass(slots=True)
+class Results:
+    """All that was measured."""
+
+    seed: int
+    size: Size
+    outcomes: Outcomes = field(default_factory=Outcomes)
+
+    def disconnected(self, fanout: int, tolerated: int, failed_count: int) -> float:
+        """Figure 9: the share of pairs of live brokers that cannot reach each other."""
+        rows: list[list[float]] = self.outcomes.of(self._graph(fanout, failed_count))
+        return mean(row[tolerated] for row in rows)
+
+    def delivered(self, tolerated: int, failed_count: int) -> list[float]:
+        """Figure 10: the share of deliveries between live brokers that were made, by run."""
+        return [made for made, _ in self.outcomes.of(self._delivery(tolerated, failed_count))]
+
+    def reachable(self, tolerated: int, failed_count: int) -> list[float]:
+        """What the graphs of the same runs would allow."""
+        point = self._delivery(tolerated, failed_count)
+        return [allowed for _, allowed in self.outcomes.of(point)]
+
+    def known(self, fanout: int, tolerated: int) -> list[int]:
+        """Figure 11: how many others each broker knows, ascending. Chance has no say."""
+        return sorted(Graph(tree(self.size.brokers, fanout)).known_counts(tolerated + 1))
+
+    def active(self, fanout: int, failed_count: int) -> list[float]:
+        """Figure 12: by number of active sessions, the share of brokers that have so many."""
+        total: Counter[int] = Counter()
+        for brokers_by_count in self.outcomes.of(self._sessions(fanout, failed_count)):
+            total.update(dict(enumerate(brokers_by_count)))
+        return [total[count] / total.total() for count in range(max(total) + 1)]
+
+    def runs(self) -> list[Run]:
+        """All there is to play: first runs of all points first, so that little is soon complete."""
+        return [run for number in range(self.size.runs) for run in self._runs(number)]
+
+    def _runs(self, number: int) -> Iterator[Run]:
+        seed, size = self.seed, self.size
+        play: Callable[[], Any]
+        for fanout in FANOUTS:
+            for failed in size.failed_counts:
+                play = partial(play_graph, seed, size.brokers, fanout, failed, number)
+                yield Run(self._graph(fanout, failed), number, size.brokers / 70_000, play)
+            for failed in ACTIVE_FAILED:
+                play = partial(play_sessions, seed, size.brokers, fanout, failed, number)
+                weight = fanout * (size.brokers / 1_500) ** 2
+                yield Run(self._sessions(fanout, failed), number, weight, play)
+        brokers, takers = size.delivery_brokers, size.delivery_subscribers
+        for failed in size.delivery_failed:
+            for tolerated in TOLERATED:
+                play = partial(play_delivery, seed, brokers, takers, tolerated, failed, number)
+                weight = (4 + tolerated) * (brokers / 120) ** 2.5 * (takers or brokers) / brokers
+                yield Run(self._delivery(tolerated, failed), number, weight, play)
+
+    def _graph(self, fanout: int, failed_count: int) -> str:
+        return f"connectivity: {self._tree(fanout)}, {failed_count} failed"
+
+    def _sessions(self, fanout: int, failed_count: int) -> str:
+        return f"sessions: {self._tree(fanout)}, {failed_count} failed"
+
+    def _delivery(self, tolerated: int, failed_count: int) -> str:
+        size = self.size
+        takers = size.delivery_subscribers or "all"
+        of = f"seed {self.seed}, {size.delivery_brokers} brokers, {takers} subscribe"
+        return f"delivery: {of}, {failed_count} failed, δ {tolerated}"
+
+    def _tree(self, fanout: int) -> str:
+        return f"seed {self.seed}, {self.size.brokers} brokers, fanout {fanout}"
+
+    def notes(self) -> list[str]:
+        """What the graph allows and what the protocol makes of it, where most have failed."""
+        failed = self.size.delivery_failed[-1]
+        return [
+            f"δ = {tolerated}: {mean(self.delivered(tolerated, failed)):.2%} delivered, "
+            f"{mean(self.reachable(tolerated, failed)):.2%} connected"
+            for tolerated in TOLERATED
+        ]
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"seed": self.seed, "size": asdict(self.size), "runs": self.outcomes.plain()}
+
+
+def play_graph(seed: int, brokers: int, fanout: int, failed_count: int, run: int) -> list[float]:
+    """Figure 9: by failures tolerated, the share of pairs cut off."""
+    graph = Graph(tree(brokers, fanout))
+    dice = random.Random(f"{seed} {fanout} {failed_count} {run}")
+    failed = draw_failed(dice, graph, failed_count)
+    return [graph.disconnected_share(failed, tolerated) for tolerated in TOLERATED]
+
+
+def play_delivery(
+    seed: int, brokers: int, takers: int | None, tolerated: int, failed_count: int, run: int
+) -> list[float]:
+    """Figure 10: the share that is delivered, and the share that is connected."""
+    edges = tree(brokers, FANOUTS[0])
+    graph = Graph(edges)
+    dice = random.Random(f"{seed} delivery {failed_count} {run}")
+    failed = draw_failed(dice, graph, failed_count)
+    delivered = delivered_share(edges, sorted(failed), tolerated, seed + run, subscribers=takers)
+    return [delivered, 1 - graph.disconnected_share(failed, tolerated)]
+
+
+def play_sessions(seed: int, brokers: int, fanout: int, failed_count: int, run: int) -> list[int]:
+    """Figure 12: by number of active sessions, how many brokers have so many."""
+    edges = tree(brokers, fanout)
+    dice = random.Random(f"{seed} sessions {fanout} {failed_count} {run}")
+    failed = draw_failed(dice, Graph(edges), failed_count)
+    found = Counter(active_counts(edges, failed, TOLERATED[-1]))
+    return [found[count] for count in range(max(found) + 1)]

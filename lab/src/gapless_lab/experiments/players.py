@@ -1,0 +1,221 @@
+"""The runs of an experiment, played on all cores or by Spark, and kept so that a kill costs little.
+
+Theory of operation
+    A run shares nothing with others (`runs`), so anybody who has time plays it: processes of this
+    machine, or the workers of a Spark cluster. There they go in waves, each one job, that take about
+    `WAVE_S` seconds. Every outcome is written to a file when it is known;
+    whoever starts again, with more runs too, plays only what is not there.
+
+Invariants
+    I1  outcomes do not depend on where runs were played, or whether they were kept in between
+    I2  what a kill leaves of the last line is not taken for an outcome
+    I3  Ctrl-C leaves no process behind, and says where to go on
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gapless.core.errors import UsageError
+from gapless.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from gapless_lab.experiments.runs import Outcomes, Run
+
+    Played = tuple[Run, Any]
+    """A run and its outcome."""
+
+AT_ONCE = (signal.SIGINT, signal.SIG_DFL)
+"""For workers: Ctrl-C ends them without a word."""
+
+WAVE_S = 60.0
+"""About how long Spark works before outcomes are kept: so much is lost by a kill."""
+
+WAVE_MAX = 10_000
+"""Runs of one wave."""
+
+SLOTS = 64
+"""How many workers a cluster is thought to have where it does not say."""
+
+LINE_EVERY_S = 30.0
+"""In a pipe, how often it is said how far things are."""
+
+
+def play_runs(runs: list[Run], outcomes: Outcomes, kept: Path | None, master: str | None) -> None:
+    """Play what was not kept, with a bar on a terminal, lines elsewhere."""
+    by_name = read_kept(kept) if kept is not None else {}
+    todo = []
+    for run in runs:
+        if run.name in by_name:
+            outcomes.keep(run, by_name[run.name])
+        else:
+            todo.append(run)
+    if len(todo) < len(runs):
+        typer.echo(f"{len(runs) - len(todo)} of {len(runs)} runs are in {kept}", err=True)
+    left = len(todo)
+    try:
+        with closing(in_processes(todo) if master is None else in_spark(todo, master)) as played:
+            for run, outcome in shown(played, todo):
+                outcomes.keep(run, outcome)
+                left -= 1
+                if kept is not None:
+                    add_kept(kept, run, outcome)
+    except KeyboardInterrupt:
+        if kept is not None:
+            done = f"{len(runs) - left} of {len(runs)} runs are in {kept}"
+            typer.echo(f"{done}; the same command goes on from there", err=True)
+        raise
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def read_kept(path: Path) -> dict[str, Any]:
+    """Outcomes by name of the run; those of other versions of gapless do not count."""
+    found = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            each = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # I2
+        if each["version"] == __version__:
+            found[each["run"]] = each["outcome"]
+    return found
+
+
+def add_kept(path: Path, run: Run, outcome: Any) -> None:
+    # A line of its own also after one that a kill cut short.
+    line = json.dumps({"version": __version__, "run": run.name, "outcome": outcome})
+    with path.open("a") as file:
+        file.write(f"\n{line}" if is_cut_short(path) else line)
+        file.write("\n")
+
+
+def is_cut_short(path: Path) -> bool:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        if not size:
+            return False
+        file.seek(size - 1)
+        return file.read() != b"\n"
+
+
+# --- who plays ------------------------------------------------------------------------------------
+
+
+def in_processes(runs: list[Run]) -> Generator[Played]:
+    """Outcomes as they come, from a process for each core."""
+    workers = max(1, min(os.cpu_count() or 1, len(runs)))
+    waiting = iter(runs)
+    pool = ProcessPoolExecutor(workers, initializer=signal.signal, initargs=AT_ONCE)
+    try:
+        running = {pool.submit(run.play): run for run in islice(waiting, 2 * workers)}
+        while running:
+            for each in wait(running, return_when=FIRST_COMPLETED).done:
+                run = running.pop(each)
+                running.update((pool.submit(more.play), more) for more in islice(waiting, 1))
+                yield run, each.result()
+    except BrokenProcessPool:
+        raise UsageError(
+            "a process that played runs was killed, maybe for want of memory",
+            "Play fewer at once: --master 'local[1]'.",
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def in_spark(runs: list[Run], master: str) -> Generator[Played]:
+    """Outcomes wave by wave, from the workers of a session."""
+    from gapless.cli.job import session
+    from gapless.pipelines.spread import InSpark
+
+    if not runs:
+        return
+    with session(master) as spark:
+        everywhere = InSpark(spark)
+        for wave in waves(runs, WAVE_S * slots(spark, master)):
+            yield from zip(wave, everywhere(play, wave), strict=True)
+
+
+def play(run: Run) -> Any:
+    return run.play()
+
+
+def slots(spark: SparkSession, master: str) -> int:
+    return SLOTS if master.startswith("sc://") else spark.sparkContext.defaultParallelism
+
+
+def waves(runs: Iterable[Run], weight_max: float) -> Iterator[list[Run]]:
+    """Cut into pieces of at most this weight, or one run."""
+    wave: list[Run] = []
+    weight = 0.0
+    for run in runs:
+        if wave and (weight + run.weight > weight_max or len(wave) == WAVE_MAX):
+            yield wave
+            wave, weight = [], 0.0
+        wave.append(run)
+        weight += run.weight
+    if wave:
+        yield wave
+
+
+# --- how far things are ---------------------------------------------------------------------------
+
+
+def shown(played: Iterable[Played], runs: list[Run]) -> Iterator[Played]:
+    """Pass outcomes on and say on stderr how far things are, and how long it will take."""
+    if sys.stderr.isatty():
+        yield from with_bar(played, runs)
+    else:
+        yield from with_lines(played, runs)
+
+
+def with_bar(played: Iterable[Played], runs: list[Run]) -> Iterator[Played]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), Remaining())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=sum(run.weight for run in runs))
+        for number, (run, outcome) in enumerate(played, start=1):
+            text = f"{number} of {len(runs)} runs: {run.point}"
+            progress.update(task, advance=run.weight, description=text)
+            yield run, outcome
+
+
+def with_lines(played: Iterable[Played], runs: list[Run]) -> Iterator[Played]:
+    total, done = sum(run.weight for run in runs), 0.0
+    start = said = time.monotonic()
+    for number, (run, outcome) in enumerate(played, start=1):
+        done += run.weight
+        now = time.monotonic()
+        if now - said >= LINE_EVERY_S and done < total:
+            said = now
+            left = time_left(now - start, done / total)
+            typer.echo(f"{number} of {len(runs)} runs, about {left} left", err=True)
+        yield run, outcome
+
+
+def time_left(elapsed_s: float, share_done: float) -> str:
+    left_s = elapsed_s * (1 - share_done) / share_done
+    hours, minutes = divmod(round(left_s / 60), 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min" if minutes else f"{round(left_s)} s"
