@@ -2,9 +2,9 @@
 
 Theory of operation
     A run shares nothing with others (`runs`), so anybody who has time plays it: processes of this
-    machine, or the workers of a Spark cluster. There they go in waves, each one job, that take about
-    `WAVE_S` seconds. Every outcome is written to a file when it is known;
-    whoever starts again, with more runs too, plays only what is not there.
+    machine, or the workers of a Spark cluster. Spark plays runs in waves; a wave is one job of about
+    `WAVE_S` seconds. Every outcome is written to a file when it is known; a second start, with more
+    runs too, plays only what is not there.
 
 Invariants
     I1  outcomes do not depend on where runs were played, or whether they were kept in between
