@@ -2,7 +2,7 @@
 
 Theory of operation
     A run shares nothing with others (`runs`), so anybody who has time plays it: processes of this
-    machine, or the workers of a Spark cluster. Spark plays runs in waves; a wave is one job of about
+    machine, or the workers of a Spark cluster. Spark plays runs in waves, each one job of about
     `WAVE_S` seconds. Every outcome is written to a file when it is known; a second start, with more
     runs too, plays only what is not there.
 
