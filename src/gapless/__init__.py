@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gapless.version import __version__
 
 if TYPE_CHECKING:
-    from gapless.client import sync
+    from gapless import sync
     from gapless.client.client import connect
     from gapless.client.delivery import Gap, Silence
     from gapless.client.errors import (
@@ -49,7 +49,6 @@ _HOME = {
     "SubscriptionInterruptedError": "gapless.client.errors",
     "Token": "gapless.core.token",
     "connect": "gapless.client.client",
-    "sync": "gapless.client",
     "together": "gapless.client.together",
 }
 _ERRORS = "gapless.core.errors"
@@ -84,8 +83,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'gapless' has no attribute {name!r}")
-    home = _HOME.get(name, _ERRORS)
-    found = import_module(f"{home}.sync") if name == "sync" else getattr(import_module(home), name)
+    if name == "sync":
+        return import_module("gapless.sync")
+    found = getattr(import_module(_HOME.get(name, _ERRORS)), name)
     globals()[name] = found  # so that this is asked once for each name
     return found
 

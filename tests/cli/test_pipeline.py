@@ -12,7 +12,7 @@ import gapless
 from gapless.cli import app
 from gapless.cli.audit import read_subscriptions
 from gapless.core.errors import UsageError
-from tests.client.test_sync import broker_in_a_thread
+from tests.test_sync import broker_in_a_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from gapless.cli import app
 from gapless.client.columns import attributes_of
 from gapless.client.errors import LostError
 from gapless.core.errors import UsageError
-from tests.client.test_sync import broker_in_a_thread
+from tests.test_sync import broker_in_a_thread
 
 if TYPE_CHECKING:
     from pathlib import Path

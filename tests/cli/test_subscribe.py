@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gapless.client.sync import Publisher
+    from gapless.sync import Publisher
 
 KILLS = 3
 

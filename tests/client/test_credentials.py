@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.client import sync
+from gapless import sync
 from gapless.client.client import connect
 from gapless.client.credentials import Credentials, find_credentials
 from gapless.client.errors import LinkError, RefusedError

@@ -17,7 +17,7 @@ from gapless.core.events import Event
 from gapless.core.identity import PubendName
 from tests.broker.stage import connected, make_broker, run, wait_until
 from tests.children import PATIENCE_S
-from tests.client.test_sync import broker_in_a_thread
+from tests.test_sync import broker_in_a_thread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

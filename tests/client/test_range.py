@@ -15,7 +15,7 @@ from gapless.core.errors import UsageError
 from gapless.core.token import Token
 from gapless.node.config import Config
 from tests.broker.stage import LINE, connected, make_broker, run
-from tests.client.test_sync import broker_in_a_thread
+from tests.test_sync import broker_in_a_thread
 
 if TYPE_CHECKING:
     from pathlib import Path

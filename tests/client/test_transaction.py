@@ -26,7 +26,7 @@ from gapless.core.transaction_messages import Abort, Stage
 from gapless.wire.events import encode_event
 from tests.broker.stage import connected, make_broker, run
 from tests.client.desk import Desk
-from tests.client.test_sync import broker_in_a_thread
+from tests.test_sync import broker_in_a_thread
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from gapless.client.columns import SCHEMA
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gapless.client.sync import Client
+    from gapless.sync import Client
 
 
 def fill(client: Client, topic: str, first: int, count: int) -> list[tuple[str, int]]:

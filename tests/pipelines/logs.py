@@ -10,7 +10,7 @@ from tests.children import PATIENCE_S
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gapless.client.sync import Client
+    from gapless.sync import Client
 
 
 def wait_for_release(client: Client, topic: str, last: Mapping[str, int]) -> None:

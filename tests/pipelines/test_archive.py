@@ -18,13 +18,13 @@ from gapless.core.errors import StorageError, UsageError
 from gapless.pipelines.archive import Limits, Progress, archive
 from gapless.pipelines.lake import INTENT, UNFINISHED, Lake, LakeWriter, slice_end
 from gapless.pipelines.source import Source
-from tests.client.test_sync import broker_in_a_thread
 from tests.pipelines.logs import wait_for_release
+from tests.test_sync import broker_in_a_thread
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gapless.client.sync import Client
+    from gapless.sync import Client
 
 KILLED = """
 import os, signal, sys

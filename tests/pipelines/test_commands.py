@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.test_pipeline import command, ok, publish
-from tests.client.test_sync import broker_in_a_thread
+from tests.test_sync import broker_in_a_thread
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,8 +25,8 @@ from gapless.pipelines.replay import (
     replay_rows,
 )
 from gapless.pipelines.source import Source
-from tests.client.test_sync import broker_in_a_thread
 from tests.pipelines.logs import wait_for_release
+from tests.test_sync import broker_in_a_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from gapless.client.sync import Client
+    from gapless.sync import Client
 
 PUBENDS = ("two/0", "two/1")
 

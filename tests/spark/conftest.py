@@ -25,7 +25,7 @@ from gapless.pipelines.session import CHECKPOINTS, QUICK, make_home
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from gapless.client.sync import Client
+    from gapless.sync import Client
 
 WAIT_S = 120
 """Much longer than anything takes."""

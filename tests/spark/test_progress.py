@@ -10,14 +10,14 @@ from gapless.core.token import Token
 from gapless.spark.options import parse_options
 from gapless.spark.plan import plan
 from gapless.spark.progress import Progress
-from tests.client.test_sync import broker_in_a_thread
 from tests.spark.conftest import wait_until
+from tests.test_sync import broker_in_a_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gapless.client.sync import Client
+    from gapless.sync import Client
 
 OPTIONS = {"topic": "two", "filter": "i >= 0", "subscription": "s"}
 

@@ -97,6 +97,10 @@ class Subscription(Stepping):
         """The next item if it is at hand; may be called from another thread."""
         return self._backlog.pop()
 
+    def pop_all(self) -> list[Delivery]:
+        """All that is at hand; may be called from another thread."""
+        return self._backlog.pop_all()
+
     async def wait_ready(self) -> bool:
         """All that was taken is finished: wait for more. False: the subscription is over."""
         while not (is_ready := self._advance()) and not self._is_over:
@@ -118,7 +122,7 @@ class Subscription(Stepping):
 
     async def take(self) -> list[Delivery]:
         """All that has come, at least one; empty when the subscription is over."""
-        while not (batch := self._backlog.pop_all()) and await self.wait_ready():
+        while not (batch := self.pop_all()) and await self.wait_ready():
             ...
         return batch
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from gapless.client.sync import Client
+    from gapless.sync import Client
 
 FILE_BYTES_MAX = 128 << 20
 UNITS_MAX = 16

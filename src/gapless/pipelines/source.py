@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gapless.client import sync
+from gapless import sync
 from gapless.client.credentials import Options
 from gapless.core.token import Token
 

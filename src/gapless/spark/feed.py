@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING, Any
 from gapless.client.delivery import Gap
 from gapless.client.errors import LostError
 from gapless.client.flat import join_runs
-from gapless.client.sync import connect
 from gapless.core.token import Token
+from gapless.sync import connect
 from gapless.wire.buffers import keep_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gapless.client.range import RangeBatch
-    from gapless.client.sync import Client
     from gapless.core.events import EventRun
     from gapless.spark.columns import Columns
     from gapless.spark.options import ReadOptions
     from gapless.spark.plan import Slice
+    from gapless.sync import Client
 
 BATCH_EVENTS = 10_000
 """Events from which on a batch is handed over: about where Spark's cost for each is small."""

@@ -29,8 +29,8 @@ from gapless.client.delivery import Gap
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
-    from gapless.client.sync import Client
     from gapless.spark.options import ReadOptions
+    from gapless.sync import Client
 
 
 class Progress:

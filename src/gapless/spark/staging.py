@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from gapless.client import sync
+from gapless import sync
 from gapless.core.errors import GaplessError, UsageError
 from gapless.wire.buffers import keep_buffers
 

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from gapless.client.sync import Client
     from gapless.client.wish import Start
+    from gapless.sync import Client
 
 POLL_S = 0.05
 """How often brokers are asked whether there is something new, while `latestOffset` waits."""

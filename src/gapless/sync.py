@@ -1,5 +1,7 @@
 """The client without an event loop: the same names, blocking, for scripts and notebooks.
 
+Methods that wait take `timeout_s` where the asyncio client is used with `asyncio.timeout`.
+
 A thread of its own runs the loop; each call is handed to it and waited for. What has come is taken
 by the caller's own thread, so that iterating over a subscription pays for a hand-over only when it
 has to wait.
@@ -7,6 +9,7 @@ has to wait.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -23,7 +26,7 @@ from gapless.client.twin import explained_by
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Unpack
 
@@ -43,6 +46,16 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Inner = TypeVar("Inner", bound=AbstractAsyncContextManager[Any, None])
 InnerSender = TypeVar("InnerSender", bound="AsyncPublisher | AsyncTransaction")  # or a stager
+
+
+async def within(work: Awaitable[Result], timeout_s: float | None) -> Result:
+    """The result of `work`; `TimeoutError` when it takes longer. In the loop, not in the caller's
+    thread: there a result that comes at the last moment would be lost."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await work
+    except TimeoutError:
+        raise TimeoutError(f"nothing came for {timeout_s} s") from None
 
 
 class Entered(Generic[Inner]):
@@ -78,8 +91,10 @@ class Sender(Entered[InnerSender]):
         for some in chunks(events):
             self._thread.run(self._inner.send_many(some))
 
-    def flush(self) -> None:
-        self._thread.run(self._inner.flush())
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Block until everything sent so far is on stable storage. `TimeoutError` after
+        `timeout_s`: what was sent is still on its way, and may be flushed again."""
+        self._thread.run(within(self._inner.flush(), timeout_s))
 
 
 @explained_by(AsyncPublisher)
@@ -90,6 +105,13 @@ class Publisher(Sender["AsyncPublisher"]):
     def sequence(self) -> int:
         """The number of its next event."""
         return self._inner.sequence
+
+    @property
+    def confirmed(self) -> int:
+        return self._inner.confirmed
+
+    def wait_confirmed(self, beyond: int, timeout_s: float | None = None) -> int:
+        return self._thread.run(within(self._inner.wait_confirmed(beyond), timeout_s))
 
 
 @explained_by(AsyncStager)
@@ -112,6 +134,10 @@ class Stager(Sender["AsyncStager"]):
 @explained_by(AsyncTransaction)
 class Transaction(Sender["AsyncTransaction"]):
     """Commits at the end of `with`, or aborts; see `gapless.client.transaction`."""
+
+    @property
+    def count(self) -> int:
+        return self._inner.count
 
     @property
     def receipt(self) -> CommitReceipt | None:
@@ -139,16 +165,28 @@ class Subscription(Entered["AsyncSubscription"]):
             if not self._thread.run(self._inner.wait_ready()):
                 return
 
+    def take(self, timeout_s: float | None = None) -> list[Delivery]:
+        """All that has come, at least one; empty when the subscription is over. `TimeoutError` when
+        nothing comes for `timeout_s`: nothing is lost, take again."""
+        while not (batch := self._inner.pop_all()):
+            if not self._thread.run(within(self._inner.wait_ready(), timeout_s)):
+                break
+        return batch
+
+    def batches(self) -> Iterator[list[Delivery]]:
+        while batch := self.take():
+            yield batch
+
     @property
     def unreached(self) -> tuple[BrokerName, ...]:
         """Of a reliable topic: what is published there, or behind them, is missed as yet."""
         return self._inner.unreached
 
-    def reached(self) -> None:
-        self._thread.run(self._inner.reached())
+    def reached(self, timeout_s: float | None = None) -> None:
+        self._thread.run(within(self._inner.reached(), timeout_s))
 
-    def acknowledge(self) -> None:
-        self._thread.run(self._inner.acknowledge())
+    def acknowledge(self, timeout_s: float | None = None) -> None:
+        self._thread.run(within(self._inner.acknowledge(), timeout_s))
 
     def close(self) -> None:
         with suppress(LinkError):  # it ended with its client

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gapless
-from gapless.client import sync
+from gapless import sync
 from gapless.client.client import Client
 from gapless.client.loop_thread import LoopThread
 from gapless.client.publisher import Publisher
@@ -168,3 +168,53 @@ def test_whoever_asks_for_help_is_told_what_each_method_does(blocking: type, oth
         if callable(method := getattr(other, name, None)):
             assert method.__doc__, f"{other.__name__}.{name}"
     assert sync.Client.subscribe.__doc__ != sync.Client.publish.__doc__
+
+
+INNER = {  # of the asyncio classes: what their other parts call
+    "Client": {
+        *("ask", "carrier", "consume", "is_idle", "is_up", "listen", "problem", "request", "send"),
+        *("tell_consumed", "unlisten", "wait_up", "wait_writable"),
+    },
+    "Subscription": {
+        *("add", "end", "fall_in", "fall_out", "inbox", "interrupt", "lose", "on_ready", "pop"),
+        *("pop_all", "relocate", "resume", "set_behind", "set_unreached", "settle", "start"),
+        *("take_at_once", "wait_ready"),
+    },
+    "Stager": {"confirmed", "forget", "wait_confirmed"},
+}
+
+
+@pytest.mark.parametrize(("blocking", "other"), TWINS)
+def test_the_blocking_client_has_every_name_of_the_other(blocking: type, other: type) -> None:
+    def names(of: type) -> set[str]:
+        return {name for name in dir(of) if not name.startswith("_")}
+
+    assert names(other) - names(blocking) == INNER.get(blocking.__name__, set())
+
+
+def test_names_are_imported_from_the_module() -> None:
+    from gapless.sync import connect
+
+    assert connect is gapless.sync.connect
+
+
+def test_a_script_takes_batches_and_gives_up_when_nothing_comes(tmp_path: Path) -> None:
+    with (
+        broker_in_a_thread(tmp_path) as url,
+        gapless.sync.connect(url) as client,
+        client.subscribe("t", name="desk") as subscription,
+        client.publisher("t", name="feed") as publisher,
+    ):
+        with pytest.raises(TimeoutError, match=r"nothing came for 0\.01 s"):
+            subscription.take(timeout_s=0.01)
+        publisher.send_many([({"i": i}, b"") for i in range(10)])
+        assert publisher.wait_confirmed(9 - 1, timeout_s=60) == publisher.confirmed == 10
+        found: list[object] = []
+        for batch in subscription.batches():
+            found += [each.attributes["i"] for each in batch if isinstance(each, gapless.Event)]
+            if len(found) == 10:
+                break
+        assert found == list(range(10))
+        subscription.acknowledge(timeout_s=60)
+        with pytest.raises(TimeoutError):
+            publisher.wait_confirmed(10, timeout_s=0.01)
