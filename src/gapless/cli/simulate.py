@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from gapless.node.network import Network
     from gapless.sim.run import Outcome
@@ -28,6 +28,9 @@ CHUNK = 8
 """How many seeds a worker gets at a time."""
 
 FAILURES_SHOWN_MAX = 3
+
+AGAIN = "gapless simulate --seed {} --trace"
+CLIENTS = "Play the shipped client, in simulated time, and judge what it tells applications."
 
 
 def simulate(
@@ -43,26 +46,39 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="KIND=RATE", help="Only these faults, so many a virtual second."),
     ] = None,
+    clients: Annotated[bool, typer.Option("--clients", help=CLIENTS)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Play one simulated run: a drawn network, its faults, all promises checked.
 
     The same seed takes the same course on every machine; the hash at the end says so.
     """
+    out = typer.echo if trace and not as_json else None
+    if clients:
+        if network or planted or fault:
+            raise typer.BadParameter("--clients draws network and faults from the seed alone")
+        from gapless.testing.client_run import simulate_clients
+
+        conclude(simulate_clients(seed, out=out), f"{AGAIN.format(seed)} --clients", trace, as_json)
+        return
     from gapless.sim.planted import parts_with
     from gapless.sim.run import simulate as play
 
     outcome = play(
         seed,
-        out=typer.echo if trace and not as_json else None,
+        out=out,
         network=read_network(network),
         parts=parts_with(planted) if planted else None,
         fault_rates=read_faults(fault) if fault else None,
     )
+    conclude(outcome, command_for(outcome, network, planted, fault or []), trace, as_json)
+
+
+def conclude(outcome: Outcome, command: str, shown: bool, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary(outcome), indent=2))
     else:
-        show(outcome, command_for(outcome, network, planted, fault or []), shown=trace)
+        show(outcome, command, shown=shown)
     if outcome.violation:
         raise typer.Exit(1)
 
@@ -99,7 +115,7 @@ def command_for(
     outcome: Outcome, network: Path | None = None, planted: str = "", faults: Iterable[str] = ()
 ) -> str:
     """The one command that plays this run again, with its whole trace."""
-    words = ["gapless", "simulate", "--seed", str(outcome.seed), "--trace"]
+    words = AGAIN.format(outcome.seed).split()
     if network is not None:
         words += ["--network", str(network)]
     if planted:
@@ -141,6 +157,7 @@ def swarm(
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 1_000,
     first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="How many processes.")] = os.cpu_count() or 1,
+    clients: Annotated[bool, typer.Option("--clients", help=CLIENTS)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Play many seeds on all cores, and say which rare situations they met."""
@@ -148,7 +165,8 @@ def swarm(
     failed: list[Outcome] = []
     reached: Counter[str] = Counter()
     done = steps = deliveries = 0
-    for outcome in progress(play_all(first, seeds, jobs), seeds, quiet=as_json):
+    play = play_clients if clients else play_chunk
+    for outcome in progress(play_all(first, seeds, jobs, play), seeds, quiet=as_json):
         done += 1
         steps += outcome.steps
         deliveries += outcome.deliveries
@@ -170,13 +188,14 @@ def swarm(
         }
         typer.echo(json.dumps(result, indent=2))
     else:
-        show_situations(reached)
+        if not clients:
+            show_situations(reached)
         typer.echo(
             f"{done} seeds in {took:.1f} s ({done / took:.1f} a second), {steps} steps, "
             f"{deliveries} deliveries, {len(failed)} violations"
         )
         for outcome in failed[:FAILURES_SHOWN_MAX]:
-            show(outcome, command_for(outcome))
+            show(outcome, command_for(outcome) + " --clients" * clients)
     if failed:
         raise typer.Exit(1)
 
@@ -188,18 +207,27 @@ def play_chunk(seeds: range) -> list[Outcome]:
     return [play(seed) for seed in seeds]
 
 
-def play_all(first: int, count: int, jobs: int) -> Iterator[Outcome]:
+def play_clients(seeds: range) -> list[Outcome]:
+    """The same with shipped clients."""
+    from gapless.testing.client_run import simulate_clients
+
+    return [simulate_clients(seed) for seed in seeds]
+
+
+def play_all(
+    first: int, count: int, jobs: int, play: Callable[[range], list[Outcome]] = play_chunk
+) -> Iterator[Outcome]:
     """Outcomes as they come. Closing it, also by Ctrl-C, leaves no process behind."""
     chunks = iter(
         [range(low, min(low + CHUNK, first + count)) for low in range(first, first + count, CHUNK)]
     )
     pool = ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=AT_ONCE)
     try:
-        running = {pool.submit(play_chunk, chunk) for chunk in islice(chunks, 2 * jobs)}
+        running = {pool.submit(play, chunk) for chunk in islice(chunks, 2 * jobs)}
         while running:
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             for each in finished:
-                running.update(pool.submit(play_chunk, chunk) for chunk in islice(chunks, 1))
+                running.update(pool.submit(play, chunk) for chunk in islice(chunks, 1))
                 yield from each.result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

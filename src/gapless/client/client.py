@@ -16,7 +16,6 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import TYPE_CHECKING, Self
 
 from gapless.client import arguments
@@ -24,6 +23,7 @@ from gapless.client.acknowledgement import Acknowledging
 from gapless.client.address import is_tls, parse_addresses
 from gapless.client.connection import OPEN, Connection, Pass
 from gapless.client.credentials import find_credentials
+from gapless.client.dice import draw
 from gapless.client.elsewhere import Others
 from gapless.client.errors import LinkError, RefusedError
 from gapless.client.inbox import Inbox
@@ -257,7 +257,7 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
             if refusals == len(self._addresses):
                 self._give_up()
                 return
-            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
+            await asyncio.sleep(wait_s * (0.5 + draw(1_000) / 2_000))
             wait_s = min(2 * wait_s, RECONNECT_LONGEST_S)
 
     def _give_up(self) -> None:

@@ -25,13 +25,13 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import deque
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
 from gapless.client import arguments
+from gapless.client.dice import draw
 from gapless.client.elsewhere import HOPS_MAX, ask_patiently
 from gapless.client.errors import RefusedError
 from gapless.core.client_messages import (
@@ -187,7 +187,7 @@ class Publisher:
 
     async def _ask_sequence(self) -> int:
         """Take the name over: the number after the last that is known of it; 0 for a new one."""
-        opening = 1 + secrets.randbelow(OPENING_MAX)
+        opening = 1 + draw(OPENING_MAX)
 
         def question(request: int) -> PublisherQuery:
             return PublisherQuery(request, self.topic, self.name, opening)

@@ -184,8 +184,9 @@ class Replay:
         for number, (attributes, body) in enumerate(journal.sent):
             encoded.append(encode_event(attributes, body, name, number if name else None))
             self.record.publish(Publication(encoded[-1], attributes, topic, name, number))
-        events = EventBatch(tuple(encoded[: journal.durable]))
-        self._durable.append((ClientName(f"publisher {name}"), Publish(topic, 1, events, name)))
+        if journal.durable:
+            events = EventBatch(tuple(encoded[: journal.durable]))
+            self._durable.append((ClientName(f"publisher {name}"), Publish(topic, 1, events, name)))
 
     def log(self, pubend: PubendName, records: Sequence[tuple[int, bytes]]) -> None:
         ticks, events = tuple(tick for tick, _ in records), tuple(event for _, event in records)
@@ -195,8 +196,6 @@ class Replay:
         """All that a publisher was told to be durable is in a log: there, if nowhere else."""
         for client, message in self._durable:
             self.watch.asked(client, message)
-            if not len(message.events):
-                continue
             pubend, _ = self.record.places.get(
                 message.events[0], (self.record.pubends_of(message.topic)[0], 0)
             )

@@ -64,6 +64,16 @@ class Stage:
                 raise Violation("it comes to rest", f"{STEPS_MAX} steps in {duration} µs")
         self.now = end
 
+    def step(self, end: int | None) -> bool:
+        """Play the next step, if it comes before `end`; else only time goes on to there."""
+        if self._heap and (end is None or self._heap[0][0] <= end):
+            self.now, _, action, arguments = heapq.heappop(self._heap)
+            action(*arguments)
+            return True
+        if end is not None:
+            self.now = Instant(end)
+        return False
+
     def say(self, text: str) -> None:
         """A line of the trace."""
         self.trace.line(self.now, text)

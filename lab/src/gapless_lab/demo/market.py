@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.cli.real.witnesses import Source, Witness
 from gapless.filters.filter import Filter
+from gapless.testing.witnesses import Source, Witness
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,6 @@ holds it against the promises.
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,11 @@ PACE_S = 0.02
 LOOK_S = 0.02
 PATIENCE_S = 120.0
 """How long a client waits for its broker, which may be down for a while."""
+
+
+def now_s() -> float:
+    """By the loop's clock, which may be a simulated one."""
+    return asyncio.get_running_loop().time()
 
 
 class Source:
@@ -70,9 +74,9 @@ class Source:
             connect(url, patience_s=PATIENCE_S) as client,
             client.publisher(self.journal.topic, name=self.name) as publisher,
         ):
-            begin_s = time.monotonic()
+            begin_s = now_s()
             while not self._is_over:
-                await self._send(publisher, int((time.monotonic() - begin_s) * self._events_per_s))
+                await self._send(publisher, int((now_s() - begin_s) * self._events_per_s))
                 await asyncio.sleep(PACE_S)
             await publisher.flush()
             self.journal.durable = len(self.journal.sent)
@@ -176,10 +180,10 @@ class Bell:
             self.journal.sent.append((event, b""))
             self.journal.durable += 1
             self.token[bell.pubend] = bell.tick + 1
-        end_s = time.monotonic() + patience_s
+        end_s = now_s() + patience_s
         while True:
             late = [each for each in witnesses if not each.has_settled(bell.pubend, bell.tick)]
-            if not late or time.monotonic() > end_s:
+            if not late or now_s() > end_s:
                 return late
             await asyncio.sleep(LOOK_S)
 
