@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gapless.node.config import Config
+from gapless.scribe.settings import Settings
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = [
@@ -48,3 +51,26 @@ def test_every_target_of_the_makefile_is_described() -> None:
     assert phony is not None
     described = re.findall(r"^([a-z]+):.*  ## .+$", text, flags=re.MULTILINE)
     assert sorted(phony[1].split()) == sorted(described)
+
+
+UNITS = {"ms": 1_000, "s": 1_000_000, "MiB": 1 << 20, "": 1}
+
+
+def value_of(text: str) -> int:
+    """A default as a page writes it: 200 ms, 1,000, 16 MiB."""
+    number, _, unit = text.partition(" ")
+    return int(number.replace(",", "")) * UNITS[unit]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "protocols").glob("*.md")), ids=str)
+def test_defaults_that_the_page_of_a_protocol_gives_are_those_in_use(page: Path) -> None:
+    in_use = Settings() if page.stem == "scribe" else Config()
+    text = page.read_text(encoding="utf-8")
+    for table in re.findall(r"^\| \w+ \| default \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE):
+        for row in table.splitlines():
+            names, default = (cell.strip() for cell in row.split("|")[1:3])
+            settings = re.findall(r"`(\w+)`", names)
+            if not settings or not hasattr(in_use, settings[0]):
+                continue  # a limit that cannot be set, or is a topic's
+            given = [value_of(each) for each in re.split(r"[;,] (?=\d)", default)]
+            assert given == [getattr(in_use, each) for each in settings], names

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
+import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -106,3 +109,83 @@ def test_every_test_file_mirrors_a_module() -> None:
             else:
                 mirrored = ROOT / "src" / "gapless" / folder
             assert mirrored.is_dir(), path
+
+
+# --- every reference resolves ---------------------------------------------------------------------
+
+PLACE = re.compile(r"(?<![\w./-])(?:[\w*-]+/)*[\w*-]+\.(?:py|md|txt|png)\b(?!\()")
+"""A file that is named: with folders or without, perhaps a pattern."""
+
+FOLDER = re.compile(
+    r"(?<![\w./~-])(?:src|lab|tests|docs|benchmarks|fuzz|tools)(?:/[\w*-]+)*/?(?![\w/.*-])"
+)
+CITED = re.compile(r"(docs/[\w/-]+\.md)((?:,\s+\d+(?:\.\d+)*(?![\w%]))+)")
+LINKED = re.compile(r"\[[^\]]*, (\d+(?:\.\d+)*)\]\(([^)#]+\.md)\)")
+DOTTED = re.compile(r"(?<![\w./@-])gapless(?:\.[A-Za-z_]\w*)+")
+ELSEWHERE = {"stomp.py"}
+"""Names of other projects."""
+
+FILES = [
+    str(path.relative_to(ROOT))
+    for folder in ("src", "lab", "tests", "docs", "benchmarks", "fuzz", "tools", ".ci")
+    for path in (ROOT / folder).rglob("*")
+    if path.is_file() and "__pycache__" not in path.parts
+] + [path.name for path in ROOT.iterdir() if path.is_file()]
+
+
+@cache
+def written_in(path: Path) -> str:
+    """What a file says to its readers: a page, or the comments and docstrings of a module."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return text
+    with path.open("rb") as source:
+        return "\n".join(
+            token.string
+            for token in tokenize.tokenize(source.readline)
+            if token.type == tokenize.COMMENT or token.string.startswith(('"""', 'r"""'))
+        )
+
+
+@cache
+def is_file(place: str) -> bool:
+    """Does a file of the repository end so?"""
+    pattern = re.compile(r"(?:.*/)?" + re.escape(place).replace(r"\*", "[^/]*"))
+    return any(pattern.fullmatch(each) for each in FILES)
+
+
+@cache
+def sections_of(page: Path) -> set[str]:
+    return set(re.findall(r"^#+ (\d+(?:\.\d+)*)\.? ", prose_of(page), flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *PAGES], ids=name_of)
+def test_every_file_that_is_named_exists_and_cited_sections_too(path: Path) -> None:
+    said = written_in(path)
+    assert "PROTOCOLS" not in said, "cite docs/protocols/, by page and section"
+    for place in set(PLACE.findall(said)):
+        assert place in ELSEWHERE or is_file(place), place
+    for folder in FOLDER.findall(said):
+        assert list(ROOT.glob(folder)), folder
+    for page, numbers in CITED.findall(said):
+        for number in re.findall(r"\d+(?:\.\d+)*", numbers):
+            assert number in sections_of(ROOT / page), f"{page}, {number}"
+    for number, page in LINKED.findall(said):
+        assert number in sections_of(path.parent / page), f"{page}, {number}"
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *PAGES], ids=name_of)
+def test_every_name_that_is_given_to_readers_can_be_imported(path: Path) -> None:
+    for name in sorted(set(DOTTED.findall(written_in(path)))):
+        if name not in ELSEWHERE:
+            assert pkgutil.resolve_name(name) is not None
+
+
+def test_the_code_map_names_modules_that_there_are() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    table = text[text.index("| in `node/` |") :].split("\n\n")[0]
+    for row in table.splitlines()[2:]:
+        for name in re.findall(r"`(\w+)`", row.split("|")[1]):
+            assert (ROOT / "src" / "gapless" / "node" / f"{name}.py").exists(), name
+    for folder in re.findall(r"^\| `(\w+)/` \|", text, flags=re.MULTILINE):
+        assert (ROOT / "src" / "gapless" / folder).is_dir(), folder

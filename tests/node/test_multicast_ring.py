@@ -7,8 +7,12 @@ import pytest
 from gapless.core.client_messages import Subscribed
 from gapless.core.effects import Send
 from gapless.core.identity import BrokerName
+from gapless.node.config import Config
+from gapless.node.multicast_ring import make_member
+from gapless.node.name_book import NameBook
+from gapless.node.network import parse_network
 from gapless.node.owner import ranking
-from gapless.scribe.messages import Ringed
+from gapless.scribe.messages import Ringed, Seat
 from tests.node.ring import Ring, root_of, told, topic
 
 orders = pytest.mark.parametrize("ordered", [False, True])
@@ -193,3 +197,22 @@ def test_an_owner_that_comes_back_as_root_does_not_begin_the_topic_anew() -> Non
     for each in others:
         (red, _), (blue, _) = ring.stream(each)
         assert blue == red + 1024
+
+
+def test_near_in_the_network_file_is_near_in_the_ring() -> None:
+    """Links between cells count; whoever is in no file is farther than all who are."""
+    names = [BrokerName(f"b{index}") for index in range(5)]
+    network = parse_network(
+        "".join(
+            f'[[cell]]\nname = "{name}"\nbrokers = [{{ name = "{name}" }}]\n'
+            f"links = [{'' if before is None else repr(str(before))}]\n"
+            for before, name in zip([None, *names], names, strict=False)
+        )
+    )
+    book = NameBook(network, 10)
+    member = make_member(Seat(book.id_of(names[1]), 1), names[1], network, book, Config())
+    stranger = book.id_of(BrokerName("x"))
+    member.pastry.members.hear_of([stranger, *(book.id_of(name) for name in names)])
+    links = [(distance, book.find(node)) for distance, node in member.pastry.contacts.nearby]
+    assert sorted(links[:-1]) == [(1, "b0"), (1, "b2"), (2, "b3"), (3, "b4")]
+    assert member.pastry.contacts.nearby[-1][1] == stranger

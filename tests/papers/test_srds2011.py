@@ -1,8 +1,8 @@
 """Kazemzadeh and Jacobsen, SRDS 2011: the paper's figures, played.
 
-Departures: tags are literal (every partition of the detector, island or barrier, PROTOCOLS D6) or
-scoped (what was reached over an island is open), and partitions become known by the tags of
-subscriptions, not by a flood of their own.
+Departures: tags are literal (every partition of the detector, island or barrier,
+docs/protocols/reliable-tree.md, 3.2) or scoped (what was reached over an island is open), and
+partitions become known by the tags of subscriptions, not by a flood of their own.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ def test_sides_are_counted_from_us_and_ends_are_the_farthest() -> None:
         leaves.add(NodeId(Identifier(value)))
     assert leaves.larger == [105, 110]
     assert leaves.smaller == [95, 90]
-    assert leaves.ends == [90, 110]
+    assert leaves.ends_without(NodeId(Identifier(1))) == [90, 110]
+    assert leaves.ends_without(NodeId(Identifier(90))) == [95, 110]
     assert leaves.neighbours == [95, 105]
     assert leaves.nearest(104, 3) == [105, 100, 110]
     assert not leaves.covers(150)

@@ -16,6 +16,7 @@ from gapless.scribe.messages import (
     Prepare,
     Publication,
     Published,
+    Replica,
     Routed,
     Seat,
     TopicRecord,
@@ -226,3 +227,34 @@ def test_all_timers_keep_pace_with_the_heartbeat() -> None:
     fast = Settings().at_pace(100_000)
     assert (fast.heartbeat, fast.dead_after, fast.replicas) == (100_000, 600_000, 5)
     assert fast.at_pace(Settings().heartbeat) == Settings()
+
+
+def test_a_record_is_let_go_of_only_when_its_root_has_shown_that_it_has_it() -> None:
+    """Nodes that are closer to the topic come, and what is sent to them is lost."""
+    stand = Rooted(ordered=False, settings=Settings(leaf_set_size=8, replicas=3))
+    topic = stand.record.topic
+
+    def holders() -> set[int]:
+        return {name - topic for name, each in stand.members.items() if topic in each.roots.records}
+
+    before = holders()
+    assert len(before) == 3
+    stand.is_lost = lambda one, to, message: isinstance(message, Replica)
+    for distance in (1, 2, 3):
+        stand.add(topic + distance)
+    stand.run(60)
+    assert holders() == before
+    stand.is_lost = lambda *_: False
+    stand.run(60)
+    assert holders() == {1, 2, 3}
+
+
+def test_a_root_that_is_given_a_record_has_it_copied_at_once() -> None:
+    """Whoever gave it lets go of it soon."""
+    stand = Rooted(ordered=False, settings=Settings(leaf_set_size=8, replicas=3))
+    record = TopicRecord(stand.space.topic_id("other", "x"))
+    root = stand.closest(record.topic)
+    *_, farthest = sorted(stand.members, key=lambda name: stand.space.rank(record.topic, name))
+    stand.do(farthest, [ToNode(root, Replica((record,)))])
+    stand.settle()
+    assert sum(record.topic in each.roots.records for each in stand.members.values()) == 3

@@ -34,7 +34,8 @@ Invariants (checked by `check`)
     I4  what has arrived and was not put to the subend yet is in the window, and not known there
 
 Cost: a few dictionary steps per wanted tick; the machinery works once per answered question.
-Source: DSN 2003, sec. 4.1 (catchup stream, switchover); PROTOCOLS C2, C6, C8.
+Source: DSN 2003, sec. 4.1 (catchup stream, switchover); docs/protocols/durable-subscriptions.md,
+3.2, 3.6, 3.8.
 Deviation: the stream ends at the durable position and takes nothing beyond it from the live one.
 """
 

@@ -19,7 +19,7 @@ Invariants (checked by `check`)
     I3  while something waits, a write is under way or there is a deadline
     I4  nothing is ever lost here: the pubend releases only what was delivered
 
-Source: DSN 2003, sec. 4.1; PROTOCOLS C2, C5.
+Source: DSN 2003, sec. 4.1; docs/protocols/durable-subscriptions.md, 3.2, 3.5.
 """
 
 from __future__ import annotations

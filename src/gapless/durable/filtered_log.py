@@ -23,8 +23,9 @@ Invariants (checked by `check`)
 
 Cost: 8 bytes (the index) + 16 n at most for an event with n takers, whatever its size: 4 + 12 n, or
 12 + 4 n where all took the same event before.
-Source: DSN 2003, sec. 4.2 and figure 2; PROTOCOLS C3. Deviation: the index is the tick itself;
-positions are exclusive; `end` covers silence behind the last record too; the record is shorter.
+Source: DSN 2003, sec. 4.2 and figure 2; docs/protocols/durable-subscriptions.md, 3.3. Deviation:
+the index is the tick itself; positions are exclusive; `end` covers silence behind the last record
+too; the record is shorter.
 """
 
 from __future__ import annotations

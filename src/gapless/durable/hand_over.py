@@ -20,7 +20,8 @@ Invariants (checked by `check`)
     I1  until every pubend has echoed, nobody is told to forget
     I2  a deadline is set exactly until it is done
 
-Source: PROTOCOLS C6 (DSN 2003, sec. 1, names reconnect-anywhere and leaves it out).
+Source: docs/protocols/durable-subscriptions.md, 3.6 (DSN 2003, sec. 1, names reconnect-anywhere and
+leaves it out).
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ Invariants (checked by `check`)
     I5  a subscription has moved at least as often as when it was made here
 
 Cost: an idle subscription costs nothing per event and under 2 KiB (`python -m benchmarks durable`).
-Source: DSN 2003, sec. 4.1 (released) and 5.2 (auto-acknowledge); PROTOCOLS C2, C7.
+Source: DSN 2003, sec. 4.1 (released) and 5.2 (auto-acknowledge);
+docs/protocols/durable-subscriptions.md, 3.2, 3.7.
 Deviation: one group at a time instead of four writers; our disk has one sync anyway.
 """
 

@@ -10,7 +10,7 @@ Invariants (checked by `check`)
     I1  `position` never moves back and never passes the horizon of an input
     I2  every input is taken exactly up to `position`
 
-Source: DSN 2002, sec. 2.3 and 2.4 (merge edges); PROTOCOLS A7.
+Source: DSN 2002, sec. 2.3 and 2.4 (merge edges); docs/protocols/exactly-once.md, 4.5.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ Theory of operation
     not the highest; they are numbered by their reporter. Where a cell has several reporters they
     may know different things: the least of what each said last counts.
 
-Source: DSN 2002, sec. 2.1.1; DSN 2003, sec. 3; PROTOCOLS A5, C4.
+Source: DSN 2002, sec. 2.1.1; DSN 2003, sec. 3; docs/protocols/exactly-once.md, 4.3;
+docs/protocols/durable-subscriptions.md, 3.4.
 """
 
 from __future__ import annotations

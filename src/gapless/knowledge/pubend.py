@@ -18,7 +18,7 @@ Invariants (checked by `check`)
     I3  at most `publish_pending_max` events wait, or one publication if that has more, and as
         many repeats of old ones (beyond it a publication is refused)
 
-Source: DSN 2002, sec. 2.2 (pubends); PROTOCOLS A4.
+Source: DSN 2002, sec. 2.2 (pubends); docs/protocols/exactly-once.md, 4.2.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Invariants (checked by `check`)
     I1  of each neighbour at most `nack_spans_max` questions for delivery are remembered, the
         lowest; and at most `catch_up_spans_max` of those that catch up
 
-Source: DSN 2002, sec. 2.4 (nack consolidation); PROTOCOLS A5.
+Source: DSN 2002, sec. 2.4 (nack consolidation); docs/protocols/exactly-once.md, 4.3.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Invariants (checked by `check`)
     I2  the acknowledged tick never moves back, and no cell below needs a tick before it
     I3  the cache holds at most `cache_events_max` events and `cache_bytes_max` bytes
 
-Source: DSN 2002, sec. 2.1.1 and 2.4; PROTOCOLS A5, A8.
+Source: DSN 2002, sec. 2.1.1 and 2.4; docs/protocols/exactly-once.md, 4.3, 4.6.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ Theory of operation
     of one life of the broker, its epoch, count after those of the life before. While the epoch is
     not durable nothing is reported under it.
 
-Source: DSN 2002, sec. 2.4; DSN 2003, sec. 3; PROTOCOLS A5, C4.
+Source: DSN 2002, sec. 2.4; DSN 2003, sec. 3; docs/protocols/exactly-once.md, 4.3;
+docs/protocols/durable-subscriptions.md, 3.4.
 """
 
 from __future__ import annotations

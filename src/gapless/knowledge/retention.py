@@ -20,7 +20,8 @@ Invariants (checked by `check`)
     I1  what is released never moves back, and never passes what is delivered
     I2  gone <= going, and they differ only while a chop is written
 
-Source: DSN 2003, sec. 3 (release protocol, PHB controlled policy); PROTOCOLS C4.
+Source: DSN 2003, sec. 3 (release protocol, PHB controlled policy);
+docs/protocols/durable-subscriptions.md, 3.4.
 Deviation: positions are exclusive; a policy by bytes beside the one by time.
 """
 

@@ -14,7 +14,7 @@ Invariants (checked by `check`)
     I2  at most `waiting_events_max` events wait, and `waiting_bytes_max` bytes
     I3  while something seen is unknown, there is a deadline
 
-Source: DSN 2002, sec. 2.3 (subends, doubt horizon); PROTOCOLS A6.
+Source: DSN 2002, sec. 2.3 (subends, doubt horizon); docs/protocols/exactly-once.md, 4.4.
 As in the paper, the horizon is exclusive: the first tick still in doubt.
 """
 

@@ -12,7 +12,7 @@ Theory of operation
 Invariants (checked by `check`): those of the sessions, and
     I1  a session's client is connected, and its subscription lives
 
-Source: DSN 2003, sec. 4; PROTOCOLS C1, C2.
+Source: DSN 2003, sec. 4; docs/protocols/durable-subscriptions.md, 3.1, 3.2.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ Theory of operation
     subscriptions start. Whatever else it hears may be old, and lie before what is released.
     A question is repeated under a new number until it is answered; other answers do not count.
 
-Source: PROTOCOLS C4 (a new broker registers with the pubend's horizon first).
+Source: docs/protocols/durable-subscriptions.md, 3.4 (a new broker asks first where
+the pubend stands).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Invariants (checked by `check`)
     I1  what each has open, and no more, is counted
     I2  no session that is behind is overlooked
 
-Source: DSN 2003, sec. 4.1; PROTOCOLS C2, C8.
+Source: DSN 2003, sec. 4.1; docs/protocols/durable-subscriptions.md, 3.2, 3.8.
 """
 
 from __future__ import annotations

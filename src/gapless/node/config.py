@@ -4,7 +4,7 @@ Every queue, cache and table has a bound named `*_max` here, and its docstring s
 there. Times are whole microseconds. `Config()` is what a broker uses unless told otherwise; the
 simulator draws others from its seed.
 
-Source: PROTOCOLS, "default parameters" (most are those of Open Liberty's messaging engine).
+Source: docs/protocols/exactly-once.md, 4.7 (most are those of Open Liberty's messaging engine).
 """
 
 from __future__ import annotations

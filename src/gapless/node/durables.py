@@ -9,7 +9,7 @@ Theory of operation
 Invariants (checked by `check`): those of the machines, and
     I1  every durable subscription is in the matcher of its topic, and has a stream at each pubend
 
-Source: DSN 2003, sec. 4; PROTOCOLS C2, C5, C7.
+Source: DSN 2003, sec. 4; docs/protocols/durable-subscriptions.md, 3.2, 3.5, 3.7.
 """
 
 from __future__ import annotations

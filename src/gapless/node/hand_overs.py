@@ -10,7 +10,7 @@ Theory of operation
     not, it is told, and asks again.
     Holds travel up the tree as acknowledgements do, echoes and hand-overs by the way there is.
 
-Source: PROTOCOLS C6.
+Source: docs/protocols/durable-subscriptions.md, 3.6.
 """
 
 from __future__ import annotations

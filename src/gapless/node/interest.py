@@ -15,7 +15,7 @@ Theory of operation
 Invariants (checked by `check`): those of the machines, and
     I1  the leaf knows exactly the subscriptions that were asked for and not taken back
 
-Source: Middleware 2004; PROTOCOLS B.
+Source: Middleware 2004; docs/protocols/subscription-propagation.md, 12.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Theory of operation
     A nack is different: it goes to the sibling itself, which answers the one that asked.
     A wrong choice costs a gap, never an event: gaps are repaired from below.
 
-Source: DSN 2002, fig. 1 (cells, link bundles); PROTOCOLS A8.
+Source: DSN 2002, fig. 1 (cells, link bundles); docs/protocols/exactly-once.md, 4.6.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Theory of operation
 Invariants (checked by `check`)
     I1  at every pubend of its topic it is level or behind, and not both
 
-Source: DSN 2003, sec. 4.1 (switchover); PROTOCOLS C2, C8.
+Source: DSN 2003, sec. 4.1 (switchover); docs/protocols/durable-subscriptions.md, 3.2, 3.8.
 """
 
 from __future__ import annotations

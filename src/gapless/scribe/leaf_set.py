@@ -55,10 +55,10 @@ class LeafSet:
         """The next ones the other way, nearest first."""
         return self.members[: -self._half - 1 : -1]
 
-    @property
-    def ends(self) -> list[NodeId]:
-        """The farthest on either side: who knows what lies beyond."""
-        return sorted({side[-1] for side in (self.larger, self.smaller) if side})
+    def ends_without(self, gone: NodeId) -> list[NodeId]:
+        """The farthest other one on either side: who knows what lies beyond."""
+        sides = ([n for n in side if n != gone] for side in (self.larger, self.smaller))
+        return sorted({side[-1] for side in sides if side})
 
     @property
     def neighbours(self) -> list[NodeId]:

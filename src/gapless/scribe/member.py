@@ -169,7 +169,7 @@ class Member:
             case m.Published():
                 return self._publishing.receive(sender, message)
             case m.Replica():
-                return self.roots.receive_replica(message)
+                return self.roots.receive_replica(sender, message)
             case (
                 m.Prepare()
                 | m.Promise()

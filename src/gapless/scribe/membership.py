@@ -172,9 +172,10 @@ class Membership:
             del self._failed[next(iter(self._failed))]
         effects: list[Effect] = []
         was_in_table = node in self.contacts.table
+        leaves = self.contacts.leaves
+        ends = leaves.ends_without(node)  # as the sides are now: without it they run together
         if self.forget(node):
-            leaves = self.contacts.leaves
-            asked = sorted({*leaves.ends, *leaves.neighbours})
+            asked = sorted({*ends, *leaves.neighbours})
             effects += [ToNode(each, self.probe_message) for each in asked]
         if was_in_table:
             row = self.contacts.table.cell_of(node) >> self._digit_bits

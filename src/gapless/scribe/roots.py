@@ -2,7 +2,8 @@
 
 Theory of operation
     Of a topic without order the root has a record (creator, access list), and the nodes closest to
-    the topic have copies. It stamps events with its era, so that one that comes twice is known.
+    the topic have copies. One that is no longer among the closest keeps its copy until the root has
+    shown that it has it, too. It stamps events with its era, so that one that comes twice is known.
     Of an ordered topic the same nodes form a `Group`, and the root leads it. When leaf sets change,
     whoever is closest now leads, with the seats that are closest now; others who hold something of
     the topic send it a hint, again and again.
@@ -235,11 +236,24 @@ class Roots:
 
     # --- messages --------------------------------------------------------------------------------
 
-    def receive_replica(self, replica: Replica) -> list[Effect]:
+    def receive_replica(self, sender: NodeId, replica: Replica) -> list[Effect]:
+        """Take records in; as root, copy what is new, and show the sender what it may let go of."""
+        own, is_active = self._pastry.seat.node, self._pastry.members.is_active
+        effects: list[Effect] = []
+        shown: list[TopicRecord] = []
         for record in replica.records:
-            if not self._is_full(record):
-                self.records.setdefault(record.topic, record)
-        return []
+            topic = record.topic
+            nearest = [seat.node for seat in self._seats(topic)]
+            is_root = is_active and nearest[0] == own
+            if own not in nearest and sender == nearest[0]:
+                self.records.pop(topic, None)  # the root has it
+                continue
+            if topic not in self.records and not self._is_full(record):
+                self.records[topic] = record
+                effects += self._found(record) if is_root else []
+            if is_root and sender not in nearest and topic in self.records:
+                shown.append(record)
+        return [*effects, ToNode(sender, Replica(tuple(shown)))] if shown else effects
 
     def receive_group(self, sender: NodeId, message: GroupMessage, now: Instant) -> list[Effect]:
         record: TopicRecord | None = None
@@ -295,18 +309,13 @@ class Roots:
         return effects
 
     def _replicate(self) -> list[Effect]:
-        """Send records to who should have them; let go of those that are others' business now."""
+        """Send records to who should have them. Those that are others' business now are kept until
+        the root shows that it has them (`receive_replica`): this message may be lost."""
         own = self._pastry.seat.node
         batches: dict[NodeId, list[TopicRecord]] = {}
-        for topic, record in list(self.records.items()):
+        for topic, record in self.records.items():
             nearest = [seat.node for seat in self._seats(topic)]
-            if nearest[0] == own:
-                receivers = nearest[1:]
-            else:
-                receivers = nearest[:1]
-                if own not in nearest:
-                    del self.records[topic]
-            for node in receivers:
+            for node in nearest[1:] if nearest[0] == own else nearest[:1]:
                 batches.setdefault(node, []).append(record)
         return [ToNode(node, Replica(tuple(batch))) for node, batch in batches.items()]
 

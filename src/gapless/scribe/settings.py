@@ -1,6 +1,6 @@
 """All limits and timers of the multicast service, in one place. Times are whole microseconds.
 
-Source: PROTOCOLS, "default parameters": the usual values of Pastry; timers of FreePastry, scaled.
+Source: docs/protocols/scribe.md, 3.7: the usual values of Pastry; timers of FreePastry, scaled.
 """
 
 from __future__ import annotations

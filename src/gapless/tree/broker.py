@@ -12,8 +12,8 @@ Invariants: those of the parts, all checked by `check`.
 
 Cost: see the parts; a step that changes nobody's reach costs O(1) plus what it sends.
 
-Source: Kazemzadeh and Jacobsen, SRDS 2011; PROTOCOLS section D. A source is a broker and its
-epoch: a restart begins a new flow.
+Source: Kazemzadeh and Jacobsen, SRDS 2011; docs/protocols/reliable-tree.md, 3. A source is a broker
+and its epoch: a restart begins a new flow.
 """
 
 from __future__ import annotations

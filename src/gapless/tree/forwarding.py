@@ -13,7 +13,8 @@ Invariants
 Source: SRDS 2011, sec. VI and VIII, figure 8. Deviation: a publication carries its way instead of
 tags, and what is safe is decided in one place, the subscriber's broker, whose tags change in order
 with the publications. Where the trail tells repeats, the source's own numbers are checked once more
-there (PROTOCOLS D5): a crash may wipe out the one broker that two copies share.
+there (docs/protocols/reliable-tree.md, 3.3): a crash may wipe out the one broker that two copies
+share.
 """
 
 from __future__ import annotations

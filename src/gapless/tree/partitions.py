@@ -13,8 +13,9 @@ Invariants
     I1  the failed brokers with a name are closed: all before one on its path have a name too
 
 Source: SRDS 2011, sec. III to VI. Deviation: nobody floods the names of partitions; they travel in
-the tags of subscriptions, and leave them in order with the publications (PROTOCOLS D7).
-`literal` tags close all beyond a partition, `scoped` ones not what was reached over it (D6).
+the tags of subscriptions, and leave them in order with the publications
+(docs/protocols/reliable-tree.md, 3.2). `literal` tags close all beyond a partition, `scoped` ones
+not what was reached over it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ Invariants
 
 Source: SRDS 2011, sec. VIII. Deviation: all that waits in order waits here too: a confirmation of a
 subscription goes out only after every publication queued before it was complete has gone the same
-way or is settled (the flush rule, PROTOCOLS D8), for new subscriptions as for recovered ones.
+way or is settled (the flush rule, docs/protocols/reliable-tree.md, 3.6), for new subscriptions as
+for recovered ones.
 """
 
 from __future__ import annotations

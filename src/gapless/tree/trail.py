@@ -22,8 +22,8 @@ Invariants
 Cost: `Sources` O(1) a publication, memory one position a source. `Seen` O(window) a publication,
 memory one position for each broker within the window.
 
-Source: SRDS 2011, sec. VII, which names both, and PROTOCOLS D4, D5. Decision 0017 says which is the
-default.
+Source: SRDS 2011, sec. VII, which names both, and docs/protocols/reliable-tree.md, 3.3. Decision
+0017 says which is the default.
 """
 
 from __future__ import annotations

@@ -4,5 +4,6 @@
 brokers handle, `costs` says what that takes. `load`, `latency`, `vectors` and `failure` are one
 figure each; `experiment` puts them together and `claims` judges them by bounds that stand there.
 
-Source: Zhao, Sturman and Bhola, Middleware 2004, sec. 5.2; PROTOCOLS G2.
+Source: Zhao, Sturman and Bhola, Middleware 2004, sec. 5.2;
+docs/protocols/subscription-propagation.md, 14.
 """
