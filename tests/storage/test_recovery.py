@@ -213,7 +213,10 @@ def test_a_damaged_description_names_the_file_and_the_records(tmp_path: Path) ->
     with pytest.raises(StorageCorruptError, match=rf"byte {place} of .*log is damaged.*'a'"):
         volume.scan("a", 0, 40)
     with pytest.raises(StorageCorruptError, match=rf"byte {place} of .*log is damaged.*'a'"):
-        volume.read("a", 1)
+        volume.read("a", 2)
+    assert volume.read("a", 1) == volume.read("a", 3) == bytes(1000), "others are not lost with it"
+    assert volume.scan("a", 0, 2).indices == [0, 1]
+    assert volume.scan("a", 3, 40, bytes_max=1 << 20).indices == list(range(3, 40))
     volume.close()
     (path / "000000000001.index").unlink()
     with pytest.raises(StorageCorruptError, match=r"000000000001\.log is damaged: commits \d+ to"):

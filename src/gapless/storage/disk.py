@@ -68,7 +68,7 @@ class DiskVolume:
             raise storage_error(error, f"cannot open {path}") from error
         salt = self._folder.salt
         self._segments = Segments(self._folder.path, salt, sync, self._statistics)
-        self._reader = Reader(self._segments, salt)
+        self._reader = Reader(self._segments, salt, self._statistics)
         self._wholes = Wholes(self._reader)
         self._journal = Journal(
             self._folder, self._segments, self._reader, self.limits, segment_bytes
