@@ -367,6 +367,32 @@ def test_an_answer_of_the_disk_to_an_older_life_means_nothing() -> None:
     assert host.pubend.writing
 
 
+def test_a_promise_that_time_has_passed_when_it_is_durable_is_told_and_not_chased() -> None:
+    """As on a slow disk, or with thousands of idle pubends: it would never say a word."""
+    host = Host()
+    host.fire(now := IDLE)
+    promise = (now + STEP) << PUBEND_BITS
+    host.sync(now := now + 10 * STEP)
+    assert [each.span for each in host.told()] == [Span(0, promise)]
+    assert not host.disk
+    host.fire(now + IDLE)  # only time makes it go on
+    assert len(host.disk) == 1
+    host.sync(now + IDLE)
+    assert [each.span for each in host.told()] == [Span(promise, now + IDLE << PUBEND_BITS)]
+
+
+def test_silence_that_was_asked_for_beyond_such_a_promise_is_told_later() -> None:
+    host = Host()
+    host.fire(now := IDLE)
+    promise, wanted = (now + STEP) << PUBEND_BITS, (now + 20 * STEP) << PUBEND_BITS
+    host.ask(f"[0,{wanted})", now)
+    host.sync(now + 10 * STEP)
+    assert host.told()[-1].span == Span(0, promise)
+    host.fire(now + 10 * STEP + IDLE)
+    host.sync(now + 10 * STEP + IDLE)
+    assert host.told()[-1].span == Span(promise, wanted)
+
+
 # --- clocks that cannot be ------------------------------------------------------------------------
 
 

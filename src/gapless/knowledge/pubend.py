@@ -305,15 +305,23 @@ class Pubend:
         """Say at once what is settled: it carries news besides. What is being written soon will."""
         return self._promise_silence(now)
 
-    def _promise_silence(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
+    def _promise_silence(
+        self, now: Instant, *, is_promised: bool = False
+    ) -> tuple[list[Effect], list[Knowledge]]:
         """Settle the ticks up to the clock, or as far as was asked for, as silence: one tick at
-        least, though the clock be behind, so that whoever waits for a sign of life gets one."""
+        least, though the clock be behind, so that whoever waits for a sign of life gets one.
+        `is_promised`: a promise was just written; if time has passed it already, as on a slow disk,
+        what it covers is told and no other promise follows at once, or nothing ever were."""
         if self.writing or self.waiting or self.transactions.is_busy or self.is_over:
             return [], []
         skew_end = min(now + self.timing.clock_skew_max, CLOCK_MAX) << PUBEND_BITS
         clock_end = min(now, CLOCK_MAX) << PUBEND_BITS
-        end = max(clock_end, min(self._wanted_end, skew_end), self.end + 1)
-        if end > self.promise:
+        wanted, end = self._wanted_end, max(clock_end, self.end + 1)
+        end = max(end, min(wanted, skew_end))
+        is_part = is_promised and end > self.promise > self.end
+        if is_part:
+            end = self.promise
+        elif end > self.promise:
             if self._promising:
                 return [], []
             self._promising = end + (self.timing.promise_step << PUBEND_BITS)
@@ -322,7 +330,7 @@ class Pubend:
             return [Persist((fact,), (done,), (failed,))], []
         knowledge = Knowledge(self.name, Span(self.end, end))
         self.end = end
-        self._wanted_end = 0
+        self._wanted_end = wanted if is_part else 0
         self._silence_due = Instant(now + self.timing.idle_silence)
         return [], [knowledge]
 
@@ -331,7 +339,7 @@ class Pubend:
         if not ok:
             return [], []  # no room: the next idle moment tries again
         self.promise = max(self.promise, promised)
-        return self._promise_silence(now)
+        return self._promise_silence(now, is_promised=True)
 
     # --- curiosity and acknowledgements ---------------------------------------------------------
 
