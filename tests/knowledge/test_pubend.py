@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.core.broker_messages import Knowledge
-from gapless.core.effects import Chop, Tell
+from gapless.core.effects import Chop, Put, Tell
 from gapless.core.identity import Instant
-from gapless.core.ticks import PUBEND_BITS, Span, pubend_number_of
-from gapless.knowledge.pubend import Persisted
+from gapless.core.ticks import CLOCK_MAX, INSTANT_MAX, PUBEND_BITS, Span, pubend_number_of
+from gapless.knowledge.pubend import LAST_TICK, OVER, PROMISES, Persisted
+from gapless.storage.memory import MemoryVolume
 from tests.knowledge.host import NUMBER, Host, tick
 from tests.knowledge.notation import CONFIG, PUBEND
 
@@ -363,3 +365,72 @@ def test_an_answer_of_the_disk_to_an_older_life_means_nothing() -> None:
     assert host.pubend.persisted(Persisted(PUBEND, 99), Instant(6)) == ([], [])
     host.pubend.check()
     assert host.pubend.writing
+
+
+def test_a_promise_that_time_has_passed_when_it_is_durable_is_told_and_not_chased() -> None:
+    """As on a slow disk, or with thousands of idle pubends: it would never say a word."""
+    host = Host()
+    host.fire(now := IDLE)
+    promise = (now + STEP) << PUBEND_BITS
+    host.sync(now := now + 10 * STEP)
+    assert [each.span for each in host.told()] == [Span(0, promise)]
+    assert not host.disk
+    host.fire(now + IDLE)  # only time makes it go on
+    assert len(host.disk) == 1
+    host.sync(now + IDLE)
+    assert [each.span for each in host.told()] == [Span(promise, now + IDLE << PUBEND_BITS)]
+
+
+def test_silence_that_was_asked_for_beyond_such_a_promise_is_told_later() -> None:
+    host = Host()
+    host.fire(now := IDLE)
+    promise, wanted = (now + STEP) << PUBEND_BITS, (now + 20 * STEP) << PUBEND_BITS
+    host.ask(f"[0,{wanted})", now)
+    host.sync(now + 10 * STEP)
+    assert host.told()[-1].span == Span(0, promise)
+    host.fire(now + 10 * STEP + IDLE)
+    host.sync(now + 10 * STEP + IDLE)
+    assert host.told()[-1].span == Span(promise, wanted)
+
+
+# --- clocks that cannot be ------------------------------------------------------------------------
+
+
+def test_a_clock_that_was_beyond_the_end_of_time_leaves_ticks_for_all_that_follows() -> None:
+    """For a moment the clock was in the year 2300, with a publication and promises of silence."""
+    host = Host(now=10)
+    late = INSTANT_MAX + 50 * 365 * 24 * 3_600 * 1_000_000
+    host.publish("a", now=late)
+    host.sync_all(late)
+    [(first,)] = host.receipts()
+    assert first == tick(CLOCK_MAX)
+    for _ in range(3):
+        host.fire(late := late + 10 * IDLE)
+        host.sync_all(late)
+    host = host.restart(now=1_000)
+    host.publish("b", "c", now=1_000)
+    host.sync_all(1_000)
+    [ticks] = host.receipts()
+    assert first < ticks[0] < ticks[1] < LAST_TICK
+    host.fire(1_000 + IDLE)
+    host.sync_all(1_000 + IDLE)
+    assert [text for _, text in host.log()] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("beyond", [0, CONFIG.promise_step << PUBEND_BITS, (1 << 64) - 1])
+def test_where_silence_was_promised_up_to_the_end_of_time_publications_are_refused(
+    beyond: int,
+) -> None:
+    """As versions that believed any clock have left it on disk: it starts, and says what to do."""
+    volume = MemoryVolume()
+    promise = min((INSTANT_MAX << PUBEND_BITS) + beyond, (1 << 64) - 1)
+    volume.commit([Put(PROMISES, PUBEND, promise.to_bytes(8, "little"))])
+    host = Host(volume, now=1_000)
+    for now in range(1_000, 1_000 + 5 * IDLE, IDLE):
+        host.fire(now)
+        host.sync_all(now)
+    host.publish("a", now=2_000)
+    host.take_over("name", "client", now=2_000)
+    assert [(problem, retry) for _, problem, retry in host.refusals()] == [(OVER, False)] * 2
+    assert not host.disk
+    host.ask("[1,9)", now=2_000)  # what is there is served

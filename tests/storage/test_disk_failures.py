@@ -232,3 +232,20 @@ def test_a_disk_without_room_refuses_appends_and_takes_chops(tmp_path: Path) -> 
     volume = small(tmp_path / "volume")
     assert indices(volume) == list(range(9, count + 1))
     volume.close()
+
+
+def test_without_room_to_note_that_it_was_closed_a_volume_closes_all_the_same(
+    tmp_path: Path,
+) -> None:
+    def sync(descriptor: int) -> None:
+        if "closed.json" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    volume = DiskVolume(tmp_path, sync=Sync(file=sync))
+    volume.commit([append(1)])
+    volume.close()
+    assert not list(tmp_path.glob("closed.json*"))
+    volume = small(tmp_path)  # as after a crash
+    assert not volume.recovery.clean
+    assert indices(volume) == [1]
+    volume.close()

@@ -13,7 +13,7 @@ import pytest
 from gapless.core.effects import Append, Chop, Put
 from gapless.core.errors import StorageCorruptError, StorageError
 from gapless.storage.disk import DiskVolume
-from gapless.storage.frame import MAGIC, Header
+from gapless.storage.frame import HEADER, MAGIC, SEAL_MAGIC, Header
 from gapless.storage.segment import Sync
 from tests.children import child, rest, told
 from tests.storage.labs import NO_SYNC, SMALL_SEGMENT_BYTES
@@ -213,7 +213,10 @@ def test_a_damaged_description_names_the_file_and_the_records(tmp_path: Path) ->
     with pytest.raises(StorageCorruptError, match=rf"byte {place} of .*log is damaged.*'a'"):
         volume.scan("a", 0, 40)
     with pytest.raises(StorageCorruptError, match=rf"byte {place} of .*log is damaged.*'a'"):
-        volume.read("a", 1)
+        volume.read("a", 2)
+    assert volume.read("a", 1) == volume.read("a", 3) == bytes(1000), "others are not lost with it"
+    assert volume.scan("a", 0, 2).indices == [0, 1]
+    assert volume.scan("a", 3, 40, bytes_max=1 << 20).indices == list(range(3, 40))
     volume.close()
     (path / "000000000001.index").unlink()
     with pytest.raises(StorageCorruptError, match=r"000000000001\.log is damaged: commits \d+ to"):
@@ -244,7 +247,8 @@ def test_a_missing_segment_is_noticed(tmp_path: Path) -> None:
             small(path)
         file.write_bytes(kept)
     files[-1].unlink()
-    with pytest.raises(StorageCorruptError, match=r"commits .* to .* are damaged"):
+    gone = rf"{files[-1].name} is gone: {files[-2].name} is full, and all commits from \d+ on"
+    with pytest.raises(StorageCorruptError, match=gone):
         small(path)
     for file in files[:-1]:
         file.unlink()
@@ -369,3 +373,101 @@ def test_all_that_a_killed_process_acknowledged_is_there(tmp_path: Path) -> None
         assert volume.get("t", "end") == b"%d" % len(found.indices)
         assert not volume.recovery.clean
         volume.close()
+
+
+def full_segments(path: Path) -> list[Path]:
+    """The segments of a volume that crashed, with several of them full."""
+    volume = small(path)
+    for index in range(100):
+        volume.commit([Append("a", (index,), (bytes(1000),))])
+    volume.close()
+    (path / "closed.json").unlink()
+    files = sorted(path.glob("*.log"))
+    assert len(files) > 4
+    return files
+
+
+@pytest.mark.parametrize("lost", [1, 2], ids=["the newest", "the newest two"])
+@pytest.mark.parametrize("has_index", [True, False], ids=["", "without indexes"])
+def test_after_a_crash_a_newest_segment_that_is_missing_is_noticed(
+    tmp_path: Path, lost: int, has_index: bool
+) -> None:
+    files = full_segments(tmp_path / "volume")
+    for file in files[-lost:]:
+        file.unlink()
+    if not has_index:
+        for index in (tmp_path / "volume").glob("*.index"):
+            index.unlink()
+    gone = rf"{files[-lost].name} is gone: {files[-lost - 1].name} is full"
+    with pytest.raises(StorageCorruptError, match=gone):
+        small(tmp_path / "volume")
+
+
+def test_an_index_alone_tells_that_a_segment_was_full(tmp_path: Path) -> None:
+    """As in volumes of versions that did not seal segments."""
+    files = full_segments(tmp_path / "volume")
+    files[-1].unlink()
+    data = bytearray(files[-2].read_bytes())
+    place = data.rindex(SEAL_MAGIC)
+    data[place : place + HEADER.size] = bytes(HEADER.size)
+    files[-2].write_bytes(data)
+    with pytest.raises(StorageCorruptError, match="is gone"):
+        small(tmp_path / "volume")
+    files[-2].with_suffix(".index").unlink()
+    volume = small(tmp_path / "volume")  # nothing tells any more that there was another
+    volume.close()
+
+
+def test_a_crash_before_the_seal_loses_nothing_with_the_new_segment_or_without(
+    tmp_path: Path,
+) -> None:
+    """What is acknowledged stands in the new segment only once the old one is sealed."""
+    calls, path = list[str](), tmp_path / "volume"
+
+    def file(descriptor: int) -> None:
+        calls.append("file")
+        if calls[-2:] == ["folder", "file"] and len(calls) > 20:
+            raise OSError(5, "power is gone")
+
+    def folder(descriptor: int) -> None:
+        calls.append("folder")
+
+    volume = DiskVolume(path, segment_bytes=SMALL_SEGMENT_BYTES, sync=Sync(file, folder))
+    index = 0
+    with suppress(StorageError):
+        while index < 100:
+            volume.commit([Append("a", (index,), (bytes(1000),))])
+            index += 1
+    assert index < 100
+    shutil.copytree(path, tmp_path / "copy")
+    volume.close()
+    files = sorted((tmp_path / "copy").glob("*.log"))
+    assert len(files) > 1
+    data = files[-2].read_bytes()  # the seal was written and did not reach the disk
+    place = data.rindex(SEAL_MAGIC)
+    files[-2].write_bytes(data[:place] + bytes(HEADER.size) + data[place + HEADER.size :])
+    shutil.copytree(tmp_path / "copy", tmp_path / "without")
+    (tmp_path / "without" / files[-1].name).unlink()
+    for copy in ("copy", "without"):
+        volume = small(tmp_path / copy)
+        assert volume.scan("a", 0, 1 << 60, bytes_max=1 << 30).indices == list(range(index))
+        volume.commit([Append("a", (index,), (b"more",))])
+        volume.close()
+    (tmp_path / "copy" / "closed.json").unlink()
+    files[-1].unlink()
+    files[-2].with_suffix(".index").unlink()
+    with pytest.raises(StorageCorruptError, match="is gone"):  # it was sealed when it was opened
+        small(tmp_path / "copy")
+
+
+def test_a_mark_of_closing_from_an_older_life_is_not_believed(tmp_path: Path) -> None:
+    path = made(tmp_path / "volume", 3, crashed=False)
+    old = (path / "closed.json").read_bytes()
+    volume = small(path)
+    volume.commit([append(6)])
+    volume.close()
+    (path / "closed.json").write_bytes(old)
+    volume = small(path)
+    assert not volume.recovery.clean
+    assert volume.bounds("a").end == 7
+    volume.close()

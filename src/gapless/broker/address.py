@@ -6,6 +6,7 @@ restart its clients find it again. Neighbours on the same machine read the same 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from ipaddress import ip_address
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE = "address.json"
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -62,7 +64,19 @@ def read_addresses(folder: Path) -> dict[str, str]:
 
 
 def write_addresses(folder: Path, addresses: dict[str, str | int | None]) -> None:
-    """Whole or not at all: a reader never sees half a file."""
-    new = folder / f"{FILE}.new"
-    new.write_text(json.dumps(addresses, indent=1) + "\n", encoding="utf-8")
-    os.replace(new, folder / FILE)
+    """Whole or not at all: a reader never sees half a file. On a full disk the file that is there
+    is written over, which takes no room; where there is none, nobody is told."""
+    new, data = folder / f"{FILE}.new", (json.dumps(addresses, indent=1) + "\n").encode()
+    try:
+        new.write_bytes(data)
+        os.replace(new, folder / FILE)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        new.unlink(missing_ok=True)
+        try:
+            with (folder / FILE).open("r+b") as file:
+                file.write(data)
+                file.truncate()
+        except OSError:
+            logger.warning("no room to tell the addresses", extra={"file": folder / FILE})

@@ -8,7 +8,8 @@ Theory of operation
 
 Invariants
     I1  effects of one call are carried out before those of the next; a `Tell` is a call of its own
-    I2  at most one wake-up is armed, not later than the node's deadline or `WAKE_LONGEST_S`
+    I2  at most one wake-up is armed, not later than the node's deadline or `WAKE_LONGEST_S`; none
+        once we are about to stop
     I3  a `ProtocolError` leaves the node as it was and reaches the caller, who drops the link; any
         other exception stops the broker
 
@@ -66,6 +67,7 @@ class Pump:
         self._check_every_s = check_every_s
         self._check_due_s = self._loop.time()
         self.is_stopped = False
+        self._is_leaving = False
 
     # --- inputs ----------------------------------------------------------------------------------
 
@@ -93,8 +95,11 @@ class Pump:
         self._step(self.node.services.join, at)
 
     def leave(self) -> None:
-        """We are about to stop."""
+        """We are about to stop. From now on nothing happens because time has passed: what idle
+        pubends write then has no end, where there are many of them."""
         self._step(self.node.leave)
+        self._is_leaving = True
+        self._disarm()
 
     def _step(self, call: Callable[..., list[Effect]], *arguments: object) -> None:
         if not self.is_stopped:
@@ -136,7 +141,7 @@ class Pump:
     def _settle(self) -> None:
         self._is_settling = False
         self._surroundings.flush()
-        if not self.is_stopped:
+        if not (self.is_stopped or self._is_leaving):
             self._arm()
 
     def _arm(self) -> None:
@@ -166,6 +171,9 @@ class Pump:
     def stop(self) -> None:
         """Take no more inputs."""
         self.is_stopped = True
+        self._disarm()
+
+    def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

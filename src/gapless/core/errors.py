@@ -13,6 +13,7 @@
         ├── StorageFullError     no room: nothing of the commit was written
         │   └── StorageFilesError    no room, because no further file may be open
         └── StorageCorruptError  a record that was once acknowledged does not read back
+            └── StorageDamagedError  records of one stream do not; everything else does
 
 Every error says what is wrong (`problem`) and what to do next (`remedy`); its text is both.
 A broken invariant of our own is an `AssertionError`, never one of these: it stops the process.
@@ -147,3 +148,30 @@ class StorageCorruptError(StorageError):
     """A record that was once acknowledged does not read back as it was written."""
 
     default_remedy = "Restore the data folder from a copy; this disk should not be trusted."
+
+
+class StorageDamagedError(StorageCorruptError):
+    """Records of one stream do not read back: all that it has from `start` up to, but without,
+    `end`. Everything else does."""
+
+    default_remedy = (
+        "Read on behind it; `gapless check` names all that is damaged in a data folder."
+    )
+
+    def __init__(
+        self, problem: str, remedy: str = "", stream: str = "", start: int = 0, end: int = 0
+    ) -> None:
+        super().__init__(problem, remedy)
+        self.args = (problem, remedy or self.default_remedy, stream, start, end)
+
+    @property
+    def stream(self) -> str:
+        return str(self.args[2])
+
+    @property
+    def start(self) -> int:
+        return int(self.args[3])
+
+    @property
+    def end(self) -> int:
+        return int(self.args[4])

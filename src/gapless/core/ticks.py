@@ -35,6 +35,10 @@ TICK_MAX = (1 << 63) - 1
 INSTANT_MAX = TICK_MAX >> PUBEND_BITS
 """The last instant that has ticks: in the year 2255."""
 
+CLOCK_MAX = INSTANT_MAX - 5 * 365 * 24 * 3_600 * 1_000_000
+"""A clock beyond this instant, in the year 2250, is not believed: it is taken to stand still there.
+So a clock that is wrong for a moment leaves ticks for all that is published later."""
+
 AHEAD_MAX = 10_000_000 << PUBEND_BITS
 """How far a position may be ahead of what is known of its pubend, and still be believed: clocks of
 brokers differ, and so do pubends of one topic that is read in total order."""

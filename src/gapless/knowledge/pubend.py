@@ -7,7 +7,8 @@ Theory of operation
     silence around them, become known: everything below `end` is settled for ever.
     An idle pubend moves `end` along with its clock, so that horizons below it move on. A silence
     once promised must hold after a crash too: how far promises may go is persisted ahead of need,
-    and a restart begins beyond it.
+    and a restart begins beyond it. A clock that is far beyond all others is not believed
+    (`CLOCK_MAX`), for what it makes us promise cannot be taken back.
     What everyone below has acknowledged is released: chopped from the log, final from then on.
     If an acknowledgement of the last event does not come, it is asked for.
 
@@ -27,12 +28,18 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import Knowledge, Nack, Purpose
-from gapless.core.client_messages import Publish, PublisherPosition, PublisherQuery, Receipt
+from gapless.core.client_messages import (
+    Publish,
+    PublisherPosition,
+    PublisherQuery,
+    Receipt,
+    Refused,
+)
 from gapless.core.effects import NO_ROOM, Append, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
-from gapless.core.ticks import INSTANT_MAX, PUBEND_BITS, Span, tick_at
+from gapless.core.ticks import CLOCK_MAX, INSTANT_MAX, PUBEND_BITS, TICK_MAX, Span, tick_at
 from gapless.knowledge.answers import answer
 from gapless.knowledge.batch import size_of
 from gapless.knowledge.overdue import Overdue
@@ -51,6 +58,11 @@ if TYPE_CHECKING:
     from gapless.knowledge.timing import Timing
 
 FOR_EVER = Policy()
+LAST_TICK = (INSTANT_MAX - 3_600_000_000) << PUBEND_BITS
+"""Events that are published from here on might find no tick."""
+
+OVER = "no ticks are left: the clock of the pubend's broker was once beyond the year 2255"
+ANEW = "Set its clock, read what is to be kept, delete the topic and create it anew."
 PROMISES = "promises"
 PUBLISHERS = "publishers"
 PROMISE, CHOP = 0, -1  # instead of the number of a write
@@ -86,7 +98,8 @@ class Pubend:
         self.timing = timing
         self.release = Release(self.stream, store, policy, timing, self._tell(CHOP))
         released, logged = store.bounds(self.stream)
-        self.promise = int.from_bytes(store.get(PROMISES, name) or b"", "little")
+        promise = int.from_bytes(store.get(PROMISES, name) or b"", "little")
+        self.promise = min(promise, TICK_MAX)
         self.end = max(logged, self.promise)
         self.newest = logged if logged > released else 0  # below it all events lie
         self.publishers = Publishers(store, f"{PUBLISHERS}/{name}", timing.publishers_max)
@@ -120,10 +133,18 @@ class Pubend:
     def released(self) -> int:
         return self.release.gone
 
+    @property
+    def is_over(self) -> bool:
+        """Are there no ticks left? Only where versions that believed any clock have promised
+        silence up to the end of time."""
+        return self.end >= LAST_TICK
+
     # --- publishing -----------------------------------------------------------------------------
 
     def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
         """Take a publication in; its receipt leaves when it is durable."""
+        if self.is_over:
+            return [refuse(client, message, OVER, ANEW)]
         fresh, name = message.events.events, message.publisher
         if name is not None:
             following, term, opening = self.publishers.place(name)
@@ -148,6 +169,8 @@ class Pubend:
         """The term of a publisher and its next number, for who takes its name over. They are told
         when they are durable, with all that counts: a crash must not take back where he begins."""
         name = query.publisher
+        if self.is_over:
+            return [refuse(client, query, OVER, ANEW)]
         if self._is_full(0, 0):
             return [refuse(client, query, "the pubend has more to write than it can take")]
         if self.publishers.is_one_too_many(name):
@@ -168,6 +191,8 @@ class Pubend:
 
     def _go_on(self, now: Instant) -> list[Effect]:
         """Write what is next: publications and transactions take turns."""
+        if self.is_over:
+            return []
         transactions = self.transactions
         if self.writing or not transactions.wants_to_write:
             return self._write(now)
@@ -179,6 +204,8 @@ class Pubend:
 
     def commit(self, client: ClientName, message: Commit, now: Instant) -> list[Effect]:
         """Publish what is staged; `transactions` has the rest of what is asked of it."""
+        if self.is_over:
+            return [Send(client, Refused(message.request, OVER, ANEW))]
         return self.transactions.commit(client, message) + self._go_on(now)
 
     def _persist(self, writes: tuple[Write, ...]) -> Persist:
@@ -205,7 +232,7 @@ class Pubend:
 
     def _next_tick(self, now: Instant) -> int:
         """The first free tick of this pubend that is not before the clock."""
-        instant = max(min(now, INSTANT_MAX), -(-self.end >> PUBEND_BITS))
+        instant = max(min(now, CLOCK_MAX), -(-self.end >> PUBEND_BITS))
         return tick_at(Instant(instant), self.number)
 
     def persisted(self, message: Persisted, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
@@ -278,15 +305,23 @@ class Pubend:
         """Say at once what is settled: it carries news besides. What is being written soon will."""
         return self._promise_silence(now)
 
-    def _promise_silence(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
+    def _promise_silence(
+        self, now: Instant, *, is_promised: bool = False
+    ) -> tuple[list[Effect], list[Knowledge]]:
         """Settle the ticks up to the clock, or as far as was asked for, as silence: one tick at
-        least, though the clock be behind, so that whoever waits for a sign of life gets one."""
-        if self.writing or self.waiting or self.transactions.is_busy:
+        least, though the clock be behind, so that whoever waits for a sign of life gets one.
+        `is_promised`: a promise was just written; if time has passed it already, as on a slow disk,
+        what it covers is told and no other promise follows at once, or nothing ever were."""
+        if self.writing or self.waiting or self.transactions.is_busy or self.is_over:
             return [], []
-        skew_end = min(now + self.timing.clock_skew_max, INSTANT_MAX) << PUBEND_BITS
-        clock_end = min(now, INSTANT_MAX) << PUBEND_BITS
-        end = max(clock_end, min(self._wanted_end, skew_end), self.end + 1)
-        if end > self.promise:
+        skew_end = min(now + self.timing.clock_skew_max, CLOCK_MAX) << PUBEND_BITS
+        clock_end = min(now, CLOCK_MAX) << PUBEND_BITS
+        wanted, end = self._wanted_end, max(clock_end, self.end + 1)
+        end = max(end, min(wanted, skew_end))
+        is_part = is_promised and end > self.promise > self.end
+        if is_part:
+            end = self.promise
+        elif end > self.promise:
             if self._promising:
                 return [], []
             self._promising = end + (self.timing.promise_step << PUBEND_BITS)
@@ -295,7 +330,7 @@ class Pubend:
             return [Persist((fact,), (done,), (failed,))], []
         knowledge = Knowledge(self.name, Span(self.end, end))
         self.end = end
-        self._wanted_end = 0
+        self._wanted_end = wanted if is_part else 0
         self._silence_due = Instant(now + self.timing.idle_silence)
         return [], [knowledge]
 
@@ -304,7 +339,7 @@ class Pubend:
         if not ok:
             return [], []  # no room: the next idle moment tries again
         self.promise = max(self.promise, promised)
-        return self._promise_silence(now)
+        return self._promise_silence(now, is_promised=True)
 
     # --- curiosity and acknowledgements ---------------------------------------------------------
 

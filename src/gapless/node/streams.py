@@ -133,7 +133,7 @@ class Streams:
                 self.epoch,
                 self._strict,
             )
-            relay.reporter.is_mute = self.is_mute
+            relay.reporter.is_mute = self.is_mute and relay.upstream != SOURCE
             if pubend.host == self.name:
                 made = make_pubend(pubend, topic, config, self._store, parts, now)
                 self.pubends[pubend.name] = made
@@ -346,10 +346,12 @@ class Streams:
         return pubend.transactions.staged(message, now) if pubend is not None else []
 
     def report(self, epoch: Epoch) -> None:
-        """Reports may go up under the epoch when it is durable, and not before."""
+        """Reports may go up under the epoch when it is durable, and not before. Those to a pubend
+        that is here always may: both begin anew together. So a host whose disk is full, where not
+        even the epoch finds room, can still release what makes room."""
         self.is_mute = not epoch.is_durable
         for relay in self.relays.values():
-            relay.reporter.is_mute = self.is_mute
+            relay.reporter.is_mute = self.is_mute and relay.upstream != SOURCE
         self.relays.touch()
 
     # --- time -------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Refused
 from gapless.core.identity import NAME_BYTES_MAX, PubendName
-from gapless.core.ticks import AHEAD_MAX, INSTANT_MAX, PUBEND_BITS
+from gapless.core.ticks import AHEAD_MAX, CLOCK_MAX, PUBEND_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,7 @@ class Tokens:
     def _ahead(self, request: int, pubend: PubendName, tick: int, now: Instant) -> Refused | None:
         """Is the tick one that the pubend has not reached?"""
         hosted, subend = self.pubends.get(pubend), self.subends.get(pubend)
-        reached = min(now, INSTANT_MAX) << PUBEND_BITS  # what comes next comes after the clock
+        reached = min(now, CLOCK_MAX) << PUBEND_BITS  # what comes next comes after the clock
         if hosted is not None:
             reached = max(reached, hosted.end)
         elif subend is not None:

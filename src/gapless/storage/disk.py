@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from gapless.core.errors import StorageError, StorageMissingError
 from gapless.storage.draft import Draft
 from gapless.storage.folder import Folder
-from gapless.storage.journal import Journal, storage_error
+from gapless.storage.journal import NO_ROOM, Journal, storage_error
 from gapless.storage.reading import Reader, records_of
 from gapless.storage.segment import Segments, Sync
 from gapless.storage.volume import (
@@ -68,7 +68,7 @@ class DiskVolume:
             raise storage_error(error, f"cannot open {path}") from error
         salt = self._folder.salt
         self._segments = Segments(self._folder.path, salt, sync, self._statistics)
-        self._reader = Reader(self._segments, salt)
+        self._reader = Reader(self._segments, salt, self._statistics)
         self._wholes = Wholes(self._reader)
         self._journal = Journal(
             self._folder, self._segments, self._reader, self.limits, segment_bytes
@@ -194,6 +194,8 @@ class DiskVolume:
                 if not self._journal.problem:
                     self._folder.mark_closed(self._state.sequence)
             except OSError as error:
+                if error.errno in NO_ROOM:
+                    return  # without the mark it opens as after a crash, which loses nothing
                 raise storage_error(error, f"cannot close {self._folder.path} in order") from error
             finally:
                 self._journal.problem = "it is closed"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.errors import StorageCorruptError, StorageError
 from gapless.storage.lock import FolderLock
+from gapless.storage.segment import write_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,14 +93,18 @@ class Folder:
 
     def mark_closed(self, sequence: int) -> None:
         new = self.path / "closed.json.new"
-        self._write(new, (json.dumps({"sequence": sequence}) + "\n").encode())
+        try:
+            self._write(new, (json.dumps({"sequence": sequence}) + "\n").encode())
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
         new.rename(self.path / "closed.json")
         self._sync.entries(self.path)
 
     def _write(self, path: Path, data: bytes) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(descriptor, data)
+            write_all(descriptor, [data], 0)
             self._sync.file(descriptor)
         finally:
             os.close(descriptor)

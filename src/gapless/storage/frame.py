@@ -16,7 +16,8 @@ Theory of operation
     All checksums start from the volume's secret `salt`: a record that contains what looks like a
     frame is never taken for one.
     Behind each frame stand zeros in place of the next header (`TERMINATOR`), so that recovery
-    can tell a commit that was begun from old bytes of a reused segment.
+    can tell a commit that was begun from old bytes of a reused segment. Behind the last frame of
+    a full segment stands a `seal`: it tells that there is another one.
 
 Cost: one CRC-32 and a few Python steps per page; 12 bytes per record (or 4), 8 per page, 41 and a
 name per frame.
@@ -48,6 +49,7 @@ BLOCKS = frozenset((b"A", b"a", b"M", b"m"))  # kinds of sections that have reco
 REGULAR = frozenset((b"a", b"m"))  # those whose indices have equal steps
 MOVED = frozenset((b"M", b"m"))  # those that are copies
 TERMINATOR = bytes(HEADER.size)
+SEAL_MAGIC = b"gLs\x01"
 PAGE_BYTES = 4 << 10
 ENTRY_BYTES = 12
 """What the description takes for one record, beside its part of a page's."""
@@ -158,6 +160,12 @@ class Header:
 
 def _checksum(description: bytes | memoryview, sequence: int, frame_bytes: int, salt: int) -> int:
     return crc32(description, crc32(NUMBERS.pack(sequence, frame_bytes), salt))
+
+
+def seal(sequence: int, salt: int) -> bytes:
+    """What stands behind the last frame of a full segment, instead of zeros: the log goes on in
+    another segment, with the commit of this number."""
+    return HEADER.pack(SEAL_MAGIC, 0, 0, _checksum(SEAL_MAGIC, sequence, 0, salt), sequence)
 
 
 def encode(sections: Iterable[Section], sequence: int, salt: int) -> list[bytes]:

@@ -178,7 +178,8 @@ class Journal:
         frame = encode(checkpoint, state.sequence + 1, self._salt)
         checkpoint_bytes = sum(map(len, frame))
         size = self._size_for(frame_bytes, checkpoint_bytes)
-        self._segments.create(state.active + 1, size, state.sequence + 1, frame)
+        sealed_at = state.offset if state.active else None
+        self._segments.create(state.active + 1, size, state.sequence + 1, frame, sealed_at)
         state.active += 1
         state.sequence += 1
         state.offset = FRAMES_START + checkpoint_bytes - len(TERMINATOR)

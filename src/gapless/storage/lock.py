@@ -1,12 +1,16 @@
 """A lock on a folder: one process at a time, and its number for whoever comes second.
 
-The kernel drops the lock when the holder ends, however it ends; a stale file locks nobody out.
+The folder itself is locked, by way of its own descriptor: nobody can take the lock away without
+moving the folder away. The file `lock` in it tells the number of the holder, and is locked as well:
+that keeps out processes on file systems that lock no folders (NFS). The kernel drops both locks
+when the holder ends, however it ends; a stale file locks nobody out.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gapless.core.errors import StorageError
@@ -14,27 +18,47 @@ from gapless.core.errors import StorageError
 if TYPE_CHECKING:
     from pathlib import Path
 
+EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
+
 
 class FolderLock:
     """Held from construction to `release`."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptors",)
 
     def __init__(self, folder: Path) -> None:
-        self._descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptors = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(self._descriptors[0], EXCLUSIVE)
+            except BlockingIOError:
+                raise
+            except OSError:
+                pass  # the file system locks no folders: the file has to do
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            self._descriptors.append(os.open(folder / "lock", flags, 0o600))
+            fcntl.flock(self._descriptors[1], EXCLUSIVE)
+            with suppress(OSError):  # a full disk: the number is missed by nobody but the reader
+                os.ftruncate(self._descriptors[1], 0)
+                os.pwrite(self._descriptors[1], f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError:
-            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
-            os.close(self._descriptor)
+            self.release()
             raise StorageError(
-                f"{folder} is open in process {holder or '(unknown)'}",
+                f"{folder} is open in process {_holder(folder) or '(unknown)'}",
                 "Stop that process, or give this one a data folder of its own.",
             ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+
+def _holder(folder: Path) -> str:
+    """The number of the process that has the folder open, as it left it in the file."""
+    try:
+        return (folder / "lock").read_bytes()[:32].decode("ascii", "replace").strip()
+    except OSError:
+        return ""

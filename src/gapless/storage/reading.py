@@ -2,9 +2,15 @@
 
 Theory of operation
     An extent is walked frame by frame: header and description are checked together, then each
-    page of records that is touched. What does not fit is a `StorageCorruptError` that names the
-    stream and the records (or the file and the place, if the description itself is damaged).
-    Everything is checked each time it is used, also what was kept from an earlier read.
+    page of records that is touched. Everything is checked each time it is used, also what was kept
+    from an earlier read, but for the descriptions of frames with copies (below).
+
+    What does not fit is a `StorageDamagedError` that names the stream and the records that are
+    lost: those of one page; or, if the description of a frame is damaged, those between the record
+    before it and the record behind it. The walk goes on at the next frame that is whole. If all
+    records of the extent were found although a frame is damaged, that frame held others' records.
+
+    A frame with copies holds many extents. It is decoded once for all of them, and kept.
 
 Cost: a point read walks its extent, unless a recent one did, and checks one page: two `pread`s at
 most for a frame whose description fits `WINDOW_BYTES`. The first in a large frame looks for its
@@ -16,12 +22,23 @@ are wanted, one slice per record.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from gapless.core.errors import StorageCorruptError
+from gapless.core.errors import StorageDamagedError
 from gapless.core.store import Run
-from gapless.storage.frame import HEADER, TERMINATOR, Block, Header, decode_blocks, place_in
+from gapless.storage.extent import EXTENT_BYTES
+from gapless.storage.frame import (
+    ENTRY_BYTES,
+    HEADER,
+    MAGIC,
+    TERMINATOR,
+    Block,
+    Header,
+    decode,
+    decode_blocks,
+    place_in,
+)
 from gapless.storage.volume import Records
 
 if TYPE_CHECKING:
@@ -29,8 +46,7 @@ if TYPE_CHECKING:
 
     from gapless.storage.extent import Extent
     from gapless.storage.segment import Segments
-
-    Located = tuple[int, list[tuple[int, Block]]]
+    from gapless.storage.volume import Statistics
 
 WINDOW_BYTES = 16 << 10
 HEADER_BYTES = HEADER.size
@@ -38,9 +54,34 @@ EMPTY = memoryview(b"")
 RECENT_MAX = 64
 """Extents of which the places of all records are remembered."""
 
+COPIES_MAX = 4
+COPIES_BYTES_MAX = 16 << 20
+"""Frames with copies whose descriptions are kept, and what these may take; but always one."""
+
+
+class Lost(NamedTuple):
+    """The records of an extent from `start` up to, without, `end`: the frame at `offset`, in which
+    they stood, is damaged."""
+
+    start: int
+    end: int
+    offset: int
+
+
+Located = tuple[int, list[tuple[int, Block]], list[Lost]]
+"""Where an extent ended, where its blocks stand, and what of it is lost."""
+
 
 def _last_index(located: tuple[int, Block]) -> int:
     return int(located[1].indices[-1])
+
+
+def _first_of_block(block: Block) -> int:
+    return int(block.indices[0])
+
+
+def _last_of_block(block: Block) -> int:
+    return int(block.indices[-1])
 
 
 class Window:
@@ -81,14 +122,17 @@ def records_of(runs: list[Run]) -> Records:
 class Reader:
     """Reads records of extents, and remembers where the records of recent ones stand."""
 
-    __slots__ = ("_ahead", "_last", "_recent", "_salt", "_segments")
+    __slots__ = ("_ahead", "_copies", "_last", "_recent", "_salt", "_segments", "_statistics")
 
-    def __init__(self, segments: Segments, salt: int) -> None:
+    def __init__(self, segments: Segments, salt: int, statistics: Statistics) -> None:
         self._segments = segments
         self._salt = salt
+        self._statistics = statistics
         self._ahead = WINDOW_BYTES  # header and description of the last frame that was alone
         self._recent: dict[Extent, Located] = {}
         self._last: Extent | None = None  # of which one record was read, and no places are known
+        # By segment and offset, the blocks of a frame with copies: how large, and by stream.
+        self._copies: dict[tuple[int, int], tuple[int, dict[str, list[Block]]]] = {}
 
     def read(self, extent: Extent, index: int) -> bytes | None:
         """The record at this index; None if the extent has none there."""
@@ -96,11 +140,14 @@ class Reader:
         if known is None or known[0] != extent.end:
             if self._last is not extent:  # a second look is worth remembering all places for
                 self._last = extent
-                record = self._peek(extent, index)
+                record = None if extent.moved else self._peek(extent, index)
                 if record is not None:
                     return record
             known = self._locate(extent)
-        _, blocks = known
+        _, blocks, losses = known
+        for lost in losses:
+            if lost.start <= index < lost.end:
+                raise self._lost(extent, lost)
         found = bisect_left(blocks, index, key=_last_index) if len(blocks) > 1 else 0
         if found == len(blocks):
             return None
@@ -116,10 +163,16 @@ class Reader:
 
     def _locate(self, extent: Extent) -> Located:
         """Where the records of the extent stand; remembered as long as it does not grow."""
-        blocks = self._only_frame(extent)
+        losses = list[Lost]()
+        blocks = None if extent.moved else self._only_frame(extent)
         if blocks is None:
-            blocks = [(offset, block) for offset, block, _ in self._blocks(extent)]
-        located = extent.end, blocks
+            blocks = []
+            for offset, item, _ in self._blocks(extent):
+                if isinstance(item, Lost):
+                    losses.append(item)
+                else:
+                    blocks.append((offset, item))
+        located = extent.end, blocks, losses
         recent = self._recent
         recent.pop(extent, None)
         if len(recent) >= RECENT_MAX:
@@ -154,6 +207,8 @@ class Reader:
     def _peek(self, extent: Extent, index: int) -> bytes | None:
         """The record, if the extent is one frame and all is well; nothing is remembered of it."""
         description = self._only_description(extent)
+        if description is not None:
+            self._statistics.frames_decoded += 1
         place = None if description is None else place_in(description, extent.stream, index)
         if place is None:
             return None
@@ -167,6 +222,10 @@ class Reader:
         """Add to `found` what fits `bytes_max`, but something if it is empty; what is left of it.
         Below 0: full."""
         for offset, block, window in self._blocks(extent):
+            if isinstance(block, Lost):
+                if block.start < end and start < block.end:
+                    raise self._lost(extent, block)
+                continue
             low = bisect_left(block.indices, max(start, extent.first))
             high = bisect_left(block.indices, min(end, extent.last + 1))
             if low >= high:
@@ -202,41 +261,135 @@ class Reader:
             data = data[first_byte - base : after - base]
         return Run(block.indices[low:high], block.words[low:high], first_byte, data)
 
-    def _blocks(self, extent: Extent) -> Iterator[tuple[int, Block, Window]]:
-        """The blocks of the extent with the place of their frame, ascending."""
+    def _blocks(self, extent: Extent) -> Iterator[tuple[int, Block | Lost, Window]]:
+        """The blocks of the extent with the place of their frame, and what is lost, ascending."""
         window = Window(self._segments, extent.segment)
+        if extent.moved:
+            for item in self._copies_of(extent, window):
+                yield extent.start, item, window
+            return
         offset = extent.start
         while offset < extent.end:
-            body = offset + HEADER.size
-            found = window.read(offset, body, extent.end)
-            header = Header(found if len(found) == HEADER.size else TERMINATOR)
-            description = EMPTY
-            if header.is_frame and header.frame_bytes <= extent.end - offset:
-                description = window.read(body, body + header.description_bytes, extent.end)
-            if not header.is_whole(description, self._salt):
-                raise StorageCorruptError(
-                    f"the commit at byte {offset} of {self._segments.path(extent.segment)} is "
-                    f"damaged; it held records of {extent.stream!r} between {extent.first} and "
-                    f"{extent.last}"
-                )
-            for block in self._own(bytes(description), extent):
+            description, size = self._description(extent, offset, window)
+            if description is None:
+                for place, item in self._around(extent, window):
+                    if place >= offset:
+                        yield place, item, window
+                return
+            for block in self._own(description, extent):
                 yield offset, block, window
-            offset += header.frame_bytes
+            offset += size
 
-    @staticmethod
-    def _own(description: bytes, extent: Extent) -> list[Block]:
-        """The blocks of the extent; a frame with copies may have others of its stream."""
+    def _description(self, extent: Extent, offset: int, window: Window) -> tuple[bytes | None, int]:
+        """The description of the frame there, and how long the frame is; None: it is damaged."""
+        body = offset + HEADER.size
+        found = window.read(offset, body, extent.end)
+        header = Header(found if len(found) == HEADER.size else TERMINATOR)
+        if not header.is_frame or header.frame_bytes > extent.end - offset:
+            return None, 0
+        description = window.read(body, body + header.description_bytes, extent.end)
+        if not header.is_whole(description, self._salt):
+            return None, 0
+        return bytes(description), header.frame_bytes
+
+    def _around(self, extent: Extent, window: Window) -> list[tuple[int, Block | Lost]]:
+        """All that an extent with a damaged frame has, and what it has lost."""
+        items = list[tuple[int, Block | Lost]]()
+        offset, after, lost_at = extent.start, extent.first, -1
+        found = 0
+        while offset < extent.end:
+            description, size = self._description(extent, offset, window)
+            if description is None:
+                lost_at = offset if lost_at < 0 else lost_at
+                offset = self._next_frame(extent, offset + 1)
+                continue
+            for block in self._own(description, extent):
+                if lost_at >= 0:
+                    items.append((lost_at, Lost(after, _first_of_block(block), lost_at)))
+                    lost_at = -1
+                items.append((offset, block))
+                after = _last_of_block(block) + 1
+                found += block.reach(len(block.indices)) + ENTRY_BYTES * len(block.indices)
+            offset += size
+        if lost_at >= 0:
+            items.append((lost_at, Lost(after, extent.last + 1, lost_at)))
+        is_all = found >= extent.kept  # the damaged frame held none of this stream
+        return [
+            (place, item)
+            for place, item in items
+            if not isinstance(item, Lost) or (item.start < item.end and not is_all)
+        ]
+
+    def _next_frame(self, extent: Extent, start: int) -> int:
+        """Where the next whole frame begins; the end of the extent if there is none. What is
+        longer than extents grow is a single frame."""
+        if extent.end - extent.start > EXTENT_BYTES:
+            return extent.end
+        data = self._segments.read(extent.segment, start, extent.end - start)
+        place = data.find(MAGIC)
+        while place >= 0:
+            window = Window(self._segments, extent.segment)
+            if self._description(extent, start + place, window)[0] is not None:
+                return start + place
+            place = data.find(MAGIC, place + 1)
+        return extent.end
+
+    def _copies_of(self, extent: Extent, window: Window) -> list[Block | Lost]:
+        """The blocks of an extent of copies, out of its frame, which is decoded once."""
+        key = (extent.segment, extent.start)
+        known = self._copies.pop(key, None)
+        if known is None:
+            description, _ = self._description(extent, extent.start, window)
+            if description is None:
+                return [Lost(extent.first, extent.last + 1, extent.start)]
+            known = len(description), self._decode_copies(description)
+        self._copies[key] = known  # the newest
+        while len(self._copies) > 1 and (
+            len(self._copies) > COPIES_MAX
+            or sum(size for size, _ in self._copies.values()) > COPIES_BYTES_MAX
+        ):
+            del self._copies[next(iter(self._copies))]
+        blocks = known[1].get(extent.stream, [])
+        low = bisect_left(blocks, extent.first, key=_last_of_block)
+        high = bisect_left(blocks, extent.last + 1, low, key=_first_of_block)
+        return list(blocks[low:high])
+
+    def _decode_copies(self, description: bytes) -> dict[str, list[Block]]:
+        self._statistics.frames_decoded += 1
+        found: dict[str, list[Block]] = {}
+        for section in decode(description):
+            if isinstance(section, Block):
+                found.setdefault(section.stream, []).append(section)
+        for blocks in found.values():
+            blocks.sort(key=_first_of_block)
+        return found
+
+    def _own(self, description: bytes, extent: Extent) -> list[Block]:
+        """The blocks of the extent; a frame may have others of its stream."""
+        self._statistics.frames_decoded += 1
         blocks = decode_blocks(description, extent.stream)
         if len(blocks) == 1:
             return blocks
         first, last = extent.first, extent.last
         return [one for one in blocks if first <= one.indices[-1] and one.indices[0] <= last]
 
-    def _damaged(self, extent: Extent, block: Block, page: int) -> StorageCorruptError:
+    def _lost(self, extent: Extent, lost: Lost) -> StorageDamagedError:
+        return StorageDamagedError(
+            f"the commit at byte {lost.offset} of {self._segments.path(extent.segment)} is "
+            f"damaged; it held records of {extent.stream!r} between {lost.start} and "
+            f"{lost.end - 1}",
+            "",
+            extent.stream,
+            lost.start,
+            lost.end,
+        )
+
+    def _damaged(self, extent: Extent, block: Block, page: int) -> StorageDamagedError:
         path = self._segments.path(extent.segment)
         first, last = block.first_of(page), block.first_of(page + 1) - 1
-        which = f"record {block.indices[first]} of {extent.stream!r} in {path} is damaged"
+        start, end = block.indices[first], block.indices[last] + 1
+        which = f"record {start} of {extent.stream!r} in {path} is damaged"
         if first < last:
-            which = f"one or more of the records from {block.indices[first]} to "
-            which += f"{block.indices[last]} of {extent.stream!r} in {path} are damaged"
-        return StorageCorruptError(which)
+            which = f"one or more of the records from {start} to {end - 1} of "
+            which += f"{extent.stream!r} in {path} are damaged"
+        return StorageDamagedError(which, "", extent.stream, start, end)

@@ -37,12 +37,15 @@ from gapless.storage.frame import (
     Hold,
     Mark,
     decode,
+    seal,
 )
 from gapless.storage.segment import FRAMES_START
 from gapless.storage.volume import Bounds, Recovery
 
 if TYPE_CHECKING:
     from gapless.storage.segment import Segments
+
+RESTORE = "Put the missing file back, or restore the whole folder from a copy."
 
 
 @dataclass(slots=True)
@@ -70,11 +73,14 @@ def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State
     _replay(segments, data, salt, state)
     if state.sequence < begun:
         raise StorageCorruptError(f"the checkpoint of {segments.path(state.active)} is damaged")
+    _check_newest(segments, data, salt, state)
     if closed_at is not None and state.sequence < closed_at:
         raise StorageCorruptError(
             f"commits {state.sequence + 1} to {closed_at} are damaged in "
             f"{segments.path(state.active)}"
         )
+    if closed_at is not None and state.sequence > closed_at:
+        closed_at = None  # it was opened since, and that is from an older life
     _look_beyond(segments, data, salt, state)
     cut_bytes = _torn_bytes(data, state)
     if closed_at is None:
@@ -111,7 +117,8 @@ def _load(segments: Segments, number: int, salt: int, state: State) -> bool:
             state.catalogue.add(extent)
         last_sequence = index[1]
     else:
-        last_sequence = _walk(segments, number, salt, state)
+        last_sequence, offset = _walk(segments, number, salt, state)
+        segments.seal(number, offset, last_sequence + 1)  # a crash may have come before that
         extents = state.catalogue.in_segment(number)
         segments.write_index(number, encode_index(extents, number, last_sequence, salt))
     following = segments.first_sequences.get(number + 1)
@@ -123,7 +130,8 @@ def _load(segments: Segments, number: int, salt: int, state: State) -> bool:
     return index is not None
 
 
-def _walk(segments: Segments, number: int, salt: int, state: State) -> int:
+def _walk(segments: Segments, number: int, salt: int, state: State) -> tuple[int, int]:
+    """Add the extents of a full segment; its last commit, and where that ends."""
     data = segments.read(number, 0, segments.sizes[number])
     offset, sequence = FRAMES_START, segments.first_sequences[number] - 1
     while (description := _description(data, offset, sequence + 1, salt)) is not None:
@@ -132,7 +140,7 @@ def _walk(segments: Segments, number: int, salt: int, state: State) -> int:
             if isinstance(section, Block):
                 add_block(state.catalogue, section, number, offset, end)
         offset, sequence = end, sequence + 1
-    return sequence
+    return sequence, offset
 
 
 def _description(data: bytes, offset: int, sequence: int, salt: int) -> bytes | None:
@@ -177,6 +185,19 @@ def _replay(segments: Segments, data: bytes, salt: int, state: State) -> None:
 def _is_whole(frame: memoryview, block: Block, salt: int) -> bool:
     data = frame[block.start : block.start + block.reach(len(block.indices))]
     return block.damaged_page(data, 0, block.page_count, salt) is None
+
+
+def _check_newest(segments: Segments, data: bytes, salt: int, state: State) -> None:
+    """Refuse if the newest segment that is there was followed by another."""
+    behind = data[state.offset : state.offset + HEADER.size]
+    is_sealed = behind == seal(state.sequence + 1, salt)
+    if is_sealed or segments.index_path(state.active).exists():  # that is made of a full one
+        raise StorageCorruptError(
+            f"{segments.path(state.active + 1)} is gone: {segments.path(state.active).name} is "
+            f"full, and all commits from {state.sequence + 1} on, which were acknowledged, stand "
+            "in files behind it",
+            RESTORE,
+        )
 
 
 def _look_beyond(segments: Segments, data: bytes, salt: int, state: State) -> None:

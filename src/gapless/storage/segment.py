@@ -8,12 +8,14 @@ Theory of operation
     A segment without live records becomes a spare, whose blocks were written once and are the
     quickest to write again, or is unlinked when there are spares enough. Its old frames carry
     older sequence numbers than anything written later, so they are never taken for new ones.
+    When a segment has its name, the one before it is sealed, and only then is the new one written
+    to: if the newest file is lost, its predecessor tells that something is missing.
 
 Invariants
     I1  a named segment is as long as its header says; a shorter one has lost blocks
     I2  numbers only grow; no number is used twice
 
-Cost: one `pwritev` and one `fdatasync` per frame; two syncs more per segment.
+Cost: one `pwritev` and one `fdatasync` per frame; three syncs more per segment.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from gapless.core.errors import StorageCorruptError, StorageError, StorageFilesError
+from gapless.storage.frame import seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -135,8 +138,17 @@ class Segments:
             (path for path, spare_bytes in self.spares.items() if spare_bytes == size), None
         )
 
-    def create(self, number: int, size: int, first_sequence: int, frame: Sequence[bytes]) -> None:
-        """A new segment that starts with `frame`, durable when this returns."""
+    def create(
+        self,
+        number: int,
+        size: int,
+        first_sequence: int,
+        frame: Sequence[bytes],
+        sealed_at: int | None = None,
+    ) -> None:
+        """A new segment that starts with `frame`, durable when this returns. The one before it, if
+        there is one, has its last frame end at `sealed_at`: it tells from now on that there is
+        another."""
         new = self._folder / "segment.new"
         spare = self.take_spare(size)
         if self._entries < 0:  # now: once the segment has its name, nothing may fail
@@ -160,6 +172,8 @@ class Segments:
         try:
             new.rename(self.path(number))
             self._sync.folder(self._entries)
+            if sealed_at is not None:
+                self.write(sealed_at, [seal(first_sequence, self._salt)])
         except OSError as error:
             # It may or may not be there after a crash: nothing may follow in the one before it,
             # so this must not look like a disk that is merely full.
@@ -182,6 +196,21 @@ class Segments:
         """Into the newest segment; durable when this returns."""
         write_all(self._writer, data, offset)
         self.sync(self._writer)
+
+    def seal(self, number: int, offset: int, following: int) -> None:
+        """Let a full segment, whose last frame ends there, tell that the log goes on with the
+        commit `following`; fine to repeat."""
+        mark = seal(following, self._salt)
+        if self.first_sequences.get(number + 1) != following:
+            return
+        if self.read(number, offset, len(mark)) == mark:
+            return
+        descriptor = os.open(self.path(number), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            write_all(descriptor, [mark], offset)
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def write_index(self, number: int, data: bytes) -> None:
         """Beside a full segment. Not synced: it is checked when read, and can be made anew."""

@@ -111,6 +111,8 @@ class Statistics:
     syncs: int = 0
     sync_us: int = 0
     sync_us_max: int = 0
+    frames_decoded: int = 0
+    """How often readers have decoded the description of a commit."""
     sync_buckets: list[int] = field(default_factory=lambda: [0] * SYNC_BUCKETS)
     """Entry n: how many syncs took less than 2^n and at least 2^(n-1) microseconds."""
 

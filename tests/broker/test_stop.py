@@ -1,0 +1,40 @@
+"""A broker that is told to stop finishes what is under way, and begins nothing new."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.node.config import Config
+from tests.broker.stage import ONE, connected, make_broker, run, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PUBENDS = 64
+MANY = (
+    ONE
+    + f"""
+[[topic]]
+name = "many"
+pubends = [{", ".join(['"b"'] * PUBENDS)}]
+"""
+)
+
+
+def test_idle_pubends_that_always_have_something_to_write_do_not_hold_up_a_stop(
+    tmp_path: Path,
+) -> None:
+    """Each writes down again and again how far it promises silence. With many thousands of them
+    there is never a moment without a write; here none of their promises reaches far."""
+
+    async def main() -> None:
+        config = Config(promise_step=1, idle_silence=1_000)
+        async with make_broker(tmp_path, MANY, config=config) as broker:
+            async with connected(broker) as client:
+                await client.publish("many", {"i": 1})
+            await wait_until(lambda: broker._volume.statistics().commits > 3 * PUBENDS)
+            before = broker._volume.statistics().commits
+            await broker.drain()
+            assert broker._volume.statistics().commits - before <= 2 * PUBENDS
+
+    run(main())
