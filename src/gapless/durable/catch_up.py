@@ -14,10 +14,10 @@ Theory of operation
     The usual answer is one event at one wanted tick. Those gather, and are put to the subend
     with `advance`: wanted ticks that follow each other in one piece, with the silence behind each.
     Any other answer first makes the subend know all the silence of the window, piece by piece.
-    What was released meanwhile comes back as lost, or as final, which is the same to one who still
-    wants it: the client gets one gap. It is held back until something follows that is not lost, so
-    that what was lost in a row is one gap whatever pieces the news came in. Once something is
-    known to be lost, wanted ticks before it are not asked for any more.
+    What was released is lost: the client gets one gap. How far that goes is known here
+    (`released`), or is told with an answer: nothing before it is read, asked for or looked up, so
+    that however much was released costs the same. The gap is held back until something follows that
+    is not lost, so that what was lost in a row is one gap whatever pieces the news came in.
     The log names no tick without an event. Where someone says that a wanted one is silent, the
     pubend itself is asked; if it says so too the event is lost (`denied`).
     Of ticks before `since` the log knows nothing (the subscription came from another broker, or
@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     Fetch = Callable[[Sequence[int]], Sequence[bytes | None]]
     """The events at these ticks, as many as are to be taken at a time; None where there is none."""
 
+    Released = Callable[[], int]
+    """Below this tick the pubend has released everything, as far as is known here."""
+
 
 class Gap(NamedTuple):
     """Everything that the subscription wanted in the span is lost."""
@@ -88,6 +91,7 @@ class CatchUp:
         minimum: Vector | None = None,
         fetch: Fetch | None = None,
         convoy: Convoy | None = None,
+        released: Released | None = None,
     ) -> None:
         self.taker = taker
         self.log = log
@@ -95,6 +99,7 @@ class CatchUp:
         self.since = since
         self.matches = matches
         self.fetch = fetch
+        self.released = released
         self.convoy = convoy if fetch is not None else None
         self.position = start  # everything before was delivered
         self.subend = Window(log.pubend, start, timing)
@@ -230,11 +235,14 @@ class CatchUp:
             return []
         self._read_due = None
         self._denied.clear()
+        if self.released is not None:
+            self._lost_below = max(self._lost_below, self.released())
         if self.told >= self._reading.through:
             self._reading = self._read(latest)
             if self._reading.through == self.told:  # more to look at than one read may
                 self._read_due = now
                 return []
+        self._reading = self._reading.lose_below(self._lost_below)
         if self.fetch is None:  # what waits for the next question is only in the way
             room = min(room, self.timing.nack_spans_max)
         start, end = self.told, self._next_end(room)
@@ -249,7 +257,14 @@ class CatchUp:
         convoy, start = self.convoy, self.told
         if convoy is not None and start >= self.since and (known := convoy.reading(start)):
             return known
-        found = self.log.read(self.taker, start, latest, since=self.since, trail=self._trail)
+        found = self.log.read(
+            self.taker,
+            start,
+            latest,
+            since=self.since,
+            released=self._lost_below,
+            trail=self._trail,
+        )
         if convoy is not None:
             convoy.note(found)
         return found
@@ -261,7 +276,7 @@ class CatchUp:
             if self.told < end:
                 return end
         if self.told < unknown_from:
-            place = bisect_left(wanted, max(self.told, self._lost_below)) + room
+            place = bisect_left(wanted, self.told) + room
             if place >= len(wanted):
                 return unknown_from
             middle = wanted[place - (room // 2 if self.convoy is not None else 0)]
@@ -286,17 +301,14 @@ class CatchUp:
             if start < first:
                 self._tell(Span(start, first), now)
             self._is_silence_known = False
-            if first >= self._lost_below:
-                if self.fetch is None:
-                    return self.subend.ask_for(window, now)
-                arrived = zip(window, self.fetch(window), strict=False)
-                self._arrived = {tick: event for tick, event in arrived if event is not None}
-                self._take_in(now)
-                if self.subend.horizon == span.end:
-                    return []
+            if self.fetch is None:
+                return self.subend.ask_for(window, now)
+            arrived = zip(window, self.fetch(window), strict=False)
+            self._arrived = {tick: event for tick, event in arrived if event is not None}
+            self._take_in(now)
+            if self.subend.horizon == span.end:
+                return []
             self._tell_silence(now)
-            for tick in window[: bisect_left(window, self._lost_below)]:
-                self._tell(Span(tick, tick + 1), now, lost=True)
         return self.subend.expect(span.end, now)
 
     def _tell_silence(self, now: Instant) -> None:
