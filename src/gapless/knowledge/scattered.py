@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 def settled(pubend: PubendName, span: Span, purpose: Purpose, released: int = 0) -> Knowledge:
-    """The answer that a span is final; or lost, to one who catches up, like all below `released`."""
+    """The answer that a span is final; or lost, to one who catches up, as is all below `released`
+    too."""
     is_final = purpose == Purpose.DELIVERY
     return Knowledge(
         pubend,
