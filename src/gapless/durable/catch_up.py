@@ -318,7 +318,7 @@ class CatchUp:
         self._is_silence_known = True
         ends = [*self._window[1:], self.told]
         for tick, end in zip(self._window, ends, strict=True):
-            if tick + 1 < end:
+            if tick + 1 < end and not self.subend.stream.known.covers(Span(tick + 1, end)):
                 self._tell(Span(tick + 1, end), now)
 
     def _tell(self, span: Span, now: Instant, *, lost: bool = False) -> list[Nack]:
@@ -332,9 +332,10 @@ class CatchUp:
         self._lost_below = max(self._lost_below, knowledge.lost_below)
         gone = max(knowledge.lost_below, knowledge.final_below)
         if knowledge.scattered:
-            for tick, event in zip(knowledge.ticks, knowledge.events.events, strict=True):
-                if tick in self._wanted and tick not in self.subend.stream.known:
-                    self._arrived.setdefault(tick, event)
+            for tick in self._wanted.intersection(knowledge.ticks).difference(self._arrived):
+                if tick not in self.subend.stream.known:
+                    place = bisect_left(knowledge.ticks, tick)
+                    self._arrived[tick] = knowledge.events.events[place]
             return []
         tick = knowledge.span.start
         if knowledge.ticks == (tick,) and tick in self._wanted and knowledge.span.end == tick + 1:
@@ -342,15 +343,19 @@ class CatchUp:
                 self._arrived.setdefault(tick, knowledge.events[0])
             return []
         nacks = self._take_in(now)
-        self._tell_silence(now)
         start = max(knowledge.span.start, self.subend.horizon)
-        end = min(knowledge.span.end, self.told)
+        end = min(max(knowledge.span.end, knowledge.lost_below), self.told)
+        lost_end = self._lost_end(min(gone, end))
+        if start < lost_end and not self.subend.stream.events_in(Span(start, lost_end))[0]:
+            nacks += self._tell(Span(start, lost_end), now, lost=True)  # in one piece
+            start = lost_end
+        self._tell_silence(now)
         if start >= end:
             return self._denied.address(nacks)
         low, high = (bisect_left(self._window, edge) for edge in (max(start, gone), end))
         known = self.subend.stream.known
-        lost, doubtful = self._denied.judge(knowledge, self._window[low:high], known)
-        for each in lost:
+        denied, doubtful = self._denied.judge(knowledge, self._window[low:high], known)
+        for each in denied:
             nacks += self._tell(each, now, lost=True)
         missing = SpanSet(known.missing(Span(start, end)))
         missing.difference_update(doubtful)
@@ -367,6 +372,17 @@ class CatchUp:
             )
             nacks += self.subend.receive_knowledge(answer, now)
         return self._denied.address(nacks)
+
+    def _lost_end(self, gone: int) -> int:
+        """Where what is wanted ends that is lost, if all below `gone` is."""
+        place = bisect_left(self._window, gone)
+        return self._window[place - 1] + 1 if place else gone
+
+    def lacks(self, span: Span) -> bool:
+        """Is this, which was asked for, still not known?"""
+        if span.end <= self.subend.horizon or span.start in self._arrived:
+            return False
+        return not self.subend.stream.known.covers(span)
 
     def _take_in(self, now: Instant) -> list[Nack]:
         """Put to the subend what has arrived, in runs with the silence between and behind."""

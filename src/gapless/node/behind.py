@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 SHARED_COST = 8
 """As many events that someone else took from the log cost as much as one that is taken from it."""
 
+ASK_COST = 2
+"""An event that is asked for costs as much as so many that are sent."""
+
 LOOK_COST = 8
 """The same for records of a filtered log that are looked at."""
 
@@ -92,7 +95,7 @@ class Behind:
         self.attributes_of = attributes_of
         self.logs: dict[PubendName, str] = {}  # of the pubends that are here
         self.released_of: Callable[[PubendName], int] = lambda _: 0  # as far as is known here
-        self._asks: deque[Nack] = deque()  # to be put to the relays
+        self._asks: deque[tuple[Key, Nack]] = deque()  # to be put to the relays
         self._some: dict[SubscriptionName, Session] = {}  # all that are behind, and perhaps others
         self.turns = Turns(config.catch_up_total_max)
         self._stirred: dict[Key, None] = {}  # may have news
@@ -143,7 +146,7 @@ class Behind:
         for name, session in self._all():
             catch_up = session.behind.get(pubend)
             if catch_up is not None and catch_up.position < span.end and span.start < catch_up.told:
-                self._ask(catch_up.receive_knowledge(knowledge, now))
+                self._ask((name, pubend), catch_up.receive_knowledge(knowledge, now))
                 self._stirred[name, pubend] = None
 
     def fall_behind(
@@ -207,13 +210,23 @@ class Behind:
             self._due = Instant(now + 1)
         return effects
 
-    def next_asks(self) -> list[Nack]:
-        """What is to be put to the relays in this step; they may have the answers at hand."""
-        asks: list[Nack] = []
+    @property
+    def has_asked(self) -> bool:
+        """Is there nothing more to ask in this step?"""
+        return not self._asks or self._is_spent
+
+    def next_ask(self) -> Nack | None:
+        """What is to be put to a relay next in this step; it may have the answer at hand, and that
+        is for all who want the same."""
         while self._asks and not self._is_spent:
-            asks.append(nack := self._asks.popleft())
-            self._spent += max(len(nack.spans), nack.events_max)
-        return asks
+            (name, pubend), nack = self._asks.popleft()
+            session = self.sessions.get(name)
+            catch_up = session.behind.get(pubend) if session is not None else None
+            spans = tuple(filter(catch_up.lacks, nack.spans)) if catch_up is not None else ()
+            self._spent += max(1, len(spans) * ASK_COST, nack.events_max * ASK_COST)
+            if spans:
+                return replace(nack, spans=spans)
+        return None
 
     def _go_on(self, key: Key, now: Instant) -> list[Effect]:
         name, pubend = key
@@ -237,7 +250,7 @@ class Behind:
             self._sent += cost
             self._spent += cost
             self.turns.leave(key)  # others first
-        self._ask(nacks)
+        self._ask(key, nacks)
         if pubend in session.behind:
             self.turns.update(key, catch_up.open_count, waits=catch_up.is_waiting)
         else:
@@ -259,11 +272,12 @@ class Behind:
                 session.behind[pubend] = self.catch_up(session, pubend, start)
                 self.turns.leave((name, pubend))
 
-    def _ask(self, nacks: Sequence[Nack]) -> None:
+    def _ask(self, key: Key, nacks: Sequence[Nack]) -> None:
         for nack in nacks:
             purpose = Purpose.CATCH_UP if nack.minimum is None else Purpose.WHOLE
             room = self.config.catch_up_window if purpose == Purpose.WHOLE else 0
-            self._asks.append(replace(nack, minimum=None, purpose=purpose, events_max=room))
+            ask = replace(nack, minimum=None, purpose=purpose, events_max=room)
+            self._asks.append((key, ask))
 
     def catch_up(self, session: Session, pubend: PubendName, start: int) -> CatchUp:
         subscription = session.subscription
@@ -307,7 +321,7 @@ class Behind:
         for name, session in self._all():
             for pubend, catch_up in session.behind.items():
                 if catch_up.deadline is not None and catch_up.deadline <= now:
-                    self._ask(catch_up.fire(now))
+                    self._ask((name, pubend), catch_up.fire(now))
                     self._stirred[name, pubend] = None
 
     def check(self) -> None:

@@ -26,10 +26,9 @@ def settle(streams: Streams, now: Instant) -> list[Effect]:
     effects += _report(streams, now)
     while True:
         effects += behind.settle(now) + streams.hand_overs.settle(now) + _hold(streams, now)
-        asks = behind.next_asks()
-        if not asks:
+        if behind.has_asked:
             return effects
-        for nack in asks:
+        while (nack := behind.next_ask()) is not None:
             if (relay := streams.relays.get(nack.pubend)) is not None:
                 effects += streams.carry(relay.receive_nack(CATCH_UP, None, nack, now), now)
 
