@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.hops import BATCH, READER, START, TRADES, WRITER, Row, chain
+from benchmarks.hops import BATCH, TRADES, WRITER, Row, chain
 from benchmarks.report import Report
 from gapless.client.client import connect
 from gapless.core.client_messages import (
@@ -150,7 +150,7 @@ def nodes(quick: bool) -> Report:
     return report
 
 
-# --- a broker process ------------------------------------------------------------------------------
+# --- a broker process ---------------------------------------------------------------------------
 
 
 @contextmanager
