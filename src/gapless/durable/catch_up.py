@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.broker_messages import Knowledge, Nack, Vector
 from gapless.core.events import EventBatch
+from gapless.core.identity import Instant
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import Span
 from gapless.durable.consolidated import Batch
@@ -55,7 +56,6 @@ from gapless.durable.window import Window, roundest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gapless.core.identity import Instant
     from gapless.durable.convoy import Convoy
     from gapless.durable.filtered_log import FilteredLog
     from gapless.durable.timing import Timing
@@ -240,7 +240,7 @@ class CatchUp:
         if self.told >= self._reading.through:
             self._reading = self._read(latest)
             if self._reading.through == self.told:  # more to look at than one read may
-                self._read_due = now
+                self._read_due = Instant(now + 1)
                 return []
         self._reading = self._reading.lose_below(self._lost_below)
         if self.fetch is None:  # what waits for the next question is only in the way
