@@ -44,7 +44,7 @@ from gapless.wire.events import check_events, decode_attributes, encode_event
 from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gapless.core.effects import Effect
 
@@ -68,8 +68,8 @@ def chain(hops: int) -> str:
 class Row:
     """Brokers in a row, and what their clients got. Time moves only when nothing is to be done."""
 
-    def __init__(self, hops: int, folder: Path, *, alone: bool) -> None:
-        network, self.alone, self.now = parse_network(chain(hops)), alone, START
+    def __init__(self, hops: int, folder: Path, *, alone: bool, text: str = "") -> None:
+        network, self.alone, self.now = parse_network(text or chain(hops)), alone, START
         self.first, self.last = BrokerName("b0"), BrokerName(f"b{hops}")
         self.volumes = {name: DiskVolume(folder / name) for name in network.cell_of}
         self.nodes = {
@@ -103,7 +103,12 @@ class Row:
                     self.volumes[name].commit(writes)
                     rest.extend(then)
                 case Tell(message):
-                    rest.extend(self.nodes[name].receive(name, message, self.now))
+                    rest.extend(self.timed(name, "receive", name, message))
+
+    def timed(self, name: BrokerName, what: str, *arguments: object) -> list[Effect]:
+        """One step of a broker: a call of its node."""
+        effects: list[Effect] = getattr(self.nodes[name], what)(*arguments, self.now)
+        return effects
 
     def send(self, sender: PeerName, to: PeerName, message: Message) -> None:
         if to in self.nodes:
@@ -116,10 +121,10 @@ class Row:
             self.queue.append((to, sender, codec().encode(message)))
 
     def client(self, name: ClientName, to: BrokerName, message: Message) -> None:
-        self.do(to, self.nodes[to].receive(name, message, self.now))
+        self.do(to, self.timed(to, "receive", name, message))
 
-    def take(self, message: Message) -> None:
-        """What the reader does with what it gets."""
+    def take_for(self, to: str, message: Message) -> None:
+        """What a client does with what it gets."""
         self.told.append(message)
         if isinstance(message, Deliveries) and message.ticks:
             self.got += message.ticks
@@ -128,23 +133,35 @@ class Row:
     def run(self, until: type[Message]) -> None:
         """Until a client is told so."""
         self.told.clear()
+        self.run_until(lambda: any(isinstance(each, until) for each in self.told))
+
+    def run_until(self, is_done: Callable[[], bool]) -> None:
         while True:
-            while self.queue:
-                to, sender, payload = self.queue.popleft()
-                message = codec().decode(payload)
-                assert isinstance(message, Message)
-                name = BrokerName(to)
-                if name in self.nodes:
-                    self.do(name, self.nodes[name].receive(sender, message, self.now))
-                else:
-                    self.take(message)
-            if any(isinstance(each, until) for each in self.told):
+            self.deliver()
+            if is_done():
                 return
-            due = [node.deadline for node in self.nodes.values() if node.deadline is not None]
-            self.now = max(self.now, min(due))
-            for name, node in self.nodes.items():
-                if node.deadline is not None and node.deadline <= self.now:
-                    self.do(name, node.fire(self.now))
+            self.run_on()
+
+    def deliver(self) -> None:
+        """All that is on its way."""
+        while self.queue:
+            to, sender, payload = self.queue.popleft()
+            message = codec().decode(payload)
+            assert isinstance(message, Message)
+            name = BrokerName(to)
+            if name in self.nodes:
+                self.do(name, self.timed(name, "receive", sender, message))
+            else:
+                self.take_for(to, message)
+
+    def run_on(self) -> None:
+        """To the next deadline of all, and deliver what follows."""
+        due = [node.deadline for node in self.nodes.values() if node.deadline is not None]
+        self.now = max(self.now, min(due))
+        for name, node in self.nodes.items():
+            if node.deadline is not None and node.deadline <= self.now:
+                self.do(name, self.timed(name, "fire"))
+        self.deliver()
 
     # --- the play -------------------------------------------------------------------------------
 

@@ -59,6 +59,13 @@ def test_the_admin_port_answers(tmp_path: Path) -> None:
             [matched] = [each for each in metrics if each.startswith(matching)]
             assert float(matched.split()[1]) > 0
             assert "gapless_ready 1.0" in metrics
+            for kind in ("step", "turn"):
+                [count] = [
+                    each for each in metrics if each.startswith(f"gapless_{kind}_seconds_co")
+                ]
+                [longest] = [each for each in metrics if each.startswith(f"gapless_{kind}_longest")]
+                assert float(count.split()[1]) > 0
+                assert float(longest.split()[1]) > 0
             assert "gapless_neighbours_down 0.0" in metrics
             assert "gapless_disk_full_total 0.0" in metrics
             assert any(line.startswith("process_resident_memory_bytes ") for line in metrics)

@@ -154,3 +154,21 @@ def test_a_node_without_a_deadline_is_still_woken_to_notice_a_clock_set_back() -
         world.pump.stop()
 
     run(main())
+
+
+def test_every_call_and_every_turn_is_measured() -> None:
+    async def main() -> None:
+        world = World()
+        for number in (1, 2):
+            world.pump.receive(CLIENT, Ping(number))
+        await asyncio.sleep(0)
+        with pytest.raises(ProtocolError):
+            world.pump.receive(CLIENT, Ping(13))
+        await asyncio.sleep(0)
+        assert world.log[-1] == "flush"
+        assert sum(world.pump.step_times.buckets) == world.pump.steps == 5
+        assert sum(world.pump.turn_times.buckets) == world.log.count("flush") == 1
+        assert min(world.pump.turn_times.longest_ns, world.pump.step_times.longest_ns) > 0
+        world.pump.stop()
+
+    run(main())

@@ -304,7 +304,7 @@ def test_a_log_with_more_to_look_at_than_one_read_may_is_read_in_several_steps()
     stand = Stand(log)
     for _ in range(2):
         assert stand.go() == []
-        assert stand.machine.deadline == 0, "to be called again at once"
+        assert stand.machine.deadline == 1, "to be called again at once, in a step of its own"
     stand.go()
     assert stand.asked() == ["nack [0,1)"]
     stand.tell("[0,1) D0")
@@ -391,3 +391,55 @@ def test_no_more_is_taken_than_there_is_credit_or_room_for() -> None:
     assert nacks == []
     assert stand.machine.advance(stand.latest, 100, Instant(0), room=0) == ([], [])
     assert stand.machine.is_waiting
+
+
+# --- what was released ----------------------------------------------------------------------------
+
+
+def test_where_it_is_known_what_was_released_that_is_one_gap_and_nobody_is_asked() -> None:
+    log = make_log(*range(1, 1_000, 2), end=1_000)
+    stand = Stand(log, released=lambda: 996)
+    assert stand.go() == [], "the loss may go on"
+    assert stand.asked() == ["nack [997,998) [999,1000)"]
+    assert log.reads == 2
+    stand.tell("[997,998) D997", "[999,1000) D999")
+    assert stand.go() == ["gap [0,996)", "D997 D999 |1000"]
+
+
+def test_one_that_wanted_nothing_of_what_was_released_has_lost_nothing() -> None:
+    stand = Stand(make_log(1, 8, end=10), start=2, released=lambda: 7)
+    assert stand.go() == ["|8"]
+    assert stand.asked() == ["nack [8,9)"]
+
+
+def test_what_is_released_meanwhile_is_not_asked_for() -> None:
+    released = [0]
+    log = make_log(*range(1, 20, 2), end=20, catch_up_window=2)
+    stand = Stand(log, released=lambda: released[0])
+    stand.go()
+    assert stand.asked() == ["nack [1,2) [3,4)"]
+    released[0] = 16
+    stand.tell("[1,2) D1", "[3,4) D3")
+    assert stand.go() == ["D1 D3 |5"]
+    assert stand.asked() == ["nack [17,18) [19,20)"]
+    stand.tell("[17,18) D17", "[19,20) D19")
+    assert stand.go() == ["gap [5,16)", "D17 D19 |20"]
+
+
+def test_an_answer_that_tells_how_much_is_lost_ends_the_window_and_what_follows_it() -> None:
+    log = make_log(*range(1, 20, 2), end=20, catch_up_window=3, filtered_read_max=4)
+    stand = Stand(log)
+    stand.go()
+    assert stand.asked() == ["nack [1,2) [3,4) [5,6)"]
+    stand.tell("[1,2) lost<14 asked catching-up")
+    assert stand.go() == []
+    assert stand.asked() == ["nack [15,16) [17,18) [19,20)"]
+    stand.tell("[15,20) D15 D17 D19")
+    assert stand.go() == ["gap [1,14)", "D15 D17 D19 |20"]
+
+
+def test_an_event_that_has_arrived_stays_where_all_around_it_is_lost() -> None:
+    stand = Stand(make_log(1, 3, 5, 7, end=10))
+    stand.go()
+    stand.tell("[3,4) D3", "[1,2) lost<6 asked catching-up", "[7,8) D7")
+    assert stand.go() == ["gap [1,2)", "D3 |5", "gap [5,6)", "D7 |10"]

@@ -108,29 +108,50 @@ class LogMachine(RuleBasedStateMachine):
     def read_on(self, taker: int, since: int) -> None:
         self.compare(taker, 0, self.log.end + 3, since)
 
-    def compare(self, taker: int, start: int, end: int, since: int) -> None:
+    @rule(
+        taker=st.integers(0, 3),
+        start=st.integers(0, 60),
+        since=st.integers(0, 60),
+        released=st.integers(0, 60),
+    )
+    def read_released(self, taker: int, start: int, since: int, released: int) -> None:
+        self.compare(taker, start, max(start, self.log.end) + 3, since, released)
+
+    def compare(self, taker: int, start: int, end: int, since: int, released: int = 0) -> None:
         got, at, log = "", start, self.log
         for _ in range(200):
             before = log.reads
-            reading = log.read(taker, at, end, since=since, trail=self.trails[taker])
+            reading = log.read(
+                taker, at, end, since=since, released=released, trail=self.trails[taker]
+            )
             assert len(reading.wanted) <= self.limits.filtered_read_max
             assert log.reads - before <= self.limits.filtered_walk_max
             got += states(reading, at)
             at = reading.through
             if at == end:
                 break
+        takes = [
+            tick
+            for tick in range(max(start, since, log.start), log.end)
+            if self.is_taken(tick, taker)
+        ]
+        lost = [tick for tick in takes if tick < released]
+        lost_below = lost[-1] + 1 if lost else 0  # in one piece, with the silence before it
         wanted = "".join(
             "Q"
             if tick < since or tick >= log.end
             else "L"
-            if tick < log.start
+            if tick < max(log.start, lost_below)
             else "Q"
-            if taker in self.truth.get(tick, ())
+            if tick in takes
             else "S"
             for tick in range(start, end)
         )
         assert got == wanted
         self.trails[taker] = Trail()
+
+    def is_taken(self, tick: int, taker: int) -> bool:
+        return taker in self.truth.get(tick, ())
 
     @invariant()
     def holds(self) -> None:
@@ -279,3 +300,23 @@ def test_one_write_of_events_that_all_the_same_take_is_what_many_would_be(count:
 def appended(writes: Sequence[Write]) -> list[tuple[int, bytes]]:
     found = [write for write in writes if isinstance(write, Append)]
     return [each for one in found for each in zip(one.indices, one.records, strict=True)]
+
+
+def test_of_what_was_released_no_record_is_looked_at_however_many_there_are() -> None:
+    volume = MemoryVolume()
+    log = FilteredLog(PUBEND, volume, LIMITS)
+    write(log, volume, {tick: [1, 2] if tick < 900 else [1] for tick in range(1_000)}, 1_000)
+    reading = log.read(1, 0, 1_000, released=990)
+    assert states(reading, 0) == 990 * "L" + 10 * "Q"
+    assert log.reads == 10
+    assert states(log.read(2, 0, 1_000, released=990), 0) == 900 * "L" + 100 * "S"
+    assert states(log.read(2, 900, 1_000, released=990), 900) == 100 * "S", "it has lost nothing"
+    assert log.reads == 10, "its head said so"
+
+
+def test_what_is_released_after_a_read_is_lost_in_one_piece() -> None:
+    reading = Reading(2, 4, [5, 7, 9], 12, 12)
+    assert reading.lose_below(5) is reading
+    assert reading.lose_below(8) == Reading(2, 8, [5, 7, 9], 12, 12)
+    assert reading.lose_below(8).lose_below(6) == reading.lose_below(8)
+    assert reading.lose_below(100) == Reading(2, 10, [5, 7, 9], 12, 12)

@@ -434,3 +434,23 @@ def test_where_silence_was_promised_up_to_the_end_of_time_publications_are_refus
     assert [(problem, retry) for _, problem, retry in host.refusals()] == [(OVER, False)] * 2
     assert not host.disk
     host.ask("[1,9)", now=2_000)  # what is there is served
+
+
+def test_one_who_catches_up_is_told_in_one_answer_all_that_is_lost() -> None:
+    host = Host()
+    for now in range(5, 15):
+        host.publish("x", now=now)
+        host.sync(now)
+    host.pubend.acknowledge(tick(12), Instant(30))
+    host.fire(30 + CONFIG.release_delay)
+    host.sync_all(now=30 + CONFIG.release_delay)
+    host.told()
+    asked = " ".join(f"[{tick(now)},{tick(now) + 1})" for now in range(5, 15))
+    host.ask(f"{asked} catching-up", now=40)
+    lost, kept = host.told()
+    assert (lost.span, lost.lost_below) == (Span(tick(5), tick(11) + 1), tick(12))
+    assert kept.scattered
+    assert kept.ticks == (tick(12), tick(13), tick(14))
+    host.publish("x", now=2_000_000)
+    host.sync(2_000_000)
+    assert host.told()[-1].lost_below == tick(12), "and whoever listens learns how far that is"

@@ -381,3 +381,33 @@ def test_in_any_order_nobody_is_told_what_is_not_true(
         for name, low in delivered.items():
             needed = [t for t in range(low, max(machine.acked, 0)) if truth[t] == name]
             assert not needed, f"{name} still needs {needed}"
+
+
+def test_how_far_the_pubend_has_released_goes_down_with_what_it_says() -> None:
+    machine = make_relay("all", "red")
+    assert tell(machine, "[4,6) D5 lost<3") == ["all: [4,6) D5 lost<3"]
+    assert machine.lost_below == 3
+    machine.fire(Instant(CONFIG.silence_flush))
+    assert tell(machine, "[6,9) D7:red lost<5") == [
+        "all: [6,9) D7:red lost<5",
+        "red: [6,9) D7:red lost<5",
+    ]
+
+
+def test_that_is_never_told_of_ticks_that_the_message_tells_of() -> None:
+    """Silence that waited may lie below it: nobody below has lost anything there."""
+    machine = make_relay("all", "red")
+    tell(machine, "[4,6) D5")
+    assert tell(machine, "[6,9) D7:red lost<5") == [
+        "all: [6,9) D7:red lost<5",
+        "red: [4,9) D7:red lost<4",
+    ]
+
+
+def test_one_who_has_lost_much_of_what_he_asked_for_is_told_so_once() -> None:
+    machine = make_relay("all")
+    ask(machine, "all", "[1,2) [3,4) [6,7) [9,10) catching-up")
+    assert tell(machine, "[1,7) lost<8 asked catching-up") == [
+        "*all1: [1,7) lost<8 asked catching-up"
+    ]
+    assert tell(machine, "[9,10) D9 asked catching-up") == ["*all1: [9,10) D9 asked catching-up"]

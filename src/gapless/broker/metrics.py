@@ -71,6 +71,10 @@ DISK_GAUGES: Table = {
     "disk_live_bytes": ("bytes_live", "of which is in use"),
     "disk_pending_writes": ("pending", "writes that are not durable yet"),
 }
+TIMES = {
+    "step": "how long calls of the node took; no other client is served meanwhile",
+    "turn": "how long turns of the loop took, from the first call of the node to the last write",
+}
 PUBEND_COUNTERS: Table = {
     "pubend_nacks": ("nacks_sent", "questions asked for events, of others or of the own log"),
 }
@@ -119,6 +123,8 @@ class Collector:
         for table, figures in ((GAUGES, found), (LINK_GAUGES, links), (DISK_GAUGES, disk)):
             yield from single(table, figures, is_counter=False)
         yield sync_times(disk)
+        for kind, what in TIMES.items():
+            yield from times(kind, what, found[f"{kind}_times"])
         yield batch_sizes(found["batch_sizes"])
         now_us = clock.read()
         for figures in found["pubends"].values():
@@ -169,6 +175,24 @@ def sync_times(disk: Mapping[str, Any]) -> HistogramMetricFamily:
         buckets=[*buckets, ("+Inf", total)],
         sum_value=disk["sync_us"] / 1e6,
     )
+
+
+def times(kind: str, what: str, found: Mapping[str, Any]) -> Iterator[Metric]:
+    """How long things of a kind took, and the longest of all."""
+    from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
+
+    buckets, total = [], 0
+    for power, count in enumerate(found["buckets"]):
+        total += count
+        buckets.append((str((1 << power) / 1e6), total))
+    yield HistogramMetricFamily(
+        f"gapless_{kind}_seconds",
+        what,
+        buckets=[*buckets, ("+Inf", total)],
+        sum_value=found["total_s"],
+    )
+    longest = f"the longest {kind} since the start"
+    yield GaugeMetricFamily(f"gapless_{kind}_longest_seconds", longest, value=found["longest_s"])
 
 
 def batch_sizes(counts: list[int]) -> HistogramMetricFamily:

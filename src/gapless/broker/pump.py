@@ -5,6 +5,7 @@ Theory of operation
     and what it returns is carried out in order. Sending only queues; at the end of the loop's turn
     all queues are flushed, with one write for each peer, and the wake-up is set. So one turn that
     brings a thousand messages costs a thousand calls of the node but one write for each peer.
+    Nobody else is served during a call, nor during a turn: how long both take is measured.
 
 Invariants
     I1  effects of one call are carried out before those of the next; a `Tell` is a call of its own
@@ -20,9 +21,11 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.broker import clock
+from gapless.broker.meter import Meter
 from gapless.core.effects import Persist, Send
 from gapless.core.errors import ProtocolError
 
@@ -58,6 +61,9 @@ class Pump:
     ) -> None:
         self.node = node
         self.steps = 0
+        self.step_times = Meter()
+        self.turn_times = Meter()
+        self._turn_began = 0  # by its first call, in nanoseconds
         self._surroundings = surroundings
         self._fail = fail
         self._loop = asyncio.get_running_loop()
@@ -103,14 +109,22 @@ class Pump:
 
     def _step(self, call: Callable[..., list[Effect]], *arguments: object) -> None:
         if not self.is_stopped:
+            began = perf_counter_ns()
             effects = self._call(call, *arguments)
             if effects or not self.node.is_deadline_known:
-                self.carry_out(effects)
+                self.carry_out(effects, began)
+
+    def _timed(self, call: Callable[..., list[Effect]], *arguments: object) -> list[Effect]:
+        began = perf_counter_ns()
+        try:
+            return call(*arguments, clock.read())
+        finally:
+            self.step_times.add(perf_counter_ns() - began)
 
     def _call(self, call: Callable[..., list[Effect]], *arguments: object) -> list[Effect]:
         self.steps += 1
         try:
-            return call(*arguments, clock.read())
+            return self._timed(call, *arguments)
         except ProtocolError:
             raise
         except Exception as error:  # a broken invariant: our state is not to be trusted
@@ -120,8 +134,10 @@ class Pump:
 
     # --- effects ---------------------------------------------------------------------------------
 
-    def carry_out(self, effects: Sequence[Effect]) -> None:
-        """Do what the node wants, in order, with what follows from it."""
+    def carry_out(self, effects: Sequence[Effect], began: int = 0) -> None:
+        """Do what the node wants, in order, with what follows from it. `began`: the call that
+        wanted it, if that was in this turn."""
+        began = began or perf_counter_ns()
         rest, send = list(effects), self._surroundings.send
         for effect in rest:  # which grows on the way
             if self.is_stopped:
@@ -134,6 +150,7 @@ class Pump:
                 rest += self._call(self.node.receive, self.node.name, effect.message)
         if not self._is_settling:
             self._is_settling = True
+            self._turn_began = began
             self._loop.call_soon(self._settle)
 
     # --- the end of a turn, and time -------------------------------------------------------------
@@ -143,6 +160,7 @@ class Pump:
         self._surroundings.flush()
         if not (self.is_stopped or self._is_leaving):
             self._arm()
+        self.turn_times.add(perf_counter_ns() - self._turn_began)
 
     def _arm(self) -> None:
         deadline = self.node.deadline

@@ -14,10 +14,10 @@ Theory of operation
     The usual answer is one event at one wanted tick. Those gather, and are put to the subend
     with `advance`: wanted ticks that follow each other in one piece, with the silence behind each.
     Any other answer first makes the subend know all the silence of the window, piece by piece.
-    What was released meanwhile comes back as lost, or as final, which is the same to one who still
-    wants it: the client gets one gap. It is held back until something follows that is not lost, so
-    that what was lost in a row is one gap whatever pieces the news came in. Once something is
-    known to be lost, wanted ticks before it are not asked for any more.
+    What was released is lost: the client gets one gap. How far that goes is known here
+    (`released`), or is told with an answer: nothing before it is read, asked for or looked up, so
+    that however much was released costs the same. The gap is held back until something follows that
+    is not lost, so that what was lost in a row is one gap whatever pieces the news came in.
     The log names no tick without an event. Where someone says that a wanted one is silent, the
     pubend itself is asked; if it says so too the event is lost (`denied`).
     Of ticks before `since` the log knows nothing (the subscription came from another broker, or
@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.broker_messages import Knowledge, Nack, Vector
 from gapless.core.events import EventBatch
+from gapless.core.identity import Instant
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import Span
 from gapless.durable.consolidated import Batch
@@ -56,7 +57,6 @@ from gapless.durable.window import Window, roundest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gapless.core.identity import Instant
     from gapless.durable.convoy import Convoy
     from gapless.durable.filtered_log import FilteredLog
     from gapless.durable.timing import Timing
@@ -66,6 +66,9 @@ if TYPE_CHECKING:
 
     Fetch = Callable[[Sequence[int]], Sequence[bytes | None]]
     """The events at these ticks, as many as are to be taken at a time; None where there is none."""
+
+    Released = Callable[[], int]
+    """Below this tick the pubend has released everything, as far as is known here."""
 
 
 class Gap(NamedTuple):
@@ -89,6 +92,7 @@ class CatchUp:
         minimum: Vector | None = None,
         fetch: Fetch | None = None,
         convoy: Convoy | None = None,
+        released: Released | None = None,
     ) -> None:
         self.taker = taker
         self.log = log
@@ -96,6 +100,7 @@ class CatchUp:
         self.since = since
         self.matches = matches
         self.fetch = fetch
+        self.released = released
         self.convoy = convoy if fetch is not None else None
         self.position = start  # everything before was delivered
         self.subend = Window(log.pubend, start, timing)
@@ -231,11 +236,14 @@ class CatchUp:
             return []
         self._read_due = None
         self._denied.clear()
+        if self.released is not None:
+            self._lost_below = max(self._lost_below, self.released())
         if self.told >= self._reading.through:
             self._reading = self._read(latest)
             if self._reading.through == self.told:  # more to look at than one read may
-                self._read_due = now
+                self._read_due = Instant(now + 1)
                 return []
+        self._reading = self._reading.lose_below(self._lost_below)
         if self.fetch is None:  # what waits for the next question is only in the way
             room = min(room, self.timing.nack_spans_max)
         start, end = self.told, self._next_end(room)
@@ -250,7 +258,14 @@ class CatchUp:
         convoy, start = self.convoy, self.told
         if convoy is not None and start >= self.since and (known := convoy.reading(start)):
             return known
-        found = self.log.read(self.taker, start, latest, since=self.since, trail=self._trail)
+        found = self.log.read(
+            self.taker,
+            start,
+            latest,
+            since=self.since,
+            released=self._lost_below,
+            trail=self._trail,
+        )
         if convoy is not None:
             convoy.note(found)
         return found
@@ -262,7 +277,7 @@ class CatchUp:
             if self.told < end:
                 return end
         if self.told < unknown_from:
-            place = bisect_left(wanted, max(self.told, self._lost_below)) + room
+            place = bisect_left(wanted, self.told) + room
             if place >= len(wanted):
                 return unknown_from
             middle = wanted[place - (room // 2 if self.convoy is not None else 0)]
@@ -287,17 +302,14 @@ class CatchUp:
             if start < first:
                 self._tell(Span(start, first), now)
             self._is_silence_known = False
-            if first >= self._lost_below:
-                if self.fetch is None:
-                    return self.subend.ask_for(window, now)
-                arrived = zip(window, self.fetch(window), strict=False)
-                self._arrived = {tick: event for tick, event in arrived if event is not None}
-                self._take_in(now)
-                if self.subend.horizon == span.end:
-                    return []
+            if self.fetch is None:
+                return self.subend.ask_for(window, now)
+            arrived = zip(window, self.fetch(window), strict=False)
+            self._arrived = {tick: event for tick, event in arrived if event is not None}
+            self._take_in(now)
+            if self.subend.horizon == span.end:
+                return []
             self._tell_silence(now)
-            for tick in window[: bisect_left(window, self._lost_below)]:
-                self._tell(Span(tick, tick + 1), now, lost=True)
         return self.subend.expect(span.end, now)
 
     def _tell_silence(self, now: Instant) -> None:
@@ -307,7 +319,7 @@ class CatchUp:
         self._is_silence_known = True
         ends = [*self._window[1:], self.told]
         for tick, end in zip(self._window, ends, strict=True):
-            if tick + 1 < end:
+            if tick + 1 < end and not self.subend.stream.known.covers(Span(tick + 1, end)):
                 self._tell(Span(tick + 1, end), now)
 
     def _tell(self, span: Span, now: Instant, *, lost: bool = False) -> list[Nack]:
@@ -321,9 +333,10 @@ class CatchUp:
         self._lost_below = max(self._lost_below, knowledge.lost_below)
         gone = max(knowledge.lost_below, knowledge.final_below)
         if knowledge.scattered:
-            for tick, event in zip(knowledge.ticks, knowledge.events.events, strict=True):
-                if tick in self._wanted and tick not in self.subend.stream.known:
-                    self._arrived.setdefault(tick, event)
+            for tick in self._wanted.intersection(knowledge.ticks).difference(self._arrived):
+                if tick not in self.subend.stream.known:
+                    place = bisect_left(knowledge.ticks, tick)
+                    self._arrived[tick] = knowledge.events.events[place]
             return []
         tick = knowledge.span.start
         if knowledge.ticks == (tick,) and tick in self._wanted and knowledge.span.end == tick + 1:
@@ -331,15 +344,19 @@ class CatchUp:
                 self._arrived.setdefault(tick, knowledge.events[0])
             return []
         nacks = self._take_in(now)
-        self._tell_silence(now)
         start = max(knowledge.span.start, self.subend.horizon)
-        end = min(knowledge.span.end, self.told)
+        end = min(max(knowledge.span.end, knowledge.lost_below), self.told)
+        lost_end = self._lost_end(min(gone, end))
+        if start < lost_end and not self.subend.stream.events_in(Span(start, lost_end))[0]:
+            nacks += self._tell(Span(start, lost_end), now, lost=True)  # in one piece
+            start = lost_end
+        self._tell_silence(now)
         if start >= end:
             return self._denied.address(nacks)
         low, high = (bisect_left(self._window, edge) for edge in (max(start, gone), end))
         known = self.subend.stream.known
-        lost, doubtful = self._denied.judge(knowledge, self._window[low:high], known)
-        for each in lost:
+        denied, doubtful = self._denied.judge(knowledge, self._window[low:high], known)
+        for each in denied:
             nacks += self._tell(each, now, lost=True)
         missing = SpanSet(known.missing(Span(start, end)))
         missing.difference_update(doubtful)
@@ -356,6 +373,17 @@ class CatchUp:
             )
             nacks += self.subend.receive_knowledge(answer, now)
         return self._denied.address(nacks)
+
+    def _lost_end(self, gone: int) -> int:
+        """Where what is wanted ends that is lost, if all below `gone` is."""
+        place = bisect_left(self._window, gone)
+        return self._window[place - 1] + 1 if place else gone
+
+    def lacks(self, span: Span) -> bool:
+        """Is this, which was asked for, still not known?"""
+        if span.end <= self.subend.horizon or span.start in self._arrived:
+            return False
+        return not self.subend.stream.known.covers(span)
 
     def _take_in(self, now: Instant) -> list[Nack]:
         """Put to the subend what has arrived, in runs with the silence between and behind."""

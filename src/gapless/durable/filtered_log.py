@@ -15,6 +15,8 @@ Theory of operation
     An answer of `read` keeps the earliest ticks and says how far it goes. Chains only lead back, so
     a walk down a long one leaves marks (`Trail`) from which the next reads start: every record is
     looked at about twice in all, and no single read looks at more than `filtered_walk_max`.
+    Of what the pubend has released no record is looked at: a walk ends with the first back pointer
+    that leads there, and that tells whether the subscription has lost anything.
 
 Invariants (checked by `check`)
     I1  start <= end <= written; all three never move back
@@ -73,6 +75,13 @@ class Reading(NamedTuple):
     wanted: list[int]
     unknown_from: int
     through: int
+
+    def lose_below(self, released: int) -> Reading:
+        """The same, when everything before this tick was released meanwhile."""
+        place = bisect_left(self.wanted, released)
+        if not place or self.wanted[place - 1] < self.lost_below:
+            return self
+        return self._replace(lost_below=self.wanted[place - 1] + 1)
 
 
 class Flight(NamedTuple):
@@ -232,13 +241,20 @@ class FilteredLog:
     # --- reading --------------------------------------------------------------------------------
 
     def read(
-        self, taker: int, start: int, end: int, *, since: int = 0, trail: Trail | None = None
+        self,
+        taker: int,
+        start: int,
+        end: int,
+        *,
+        since: int = 0,
+        released: int = 0,
+        trail: Trail | None = None,
     ) -> Reading:
         """What is known of `[start, end)` for one subscription, from `start` on.
 
-        Of ticks before `since` the log knows nothing: the subscription was not here then.
-        `through` may be `start`, if there was more to look at than one read may: go on with
-        the same trail.
+        Of ticks before `since` the log knows nothing: the subscription was not here then. Before
+        `released` the pubend has no events any more. `through` may be `start`, if there was more to
+        look at than one read may: go on with the same trail.
         """
         assert start < end
         trail = Trail() if trail is None else trail
@@ -247,21 +263,33 @@ class FilteredLog:
         high = min(self.end, end)
         if lost_below >= high:
             return Reading(unknown_below, lost_below, [], lost_below, end)
-        through, wanted = self._walk(taker, lost_below, high, trail)
+        low = max(lost_below, min(released, high))
+        walked = self._walk(taker, low, high, trail)
+        if walked is None:
+            return Reading(unknown_below, lost_below, [], lost_below, lost_below)
+        through, wanted, before = walked
+        lost_below = max(lost_below, before + 1)
         end = end if through == high else through
         return Reading(unknown_below, lost_below, wanted, through, end)
 
-    def _walk(self, taker: int, low: int, high: int, trail: Trail) -> tuple[int, list[int]]:
-        """The earliest ticks of a chain in `[low, high)`, and up to where these are all."""
+    def _walk(
+        self, taker: int, low: int, high: int, trail: Trail
+    ) -> tuple[int, list[int], int] | None:
+        """Up to where it goes, the earliest ticks of a chain in `[low, high)`, and the one before
+        these, or `NOWHERE`; None if there is more to look at than one read may."""
         count_max, through = self.timing.filtered_read_max, high
         mark = trail.lowest(low)
         if mark is not None and mark < high:
             through = mark + 1
         kept: deque[int] = deque(maxlen=count_max + 1)
+        before = NOWHERE
         for count, tick in enumerate(self._chain(taker, mark, low)):
+            if tick < low:
+                before = tick
+                break
             if count == self.timing.filtered_walk_max:
                 trail.add(tick)
-                return low, []
+                return None
             if tick < high:
                 kept.append(tick)
             if count and count % count_max == 0:
@@ -269,10 +297,11 @@ class FilteredLog:
         wanted = sorted(kept)
         if len(wanted) > count_max:
             through = wanted.pop()
-        return through, wanted
+        return through, wanted, before
 
     def _chain(self, taker: int, mark: int | None, low: int) -> Iterator[int]:
-        """The ticks of a chain from the mark (or the newest that is durable) back to `low`."""
+        """The ticks of a chain from the mark (or the newest that is durable) back to `low`, and the
+        one before that."""
         tick = self._durable_head(taker) if mark is None else mark
         near: Mapping[int, bytes] = {}
         backs = self._backs
@@ -290,6 +319,7 @@ class FilteredLog:
                         backs.clear()
                     backs[tick] = back
             tick = back
+        yield tick
 
     def _durable_head(self, taker: int) -> int:
         tick = self._heads.get(taker, NOWHERE)

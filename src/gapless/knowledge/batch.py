@@ -75,14 +75,18 @@ def retell(
     ticks: Sequence[int],
     events: Sequence[bytes],
     limits: tuple[int, int],
+    lost_below: int = 0,
 ) -> list[Knowledge]:
     """What is told of a span because of news that nobody asked for: these very news, if they say
     just that and fit one message; they need no second look then."""
-    more = news.final_below or news.lost_below or news.more or news.vector or news.base
+    is_cut = news.lost_below > span.start
+    more = news.final_below or is_cut or news.more or news.vector or news.base
     is_same = span == news.span and ticks is news.ticks and not (more or news.purpose)
     if is_same and (len(events) < 2 or fits(events, *limits)):
         return [news]
-    return split(Knowledge(news.pubend, span, digest=news.digest), ticks, events, limits)
+    lost_below = min(lost_below, span.start)  # that is said of what lies before
+    kind = Knowledge(news.pubend, span, lost_below=lost_below, digest=news.digest)
+    return split(kind, ticks, events, limits)
 
 
 def read(

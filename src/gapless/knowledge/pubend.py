@@ -9,7 +9,8 @@ Theory of operation
     once promised must hold after a crash too: how far promises may go is persisted ahead of need,
     and a restart begins beyond it. A clock that is far beyond all others is not believed
     (`CLOCK_MAX`), for what it makes us promise cannot be taken back.
-    What everyone below has acknowledged is released: chopped from the log, final from then on.
+    What everyone below has acknowledged is released: chopped from the log, final from then on. How
+    far that has come goes down with all that it says, for those who catch up.
     If an acknowledgement of the last event does not come, it is asked for.
 
 Invariants (checked by `check`)
@@ -46,7 +47,7 @@ from gapless.knowledge.overdue import Overdue
 from gapless.knowledge.publications import Batch, Request, gather
 from gapless.knowledge.receipts import STEP, TOO_MANY, Publishers, refuse, why_not
 from gapless.knowledge.retention import Policy, Release
-from gapless.knowledge.scattered import look_up
+from gapless.knowledge.scattered import look_up, settled
 from gapless.knowledge.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -276,7 +277,10 @@ class Pubend:
         self._silence_due = Instant(now + self.timing.idle_silence)
         self._expect(now)
         batch = EventBatch.join(events)
-        return [Knowledge(self.name, span, tuple(ticks), batch, digest=self.digest)]
+        known = Knowledge(
+            self.name, span, tuple(ticks), batch, lost_below=self.released, digest=self.digest
+        )
+        return [known]
 
     def _receipt(self, request: Request) -> Send:
         message = request.message
@@ -328,7 +332,7 @@ class Pubend:
             fact = Put(PROMISES, self.name, self._promising.to_bytes(8, "little"))
             done, failed = self._tell(PROMISE)
             return [Persist((fact,), (done,), (failed,))], []
-        knowledge = Knowledge(self.name, Span(self.end, end))
+        knowledge = Knowledge(self.name, Span(self.end, end), lost_below=self.released)
         self.end = end
         self._wanted_end = wanted if is_part else 0
         self._silence_due = Instant(now + self.timing.idle_silence)
@@ -345,11 +349,12 @@ class Pubend:
 
     def receive_nack(self, nack: Nack, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
         """Answer from the log: what is final, what is an event, and that all else is silent."""
-        answers, spans = list[Knowledge](), list(nack.spans)
+        answers, spans = self._tell_lost(nack)
         room = self.timing.answer_bytes_max
         if nack.purpose == Purpose.CATCH_UP:
             limits = self.timing.batch_events_max, self.timing.batch_bytes_max
-            answers, spans = look_up(self.store, self.stream, self.name, spans, limits)
+            found, spans = look_up(self.store, self.stream, self.name, spans, limits)
+            answers += found
         for span in spans:
             self._wanted_end = max(self._wanted_end, span.end)
             release = self.release
@@ -362,6 +367,18 @@ class Pubend:
         is_late = self._wanted_end > self.end
         effects, knowledge = self._promise_silence(now) if is_late else ([], [])
         return effects, answers + knowledge
+
+    def _tell_lost(self, nack: Nack) -> tuple[list[Knowledge], list[Span]]:
+        """What one who catches up has lost of what he asks for, in one answer; and the rest."""
+        gone = self.released
+        lost = [span for span in nack.spans if span.start < gone]
+        if not lost or nack.purpose == Purpose.DELIVERY:
+            return [], list(nack.spans)
+        start = min(span.start for span in lost)
+        end = min(gone, max(span.end for span in lost))
+        answer = settled(self.name, Span(start, end), nack.purpose, gone)
+        rest = [Span(max(each.start, gone), each.end) for each in nack.spans if each.end > gone]
+        return [answer], rest
 
     def acknowledge(self, delivered: int, now: Instant, released: int | None = None) -> None:
         """Everyone below has all before `delivered`; no durable subscription needs anything before

@@ -8,6 +8,7 @@ Theory of operation
     message has a digest, which says against which subscriptions its ticks were matched; a higher
     one is news and does not wait either. One message never joins ticks of different digests. What
     is sent again has the highest: to be matched against more is always right.
+    How far the pubend has released goes along, never beyond the start of what a message tells.
     A nack is answered from the cache as far as that reaches, and where the asking cell is known
     to need nothing, with just that: final. The rest is asked for upstream (`questions`).
     Acknowledgements are consolidated: what every cell below has delivered or will never need is
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
     from gapless.knowledge.timing import Timing
 
 
+FOR_CATCH_UPS = Purpose.CATCH_UP, Purpose.WHOLE
+
+
 class Relay:
     """One pubend at one broker. Sans-IO: see the module docstring."""
 
@@ -82,6 +86,7 @@ class Relay:
         self.questions = Questions(timing)
         self.acked = -1  # told or to be told upstream; -1: nothing yet
         self.nacks_sent = 0
+        self.lost_below = 0  # the pubend has released everything before it, and says so
         self.digest = 0  # the highest that came
         self._digest_from = TICK_MAX  # the tick from which on that is the ticks' own
         self.reporter = Reporter(pubend, name, cell, epoch, timing.ack_delay)
@@ -97,6 +102,7 @@ class Relay:
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Outgoing]:
         """Join what upstream says, and pass on what is new."""
         start = max(knowledge.span.start, knowledge.final_below, knowledge.lost_below)
+        self.lost_below = max(self.lost_below, knowledge.lost_below)
         if knowledge.digest > self.digest:
             self.digest = knowledge.digest
             self._digest_from = TICK_MAX if knowledge.requested else knowledge.span.start
@@ -135,19 +141,21 @@ class Relay:
         return out
 
     def _pass_on_settled(self, knowledge: Knowledge) -> list[Outgoing]:
-        """What is final or lost is not cached: whoever knows says so, each time he is asked."""
+        """What is final or lost is not cached: whoever knows says so, each time he is asked. Who
+        has lost much of what he asked for is told so once."""
         out: list[Outgoing] = []
-        for below, purposes in (
-            (knowledge.final_below, (Purpose.DELIVERY,)),
-            (knowledge.lost_below, (Purpose.CATCH_UP, Purpose.WHOLE)),
-        ):
-            end = min(below, knowledge.span.end)
-            if end > knowledge.span.start:
-                for asker, _, part in self.questions.answer(
-                    Span(knowledge.span.start, end), purposes
-                ):
-                    answer = settled(self.pubend, part, asker.purpose)
-                    out.append(self._to_asker(asker, answer))
+        start, end = knowledge.span.start, min(knowledge.final_below, knowledge.span.end)
+        if end > start:
+            for asker, _, part in self.questions.answer(Span(start, end), (Purpose.DELIVERY,)):
+                out.append(self._to_asker(asker, settled(self.pubend, part, asker.purpose)))
+        end = min(knowledge.lost_below, knowledge.span.end)
+        if end > start:
+            lost: dict[Asker, Span] = {}
+            for asker, _, part in self.questions.answer(Span(start, end), FOR_CATCH_UPS):
+                lost[asker] = Span(lost.get(asker, part).start, part.end)  # they ascend
+            for asker, span in lost.items():
+                answer = settled(self.pubend, span, asker.purpose, knowledge.lost_below)
+                out.append(self._to_asker(asker, answer))
         return out
 
     def _answer_asking(self, span: Span, knowledge: Knowledge) -> list[Outgoing]:
@@ -216,7 +224,7 @@ class Relay:
             if ticks or hole or digest > outlet.digest or cell in LOCAL:
                 outlet.digest = max(outlet.digest, digest)
                 whole = outlet.tell(span)
-                messages = retell(knowledge, whole, ticks, events, self._limits)
+                messages = retell(knowledge, whole, ticks, events, self._limits, self.lost_below)
                 out += [ToCell(cell, message) for message in messages]
             else:
                 outlet.quiet.add(span)
@@ -241,7 +249,15 @@ class Relay:
         spans, digest = list(outlet.quiet), outlet.quiet_digest
         outlet.quiet.clear()
         outlet.told.update(spans)
-        return [ToCell(cell, Knowledge(self.pubend, span, digest=digest)) for span in spans]
+        return [
+            ToCell(
+                cell,
+                Knowledge(
+                    self.pubend, span, lost_below=min(self.lost_below, span.start), digest=digest
+                ),
+            )
+            for span in spans
+        ]
 
     # --- upstream: curiosity and acknowledgements -----------------------------------------------
 

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from gapless.core.store import Store
 
 
-def settled(pubend: PubendName, span: Span, purpose: Purpose) -> Knowledge:
-    """The answer that a span is final; or lost, to one who catches up."""
+def settled(pubend: PubendName, span: Span, purpose: Purpose, released: int = 0) -> Knowledge:
+    """The answer that a span is final; or lost, to one who catches up, as is all below `released`
+    too."""
     is_final = purpose == Purpose.DELIVERY
     return Knowledge(
         pubend,
         span,
         final_below=span.end if is_final else 0,
-        lost_below=0 if is_final else span.end,
+        lost_below=0 if is_final else max(span.end, released),
         requested=True,
         purpose=purpose,
     )

@@ -6,10 +6,12 @@ Theory of operation
     take turns (`turns`). One whose client has no room for what was asked for gives it up when
     others wait for their turn: it is asked for again later.
     Where the pubend is at this very broker they take what they want from its log themselves, a
-    window each in turn. So what all of them are sent in one step is bounded too; they go on when
-    time has passed, and steps of the live stream that come between are not held up. Those with one
-    condition travel together (`durable.convoy`): what one took, others are sent as it is, and it
-    counts less, for it costs less.
+    window each in turn, and it answers at once what they ask it. So the work of all of them in one
+    step has a budget, however far behind they are: events sent and asked for, their bytes, and
+    records of filtered logs looked at. What is left goes on when time has passed, and steps of the
+    live stream that come between are not held up. Those with one condition travel together
+    (`durable.convoy`): what one took, others are sent as it is, and it counts less, for it costs
+    less.
     What a subscription wants from before it was known here is asked for as a whole, and filtered
     here.
 
@@ -22,6 +24,7 @@ Source: DSN 2003, sec. 4.1; docs/protocols/durable-subscriptions.md, 3.2, 3.8.
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -56,6 +59,15 @@ if TYPE_CHECKING:
 SHARED_COST = 8
 """As many events that someone else took from the log cost as much as one that is taken from it."""
 
+ASK_COST = 2
+"""An event that is asked for costs as much as so many that are sent."""
+
+LOOK_COST = 8
+"""The same for records of a filtered log that are looked at."""
+
+BYTES_COST = 4 << 10
+"""So many bytes of events cost as much as one event more."""
+
 
 class Assured(Message, frozen=True):
     """To ourselves: where a session starts, which was found out, is durable."""
@@ -82,11 +94,13 @@ class Behind:
         self.parts = parts
         self.attributes_of = attributes_of
         self.logs: dict[PubendName, str] = {}  # of the pubends that are here
-        self.asks: list[Nack] = []  # to be put to the relays
+        self.released_of: Callable[[PubendName], int] = lambda _: 0  # as far as is known here
+        self._asks: deque[tuple[Key, Nack]] = deque()  # to be put to the relays
         self._some: dict[SubscriptionName, Session] = {}  # all that are behind, and perhaps others
         self.turns = Turns(config.catch_up_total_max)
         self._stirred: dict[Key, None] = {}  # may have news
         self._sent = 0  # events, in this step
+        self._spent = 0  # work, in this step
         self._made: Made = {}  # messages, in this step
         self._hold = Hold(config.catch_up_shared_bytes_max)
         self._convoys: dict[tuple[PubendName, Filter], Convoy] = {}  # while anyone is behind
@@ -132,7 +146,7 @@ class Behind:
         for name, session in self._all():
             catch_up = session.behind.get(pubend)
             if catch_up is not None and catch_up.position < span.end and span.start < catch_up.told:
-                self._ask(catch_up.receive_knowledge(knowledge, now))
+                self._ask((name, pubend), catch_up.receive_knowledge(knowledge, now))
                 self._stirred[name, pubend] = None
 
     def fall_behind(
@@ -165,11 +179,17 @@ class Behind:
     @property
     def is_idle(self) -> bool:
         """Is there nothing to go on with?"""
-        return not (self._stirred or self._later or self.asks or self.turns.has_line)
+        return not (self._stirred or self._later or self._asks or self.turns.has_line)
 
     def begin_step(self) -> None:
         if self._due is None:
-            self._sent = 0
+            self._sent = self._spent = 0
+
+    @property
+    def _is_spent(self) -> bool:
+        """Is what those that are behind may do in one step done?"""
+        config = self.config
+        return self._sent >= config.catch_up_total_max or self._spent >= config.catch_up_work_max
 
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of a step: deliver what can be delivered now, and ask for more."""
@@ -178,7 +198,7 @@ class Behind:
         self._made = {}
         for key in stirred:
             effects += self._go_on(key, now)
-        while self._sent < self.config.catch_up_total_max and (first := self.turns.next()):
+        while not self._is_spent and (first := self.turns.next()):
             before = self._sent
             effects += self._go_on(first, now)
             if self.turns.next() == first and self._sent == before:
@@ -186,9 +206,27 @@ class Behind:
         if first_later := self.turns.next():
             self._later[first_later] = None
         self._give_up()
-        if self._later and self._due is None:
+        if (self._later or (self._asks and self._is_spent)) and self._due is None:
             self._due = Instant(now + 1)
         return effects
+
+    @property
+    def has_asked(self) -> bool:
+        """Is there nothing more to ask in this step?"""
+        return not self._asks or self._is_spent
+
+    def next_ask(self) -> Nack | None:
+        """What is to be put to a relay next in this step; it may have the answer at hand, and that
+        is for all who want the same."""
+        while self._asks and not self._is_spent:
+            (name, pubend), nack = self._asks.popleft()
+            session = self.sessions.get(name)
+            catch_up = session.behind.get(pubend) if session is not None else None
+            spans = tuple(filter(catch_up.lacks, nack.spans)) if catch_up is not None else ()
+            self._spent += max(1, len(spans) * ASK_COST, nack.events_max * ASK_COST)
+            if spans:
+                return replace(nack, spans=spans)
+        return None
 
     def _go_on(self, key: Key, now: Instant) -> list[Effect]:
         name, pubend = key
@@ -197,17 +235,22 @@ class Behind:
         if session is None or catch_up is None:
             self.turns.leave(key)
             return []
-        if self._sent >= self.config.catch_up_total_max:
+        if self._is_spent:
             self._later[key] = None
             if catch_up.fetch is not None:  # it would go on at once
                 self.turns.update(key, catch_up.open_count, waits=True)
             return []
-        before, stream = session.client.outstanding, self.durables.streams[pubend]
+        client, stream = session.client, self.durables.streams[pubend]
+        before, size, looked = client.outstanding, client.outstanding_bytes, stream.log.reads
         effects, nacks = session.pump(pubend, stream, self.turns.room_of(key), self._made, now)
-        if (sent := session.client.outstanding - before) > 0:
-            self._sent += -(-sent // SHARED_COST) if catch_up.is_shared else sent
+        self._spent += (stream.log.reads - looked) // LOOK_COST
+        if (sent := client.outstanding - before) > 0:
+            self._spent += max(0, client.outstanding_bytes - size) // BYTES_COST
+            cost = -(-sent // SHARED_COST) if catch_up.is_shared else sent
+            self._sent += cost
+            self._spent += cost
             self.turns.leave(key)  # others first
-        self._ask(nacks)
+        self._ask(key, nacks)
         if pubend in session.behind:
             self.turns.update(key, catch_up.open_count, waits=catch_up.is_waiting)
         else:
@@ -229,11 +272,12 @@ class Behind:
                 session.behind[pubend] = self.catch_up(session, pubend, start)
                 self.turns.leave((name, pubend))
 
-    def _ask(self, nacks: Sequence[Nack]) -> None:
+    def _ask(self, key: Key, nacks: Sequence[Nack]) -> None:
         for nack in nacks:
             purpose = Purpose.CATCH_UP if nack.minimum is None else Purpose.WHOLE
             room = self.config.catch_up_window if purpose == Purpose.WHOLE else 0
-            self.asks.append(replace(nack, minimum=None, purpose=purpose, events_max=room))
+            ask = replace(nack, minimum=None, purpose=purpose, events_max=room)
+            self._asks.append((key, ask))
 
     def catch_up(self, session: Session, pubend: PubendName, start: int) -> CatchUp:
         subscription = session.subscription
@@ -255,6 +299,7 @@ class Behind:
             minimum={} if start < since else None,
             fetch=None if log is None else partial(self._fetch, log),
             convoy=self._convoys.setdefault((pubend, condition), Convoy(self._hold)),
+            released=partial(self.released_of, pubend),
         )
 
     def _fetch(self, log: str, ticks: Sequence[int]) -> list[bytes | None]:
@@ -276,7 +321,7 @@ class Behind:
         for name, session in self._all():
             for pubend, catch_up in session.behind.items():
                 if catch_up.deadline is not None and catch_up.deadline <= now:
-                    self._ask(catch_up.fire(now))
+                    self._ask((name, pubend), catch_up.fire(now))
                     self._stirred[name, pubend] = None
 
     def check(self) -> None:

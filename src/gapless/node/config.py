@@ -210,6 +210,12 @@ class Config:
     less, and counts an eighth. One for which all is filtered here counts as a whole window, so that
     the last to ask may be a window beyond."""
 
+    catch_up_work_max: int = 3_000
+    """What all that catch up do in one step, counted in events: those that are sent or asked for,
+    one more for each 4 KiB of what is sent, and one for eight records of a filtered log that are
+    looked at; beyond it they go on in the next step, however far behind they are. The last to go on
+    may need a window and a read more."""
+
     catch_up_shared_bytes_max: int = 16 * MEBIBYTE
     """Events that one of those who catch up took from the log, kept for others who want the same;
     beyond it the oldest are forgotten, and taken from the log again."""

@@ -1,7 +1,8 @@
 """Settling: what the streams of a broker do at the end of each step for durable subscriptions.
 
 What was acknowledged is reported, those that are behind go on and put their questions, and holds on
-release go up. An answer that is at hand may let one who is behind go on at once, and so ask again.
+release go up. An answer that is at hand may let one who is behind go on at once, and so ask again,
+as long as the step has some of its budget left (`behind`); the rest goes on in the next.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING
 from gapless.core.broker_messages import ReleaseHold
 from gapless.core.effects import Effect
 from gapless.knowledge.outgoing import CATCH_UP, PUBLISHER_ORDER
-from gapless.node.streams import CARRIED_MAX
 
 if TYPE_CHECKING:
     from gapless.core.identity import Instant
@@ -24,15 +24,13 @@ def settle(streams: Streams, now: Instant) -> list[Effect]:
     if streams.is_quiet:
         return effects
     effects += _report(streams, now)
-    for _ in range(CARRIED_MAX):
+    while True:
         effects += behind.settle(now) + streams.hand_overs.settle(now) + _hold(streams, now)
-        asks, behind.asks = behind.asks, []
-        if not asks:
+        if behind.has_asked:
             return effects
-        for nack in asks:
-            relay = streams.relays[nack.pubend]
-            effects += streams.carry(relay.receive_nack(CATCH_UP, None, nack, now), now)
-    raise AssertionError("those that are behind ask for ever")
+        while (nack := behind.next_ask()) is not None:
+            if (relay := streams.relays.get(nack.pubend)) is not None:
+                effects += streams.carry(relay.receive_nack(CATCH_UP, None, nack, now), now)
 
 
 def _report(streams: Streams, now: Instant) -> list[Effect]:

@@ -114,6 +114,7 @@ class Streams:
         self._store = store
         self._strict = shadow
         self.is_mute = not epoch.is_durable
+        attachments.behind.released_of = self.released_of
         for topic in network.topic.values():
             self.add(topic, now)
 
@@ -270,6 +271,11 @@ class Streams:
         if done.slow:
             effects += self.attachments.behind.fall_behind(done.slow, pubend, before)
         return effects
+
+    def released_of(self, pubend: PubendName) -> int:
+        """Below this tick the pubend has released everything, as far as is known here."""
+        relay, here = self.relays.get(pubend), self.pubends.get(pubend)
+        return max(relay.lost_below if relay else 0, here.released if here else 0)
 
     # --- where to start ---------------------------------------------------------------------------
 

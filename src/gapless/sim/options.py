@@ -125,6 +125,7 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
     drawn = draw_network(dice)
     network = network or draw_retention(dice, drawn)
     jobs, config = draw_jobs(seed, network, draw_config(dice))
+    config = draw_work(seed, config)
     brokers = [broker.name for cell in network.cells for broker in cell.brokers]
     skew = dice.choice((0, 0, 5, 200, 3_000)) * MILLISECOND
     leaves = [cell.brokers[0].name for cell in network.cells if cell.subscribers]
@@ -190,6 +191,12 @@ def draw_config(dice: random.Random) -> Config:
         timers[name] = getattr(usual, name)
     limits = {name: limit for name, limit in TINY_LIMITS.items() if dice.random() < 0.15}
     return replace(usual, **{**timers, **limits}, propagates=dice.random() < 0.75)
+
+
+def draw_work(seed: int, config: Config) -> Config:
+    """Now and then those that catch up may do very little in one step. The dice are its own."""
+    own = random.Random(f"work of {seed}")
+    return replace(config, catch_up_work_max=own.choice((1, 4))) if own.random() < 0.15 else config
 
 
 def draw_links(dice: random.Random) -> LinkOptions:

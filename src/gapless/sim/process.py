@@ -18,11 +18,12 @@ from gapless.core.effects import Persist, Send, Tell
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, ClientName, Instant
 from gapless.sim.disk import Disk
+from gapless.sim.effort import CountedStore, effort
 from gapless.sim.record import Violation
 from gapless.sim.trace import show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gapless.core.effects import Effect
     from gapless.core.identity import PeerName
@@ -77,6 +78,7 @@ class Process:
         self.name = name
         self.clock = clock
         self.disk = Disk(stage, self, volume, self.carry_out, self._stop)
+        self._counted = CountedStore(volume)
         self.node: Machine | None = None
         self.incarnation = 0
         self.clock_jumps = 0
@@ -108,7 +110,9 @@ class Process:
         self._stage.say(f"{self.name} up")
         if self.incarnation > 1:
             self.disk.reopen()
-        self.node = make(self.name, self.store, self.now)
+        self._counted = CountedStore(self.store)
+        self.node = make(self.name, self._counted, self.now)
+        self._counted.take()  # nobody waits for a broker that has not started
         if self.incarnation > 1:
             self._stage.watch.restarted(self)
         self._done(self.node.start(self.now))
@@ -176,9 +180,10 @@ class Process:
         if self._busy[1] > BUSY_MAX:
             raise Violation("time goes on", f"{self.name} fires again and again at one instant")
 
-    def _done(self, effects: Iterable[Effect]) -> None:
+    def _done(self, effects: Sequence[Effect]) -> None:
         """A step is over: check the machine, do what it wants, see when it wants to be woken."""
         assert self.node is not None
+        self._stage.watch.stepped(self, self._counted.take() + effort(effects))
         self.steps += 1
         if self.steps % self._world.check_every == 0:
             self.node.check()

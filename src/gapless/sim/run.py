@@ -19,6 +19,7 @@ from gapless.node.node import Node
 from gapless.node.services import KINDS as SERVICE_KINDS
 from gapless.sim.checkers.across_sessions import AcrossSessions
 from gapless.sim.checkers.bounded_memory import BoundedMemory
+from gapless.sim.checkers.bounded_steps import BoundedSteps
 from gapless.sim.checkers.catalogues import Catalogues, ToldIsDurable
 from gapless.sim.checkers.durable import DurableBeforeAcknowledged
 from gapless.sim.checkers.exactly_once import ExactlyOnce
@@ -70,6 +71,7 @@ CHECKERS: tuple[type[Checker], ...] = (
     OncePublished,
     TotalOrder,
     BoundedMemory,
+    BoundedSteps,
     NackFanIn,
     NoUnjustGap,
     StartPoints,

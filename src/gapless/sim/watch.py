@@ -50,6 +50,7 @@ class Watch:
         self._committed = [c.committed for c in self._with("committed")]
         self._acknowledged = [c.acknowledged for c in self._with("acknowledged")]
         self._restarted = [c.restarted for c in self._with("restarted")]
+        self._stepped = [c.stepped for c in self._with("stepped")]
         self._sent = [c.sent for c in self._with("sent")]
         self._received = [c.received for c in self._with("received")]
         self._delivered = [c.delivered for c in self._with("delivered")]
@@ -112,6 +113,11 @@ class Watch:
             self.record.queued[ClientName(sender)] -= message.count
         for check in self._received:
             check(broker, sender, message)
+
+    def stepped(self, broker: Broker, effort: int) -> None:
+        """A step of a broker is over; so much it did (`sim.effort`)."""
+        for check in self._stepped:
+            check(broker, effort)
 
     def restarted(self, broker: Broker) -> None:
         for check in self._restarted:

@@ -69,6 +69,9 @@ class Checker:
     def received(self, broker: Broker, sender: PeerName, message: Message) -> None:
         """A message reached a broker, which has handled it."""
 
+    def stepped(self, broker: Broker, effort: int) -> None:
+        """A step of a broker is over; `effort` is how much it looked at and wants sent."""
+
     def delivered(
         self, subscription: Subscription, pubend: PubendName, tick: int, encoded: bytes
     ) -> None:
