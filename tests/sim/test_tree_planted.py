@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import asdict, replace
 
 import pytest
 
-from gapless.sim.tree.options import TreeOptions, crashing, flapping, in_mode, restless
+from gapless.sim.tree.options import (
+    TreeOptions,
+    crashing,
+    draw_siege,
+    flapping,
+    in_mode,
+    restless,
+)
 from gapless.sim.tree.planted import PLANTED_PARTS, ShortWindow
 from gapless.sim.tree.run import simulate_tree
 
@@ -16,6 +24,7 @@ SEEDS = range(8)
 """One of the first few finds it; the rest is not played."""
 
 SCOPED = in_mode(crashing(1), "source", "scoped")
+SIEGE = draw_siege(random.Random(2))
 
 
 FINDS: dict[str, tuple[TreeOptions, str]] = {
@@ -24,6 +33,11 @@ FINDS: dict[str, tuple[TreeOptions, str]] = {
     "no-holding": (flapping(1, repeats="trail"), "a contiguous run"),
     "no-flush": (restless(0), "a contiguous run"),
     "no-tags": (restless(0), "a contiguous run"),
+    "confirmed-window": (SIEGE, "it goes on while brokers are out of reach"),
+    "no-window": (SIEGE, "AssertionError: I3"),
+    "keeps-all": (SIEGE, "it goes on while brokers are out of reach"),
+    "untold": (SIEGE, "a contiguous run"),
+    "not-introduced": (SIEGE, "a contiguous run"),
     "open-early": (SCOPED, "a contiguous run"),
     "always-clean": (SCOPED, "a contiguous run"),
 }
@@ -53,7 +67,7 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "seed"),
-    [(flapping(1, repeats="trail"), 0), (restless(0), 0), (SCOPED, 1), (SCOPED, 34)],
+    [(flapping(1, repeats="trail"), 0), (restless(0), 0), (SCOPED, 1), (SCOPED, 34), (SIEGE, 0)],
 )
 def test_without_a_fault_the_same_seed_finds_nothing(options: TreeOptions, seed: int) -> None:
     assert simulate_tree(seed, options=options).violation == ""
