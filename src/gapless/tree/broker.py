@@ -256,7 +256,7 @@ class TreeBroker:
         self._partitions.update(self._sessions.frontier, self._subscriptions.tags_in_use)
         for clearing in self._spreading.advance():
             self._forwarding.announce(clearing)
-        self._forwarding.pump()
+        self._forwarding.pump(now)
         self._spreading.release()
         return self._sessions.take_effects()
 

@@ -31,6 +31,7 @@ from gapless.tree.messages import (
     Delivered,
     Losses,
     Missed,
+    Position,
     Publication,
     PublicationConfirmed,
     Taken,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gapless.core.events import Attributes
-    from gapless.core.identity import BrokerName
+    from gapless.core.identity import BrokerName, Instant
     from gapless.tree.messages import Clearing, Life, Loss, PublicationId
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.publications import Entry, Publications, Routes
@@ -73,7 +74,8 @@ class Forwarding:
         self._sources = Sources(settings)
         self._losses = LossTable(life)
         self._taken: Counter[BrokerName] = Counter()  # in this step, by sender
-        self._must_look = False  # somebody may be out of reach for whom we keep what we need not
+        self._away: frozenset[BrokerName] = frozenset()
+        self._must_look = False  # we may keep for those away what we need not
         self.late_repeats = 0
         """Repeats that only the source's own number told."""
 
@@ -129,7 +131,6 @@ class Forwarding:
 
     def introduce(self, begun: Iterable[BrokerName]) -> None:
         """Sessions began: what is lost goes before what follows on it."""
-        self._must_look = True
         known = self._losses.all()
         for broker in begun if known else ():
             self._sessions.send(broker, Losses(known))
@@ -138,16 +139,16 @@ class Forwarding:
         """A broker has begun another life: what it lost before concerns nobody."""
         self._losses.forget_before(life)
 
-    def pump(self) -> None:
+    def pump(self, now: Instant) -> None:
         """Send what may go on every live session; give up what must not wait any longer."""
         for sender, count in self._taken.items():
             self._sessions.send(sender, Taken(count))
         self._taken.clear()
         self.on_losses(None, self._publications.waive())
-        if self._must_look or self._publications.is_held_unknown():
-            self._must_look = False
-            failed = frozenset(self._sessions.frontier.failed)
-            self.on_losses(None, self._publications.held(failed, self._losses))
+        away = self._sessions.away(now)
+        if away != self._away or self._must_look or self._publications.is_held_unknown():
+            self._away, self._must_look = away, False
+            self.on_losses(None, self._publications.held(away, self._losses))
         for broker in self._sessions.live:
             for _, copy in self._publications.due(broker, self._sessions.active):
                 self._sessions.send(broker, copy)
@@ -211,13 +212,15 @@ class Forwarding:
 
     def _miss(self, loss: Loss) -> None:
         """Something was given up that was for us; all that came before is not lost."""
-        after = self._sources.last(loss.source, loss.epoch)
-        takers = sorted(
-            each.id for each in self._subscriptions.own() if self._has_begun(each, loss)
-        )
-        if takers and after < loss.through:
-            source, epoch, topic, through, _ = loss
-            missed = Missed(source, epoch, topic, after, through, tuple(takers))
+        source, epoch, topic, through, _ = loss
+        last = self._sources.last(source)
+        if last >= Position(epoch, through):
+            return  # it has come, or it is of a life that is over for us
+        own = self._subscriptions.own()
+        takers = tuple(sorted(each.id for each in own if self._has_begun(each, loss)))
+        if takers:
+            after = last.number if last.epoch == epoch else 0
+            missed = Missed(source, epoch, topic, after, through, takers)
             self._sessions.effects.append(Tell(missed))
 
     def _has_begun(self, routed: Routed, loss: Loss) -> bool:

@@ -150,8 +150,8 @@ class SubscriptionRefused(Message, frozen=True):
 
 
 class SubscriptionWithdrawn(Message, frozen=True):
-    """It is over; for all. `life` is the epoch of its source when that said so: if it is not that of
-    the subscription, its source has crashed since."""
+    """It is over; for all. `life` is the epoch of its source when that said so: if it is later than
+    the subscription's, its source has crashed since."""
 
     id: SubscriptionId
     life: int = 0

@@ -178,13 +178,13 @@ class Publications:
         """Have enough come that too much may be held for those out of reach?"""
         return self._since_look > self._settings.queue_max // 4
 
-    def held(self, failed: frozenset[BrokerName], losses: LossTable) -> list[Loss]:
-        """What is to be given up for those out of reach: what need not be kept for them, and of
-        each topic the older ones of what is too much."""
+    def held(self, away: frozenset[BrokerName], losses: LossTable) -> list[Loss]:
+        """What is to be given up for those away: what need not be kept for them, and of each topic
+        the older ones of what is too much."""
         self._since_look = 0
         waiting: dict[str, list[tuple[Publication, set[Life]]]] = {}
-        for entry in self._entries.values() if failed else ():
-            stuck = [to for route, to in entry.routes.items() if failed.issuperset(route)]
+        for entry in self._entries.values() if away else ():
+            stuck = [to for route, to in entry.routes.items() if away.issuperset(route)]
             if stuck and not entry.publication.clearings:
                 p = entry.publication
                 targets = {each for to in stuck for each in to}

@@ -88,6 +88,7 @@ class Sessions:
         self._looked_at = (-1, 0)
         self.frontier = Frontier()
         self.active: frozenset[BrokerName] = frozenset()
+        self._failed_at: dict[BrokerName, Instant] = {}
         self.effects: list[Effect] = []
         self._outgoing: dict[BrokerName, list[CarriedMessage]] = {}
 
@@ -127,7 +128,14 @@ class Sessions:
             self._sessions[broker] = Session(self._connections.session(broker))
             self.send(broker, SyncStart(self._neighbourhood.edges, not self.is_ready))
         self.frontier, self.active = frontier, frozenset(frontier.active)
+        before = self._failed_at
+        self._failed_at = {broker: before.get(broker, now) for broker in frontier.failed}
         return begun, ended
+
+    def away(self, now: Instant) -> frozenset[BrokerName]:
+        """Those who are out of reach, and not just for a moment."""
+        long_ago = now - self._settings.patience
+        return frozenset(broker for broker, at in self._failed_at.items() if at <= long_ago)
 
     def go_live(self, broker: BrokerName) -> bool:
         """The other has answered; False if that was about a session that is over."""

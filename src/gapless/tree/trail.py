@@ -97,7 +97,5 @@ class Sources:
             del self._last[next(iter(self._last))]
         return False
 
-    def last(self, source: BrokerName, epoch: int) -> int:
-        """Of this life of it; 0: nothing has come, or something of a later life."""
-        last = self._last.get(source, NOTHING)
-        return last.number if last.epoch == epoch else 0
+    def last(self, source: BrokerName) -> Position:
+        return self._last.get(source, NOTHING)

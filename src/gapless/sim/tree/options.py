@@ -215,6 +215,14 @@ def draw_siege(dice: random.Random) -> TreeOptions:
     return in_mode(options, *dice.choice(MODES))
 
 
+def draw_narrow(dice: random.Random) -> TreeOptions:
+    """Much trouble, and queues so short that they are always full: what is lost is told."""
+    options = draw_restless(dice)
+    settings = replace(options.settings, queue_max=dice.choice((6, 10, 20)))
+    lasts = dice.choice((200, 500, 1_000)) * MILLISECOND
+    return replace(options, settings=settings, fault_lasts=lasts)
+
+
 def draw_edges(dice: random.Random, brokers: tuple[BrokerName, ...]) -> tuple[Edge, ...]:
     """A chain, a random tree, or something between."""
     width = dice.choice((1, 1, 2, 3, len(brokers)))

@@ -82,7 +82,7 @@ class KeepsAll(Publications):
     def waive(self) -> list[Loss]:
         return []
 
-    def held(self, failed: frozenset[BrokerName], losses: LossTable) -> list[Loss]:
+    def held(self, away: frozenset[BrokerName], losses: LossTable) -> list[Loss]:
         return []
 
 
