@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gapless.broker.link import SILENT_LOOKS
 from gapless.broker.whereabouts import Whereabouts
 from gapless.cli.broker import joining_network
 from gapless.core.identity import BrokerName
@@ -105,6 +106,24 @@ def test_a_broker_joins_and_everybody_learns_where_it_is(tmp_path: Path) -> None
             )
             await wait_until(lambda: "a" in newcomer._links.whereabouts)
             assert "new" not in town["b"]._pump.node.subscribers.clients  # it is no client
+
+    run(main())
+
+
+def test_the_link_of_one_that_joined_stays_though_there_is_nothing_to_say(tmp_path: Path) -> None:
+    """There is no topic yet that needs the two to talk."""
+
+    async def main() -> None:
+        async with make_broker(tmp_path, CHAIN, "b", silence_s=0.6) as home:
+            settled = make_broker(tmp_path, join=home.address, silence_s=0.6)
+            network = joining_network("new", None, None)
+            async with type(settled)(BrokerName("new"), network, settled.settings) as new:
+                await wait_until(lambda: "b" in new._links.named)
+                link = new._links.named[BrokerName("b")]
+                # Twice as many looks as end a link that brings nothing.
+                await wait_until(lambda: link.is_closing or link.messages_in > 3 * SILENT_LOOKS)
+                assert not link.is_closing
+                assert new._links.named[BrokerName("b")] is link
 
     run(main())
 

@@ -10,6 +10,7 @@ from gapless.core.client_messages import (
     Consumed,
     Deliveries,
     Ended,
+    Lost,
     Publish,
     Receipt,
     Refused,
@@ -26,9 +27,9 @@ from gapless.core.transaction_messages import ProducerQuery
 from gapless.node.broker_tree import JoinedEdges, broker_tree
 from gapless.node.config import Config
 from gapless.node.network import parse_network
-from gapless.node.reliable import TOPIC, Reliable
+from gapless.node.reliable import Reliable
 from gapless.storage.memory import MemoryVolume
-from gapless.tree.messages import Delivered, Join, PublicationId, Welcome
+from gapless.tree.messages import TOPIC, Delivered, Join, PublicationId, Welcome
 from gapless.wire.events import encode_event
 from tests.node.country import WIDE, Country
 from tests.node.town import ALONE, ANN, Town, colours, publish, subscribe
@@ -250,6 +251,39 @@ def test_where_too_much_waits_a_publication_is_refused_as_a_whole() -> None:
     country.cut.clear()
     country.wait(PATIENCE)
     assert feed(country) == ["1", "2", "5"]
+
+
+def test_a_dead_subscriber_costs_others_nothing_and_one_that_is_back_is_told_what_it_lost() -> None:
+    country = started(tree_queue_max=8)
+    country.decide(CreateTopic(1, TopicName("other"), "reliable"))
+    country.ask("l", subscribe(1, topic="feed"))
+    country.ask("b", subscribe(1, topic="feed"))
+    country.ask("b", subscribe(2, topic="other"), "bob")
+    country.ask("a", publish("first", topic="feed"), "pat")
+    country.cut.add("l")
+    country.wait(PATIENCE)
+    sent = [f"{i}" for i in range(40)]
+    for colour in sent:
+        assert isinstance(country.ask("a", publish(colour, topic="feed"), "pat"), Receipt)
+    assert isinstance(country.ask("a", publish("other", topic="other"), "pat"), Receipt)
+    assert feed(country, "ann@b") == ["first", *sent]
+    assert feed(country, "bob@b") == ["other"]
+    assert figures(country, "a")["queued_publications"] <= 8
+    country.cut.clear()
+    country.wait(PATIENCE)
+    [lost] = [each for each in country.heard["ann@l"] if isinstance(each, Lost)]
+    got = feed(country)
+    assert got == ["first", *sent[1 - len(got) :]]
+    assert len(got) > 2
+    assert lost.subscriptions == (1,)
+    assert lost.pubend.startswith("feed/a/")
+    ticks = [
+        t for each in country.heard["ann@l"] if isinstance(each, Deliveries) for t in each.ticks
+    ]
+    assert (lost.span.start, lost.span.end) == (ticks[0] + 1, ticks[1])
+    assert figures(country, "l")["told_losses"] == 1
+    country.wait()
+    assert figures(country, "a")["queued_publications"] == 0
 
 
 def test_a_broker_that_stops_in_order_leaves_nothing_for_others_to_keep() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -153,11 +153,75 @@ def test_a_broker_joins_a_running_network_and_outlives_the_one_it_joined_at() ->
     run(main())
 
 
+def test_a_dead_broker_with_subscribers_stops_neither_its_topic_nor_others() -> None:
+    count = 600
+    narrow = {**QUICK, "tree_window_max": 20, "tree_queue_max": 100}
+
+    async def main() -> None:
+        async with Processes(CHAIN, FEED, config=narrow) as town:
+            await town.start("a", "b", "c", "d")
+            async with AsyncExitStack() as stack:
+                at = {
+                    name: await stack.enter_async_context(
+                        gapless.connect(town.url(name), patience_s=PATIENCE_S)
+                    )
+                    for name in "abcd"
+                }
+                await at["a"].create_topic("calm", service="reliable")
+                await stack.enter_async_context(at["d"].subscribe("feed", "quarter = 0"))
+                feeds = [
+                    await stack.enter_async_context(at[name].subscribe("feed")) for name in "bc"
+                ]
+                calm = await stack.enter_async_context(await_topic(at["b"], "calm"))
+                await reached(*feeds, calm)
+                await asyncio.to_thread(town.kill, "d")
+                for i in range(count):
+                    await at["a"].publish("feed", {"i": i, "quarter": i % 4})
+                    if i % 10 == 0:
+                        await at["a"].publish("calm", {"i": i})
+                for subscription in feeds:
+                    assert await take(subscription, count) == list(range(count))
+                assert await take(calm, count // 10) == list(range(0, count, 10))
+
+    run(main())
+
+
+def test_what_brokers_take_that_joined_before_there_was_a_topic_reaches_everybody() -> None:
+    count = 100
+
+    async def main() -> None:
+        async with Processes(*ROW[:2], config=QUICK) as town:
+            await town.start("a", "b")
+            await town.start("j", join=town.address("b"))
+            await town.start("k", join=town.address("j"))
+            async with (
+                gapless.connect(town.url("a"), patience_s=PATIENCE_S) as home,
+                gapless.connect(town.url("j"), patience_s=PATIENCE_S) as guest,
+                gapless.connect(town.url("k"), patience_s=PATIENCE_S) as last,
+            ):
+                await home.create_topic("feed", service="reliable")
+                async with await_topic(home, "feed") as subscription:
+                    await has_topic(guest, "feed")
+                    for i in range(count):
+                        await guest.publish("feed", {"i": i})
+                    assert await take(subscription, count) == list(range(count))
+                    await has_topic(last, "feed")
+                    await last.publish("feed", {"i": count})
+                    assert await take(subscription, 1) == [count]
+
+    run(main())
+
+
+async def has_topic(client: Client, topic: str) -> None:
+    """A broker that has just joined may not know the topic yet."""
+    while topic not in [each.name for each in await client.topics()]:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
 async def await_topic(client: Client, topic: str) -> AsyncIterator[Subscription]:
     """A subscription at a broker that has just joined, and may not know the topic yet."""
-    while topic not in [each.name for each in await client.topics()]:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await has_topic(client, topic)
     async with client.subscribe(topic) as subscription:
         yield subscription
 

@@ -6,7 +6,16 @@ import random
 
 import pytest
 
-from gapless.sim.tree.options import MODES, Repeats, Tags, draw_restless, in_mode, restless
+from gapless.sim.tree.options import (
+    MODES,
+    Repeats,
+    Tags,
+    draw_narrow,
+    draw_restless,
+    draw_siege,
+    in_mode,
+    restless,
+)
 from gapless.sim.tree.run import simulate_tree
 
 SEEDS = range(14)
@@ -20,6 +29,24 @@ def test_flows_are_contiguous_and_all_comes_to_rest(seed: int) -> None:
     outcome = simulate_tree(seed)
     assert not outcome.violation, (outcome.options, outcome.last_lines)
     assert outcome.deliveries > 0
+
+
+@pytest.mark.parametrize("seed", [5038, 6009])
+def test_who_is_not_let_in_yet_lets_nobody_in(seed: int) -> None:
+    outcome = simulate_tree(seed)
+    assert not outcome.violation, (outcome.options, outcome.last_lines)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_while_as_many_are_out_of_reach_as_are_tolerated_the_others_go_on(seed: int) -> None:
+    outcome = simulate_tree(seed, options=draw_siege(random.Random(seed)))
+    assert not outcome.violation, (outcome.options, outcome.last_lines)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_given_up_is_told_whatever_else_fails(seed: int) -> None:
+    outcome = simulate_tree(seed, options=draw_narrow(random.Random(seed)))
+    assert not outcome.violation, (outcome.options, outcome.last_lines)
 
 
 @pytest.mark.parametrize(("repeats", "tags"), sorted(set(MODES)))

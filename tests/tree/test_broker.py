@@ -12,6 +12,7 @@ from gapless.core.identity import BrokerName, Instant
 from gapless.sim.record import Violation
 from gapless.sim.tree.planted import PLANTED_PARTS
 from gapless.tree.broker import TreeBroker
+from gapless.tree.messages import TOPIC
 from gapless.tree.settings import TreeSettings
 from tests.tree.scene import Scene
 
@@ -65,7 +66,7 @@ def test_a_restarted_broker_takes_no_publication_before_it_knows_what_is_subscri
 def test_a_full_queue_refuses_publications_and_takes_them_again_later() -> None:
     scene = Scene("A-B", failures_tolerated=0)
     subscription = scene.subscribe("B")
-    scene.cut("A", "B")
+    scene.world.links.stall(BrokerName("A"), BrokerName("B"), swallows=False)  # B is slow, not away
     machine, limit = scene.machine("A"), scene.run.options.settings.queue_max
     process = scene.world.processes[BrokerName("A")]
     for _ in range(limit):
@@ -86,10 +87,125 @@ def test_no_more_than_the_window_is_under_way_on_a_session() -> None:
     for _ in range(window + 20):
         process.publish({"k": 1})
     [sent] = [
-        len(owed)
-        for owed in process.machine._publications._owed.values()  # type: ignore[union-attr]
+        flight.count
+        for flight in process.machine._publications._flights.values()  # type: ignore[union-attr]
     ]
     assert sent == window
+
+
+def test_the_window_counts_what_the_neighbour_has_taken_not_who_is_away_behind_it() -> None:
+    scene = Scene("A-B B-C C-D", failures_tolerated=1, window_max=3)
+    near, other = scene.subscribe("B"), scene.subscribe("C", "k = 2")
+    scene.subscribe("D", "k = 1")
+    scene.crash("D")
+    published = [scene.publish("A", k) for k in (1, 1, 2) * 10]
+    assert scene.got(near) == published
+    assert scene.got(other) == published[2::3]
+
+
+def kept_and_lost(edges: str, publisher: str, away: str) -> None:
+    """`away` is cut off while more is published than is kept for it."""
+    scene = Scene(edges, failures_tolerated=1)
+    subscription, other = scene.subscribe(away, "k = 1"), scene.subscribe(publisher)
+    first = scene.publish(publisher)
+    scene.cut(away, *(name for name in scene.world.processes if name != away))
+    process, limit = scene.world.processes[BrokerName(publisher)], scene.run.options.settings
+    published = []
+    for _ in range(2 * limit.queue_max):
+        published.append(process.publish({"k": 1}))
+        scene.wait(1)
+    assert None not in published, "the publisher goes on"
+    for name in scene.world.processes:
+        waiting = scene.machine(name).statistics()["queued_publications"]
+        assert limit.held_max // 2 <= waiting <= limit.held_max or name == away
+    scene.mend()
+    got = scene.got(subscription)
+    assert got[0] == first
+    assert got[1:] == published[-len(got[1:]) :]
+    assert len(got[1:]) >= limit.held_max // 2, "the newest are kept"
+    assert scene.run.ledger.losses == 1, "it is told once, in one piece"
+    assert scene.run.ledger.owed() == []
+    assert scene.got(other) == [first, *published]
+    assert scene.world.restlessness() == []
+
+
+def test_what_is_kept_for_a_broker_out_of_reach_has_a_bound_and_it_is_told_what_it_lost() -> None:
+    kept_and_lost("A-B", "A", "B")
+
+
+def test_a_broker_in_between_gives_up_what_the_source_asks_to_be_given_up() -> None:
+    kept_and_lost("A-B B-C", "A", "C")
+
+
+def test_who_has_too_much_of_many_sources_gives_it_up_by_himself() -> None:
+    scene = Scene("A-C B-C C-D", failures_tolerated=0, queue_max=20)
+    subscription = scene.subscribe("D")
+    scene.cut("C", "D")
+    for _ in range(10):
+        for name in "ABC":
+            scene.publish(name)
+    waiting = scene.machine("C").statistics()["queued_publications"]
+    assert waiting <= 20 + 20 // 4
+    scene.mend()
+    assert 5 <= len(scene.got(subscription)) < 30
+    assert scene.run.ledger.losses >= 3
+    assert scene.run.ledger.owed() == []
+
+
+def test_one_topic_that_waits_for_somebody_costs_others_nothing() -> None:
+    scene = Scene("A-B", failures_tolerated=0, queue_max=20)
+    subscription = scene.subscribe("B")
+    scene.cut("A", "B")
+    process = scene.world.processes[BrokerName("A")]
+    calm = [process.publish({"k": 1, TOPIC: "calm"}) for _ in range(8)]
+    for _ in range(100):
+        assert process.publish({"k": 1, TOPIC: "busy"}) is not None
+    assert process.publish({"k": 1, TOPIC: "calm"}) is not None
+    scene.mend()
+    assert scene.got(subscription)[:8] == calm
+    assert scene.run.ledger.losses == 1
+
+
+def test_losses_of_a_life_that_is_over_are_forgotten() -> None:
+    scene = Scene("A-B B-C", failures_tolerated=1, queue_max=20)
+    scene.subscribe("C")
+    scene.crash("C")
+    for _ in range(50):
+        scene.publish("A")
+    assert any(loss.target for loss in scene.machine("A")._forwarding._losses.all())
+    scene.restart("C")
+    for name in "ABC":
+        assert not any(loss.target for loss in scene.machine(name)._forwarding._losses.all())
+    assert scene.world.restlessness() == []
+
+
+def test_who_subscribes_behind_a_dead_broker_does_not_wait_for_its_return() -> None:
+    scene = Scene("A-B B-C C-D", failures_tolerated=1, tags="scoped")
+    scene.subscribe("C")
+    scene.crash("C")
+    scene.publish("A")
+    subscription = scene.subscribe("D")
+    assert subscription in scene.world.processes[BrokerName("D")].in_force
+    published = scene.publish("A")
+    assert scene.got(subscription) == [published]
+
+
+def test_who_joins_at_one_that_has_not_been_let_in_waits_with_it() -> None:
+    scene = Scene("A-B", failures_tolerated=1)
+    subscription = scene.subscribe("A")
+    scene.crash("B")
+    scene.world.join(BrokerName("N"), BrokerName("B"))
+    scene.world.join(BrokerName("M"), BrokerName("N"))
+    scene.wait()
+    for name in ("N", "M"):
+        assert not scene.machine(name).is_ready
+        assert scene.machine(name).edges == ()
+        with pytest.raises(UsageError, match="still learns"):
+            scene.machine(name).publish({}, b"", scene.run.stage.now)
+    scene.restart("B")
+    scene.wait()
+    published = [scene.publish(name) for name in ("N", "M")]
+    assert scene.got(subscription) == published
 
 
 def test_a_withdrawn_subscription_is_forgotten_everywhere_even_by_who_was_away() -> None:

@@ -76,6 +76,7 @@ class Link(asyncio.Protocol):
         self.peer: PeerName | None = None
         self.principal: Principal | None = None
         self.is_broker = False
+        self.is_kept = False  # we say something when it is time to, so that the other end answers
         self.is_closing = False
         self.address = "?"
         self.bytes_in = self.bytes_out = self.messages_in = self.messages_out = 0
@@ -224,12 +225,16 @@ class Link(asyncio.Protocol):
 
     def _watch_silence(self, silent: int = 0) -> None:
         """Heartbeats come on a link that works. One that lost its way is never closed by TCP while
-        something in between answers for the other end, so it must not be waited for. `silent`: how
-        many looks in a row have found nothing."""
+        something in between answers for the other end, so it must not be waited for. Where nobody
+        has heartbeats to send, a link that is to be kept is looked after here. `silent`: how many
+        looks in a row have found nothing."""
         loop, pause_s = asyncio.get_running_loop(), self._owner.settings.silence_s / SILENT_LOOKS
         self._patience = loop.call_later(pause_s, self._look, self.bytes_in, silent)
 
     def _look(self, bytes_before: int, silent: int) -> None:
+        if self.is_kept:
+            self.send(Ping(0))
+            self.flush()
         if self.bytes_in > bytes_before:
             self._watch_silence()
         elif silent + 1 < SILENT_LOOKS:

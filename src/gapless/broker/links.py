@@ -8,7 +8,8 @@ Theory of operation
     Brokers further apart have a link when one of them wants to send something (`on_missing`), and
     lose it when nothing comes for long; of two that dial at once the link of the one whose name
     sorts first stays. A broker that joins says where it is reached; everybody is told
-    (`Addresses`), and it is told where all others are.
+    (`Addresses`), and it is told where all others are. It keeps its link to the one where it
+    joined: there may be no topic yet for which the two have anything to say.
     Where there is security, `access` says who may be here, and what of a client the node sees.
 
 Invariants
@@ -27,7 +28,7 @@ from gapless.broker.whereabouts import Whereabouts
 from gapless.core.client_messages import Refused
 from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
-from gapless.core.messages import Addresses, Hello
+from gapless.core.messages import Addresses, Hello, Ping, Pong
 from gapless.core.topic_messages import TopicList
 from gapless.version import __version__
 
@@ -72,6 +73,7 @@ class Links:
         self._past = dict.fromkeys(FIGURES, 0)  # of links that are gone
         self._unsent_links: set[Link] = set()
         self._held: dict[BrokerName, list[Message]] = {}  # for those being dialled
+        self._joined_at: BrokerName | None = None
         self._client_number = 0
         self._client_prefix = "client:"
         while any(each.startswith(self._client_prefix) for each in network.cell_of):
@@ -119,6 +121,7 @@ class Links:
         if (old := self.named.pop(peer, None)) is not None:
             old.abort()
         self.named[peer] = link
+        link.is_kept = peer == self._joined_at
         who = {"principal": owner} if owner else {}
         logger.info("link up", extra={"peer": peer, "address": link.address, **who})
         if link.is_broker:
@@ -162,7 +165,7 @@ class Links:
         assert hello.sender is not None
         name = hello.sender
         if link.dialled == ANYBODY:
-            link.dialled = name
+            link.dialled = self._joined_at = name
             self._learn({name: self.settings.join or link.address}, name)
         if link.dialled is not None and name != link.dialled:
             raise ProtocolError(
@@ -201,6 +204,10 @@ class Links:
         assert link.peer is not None
         if isinstance(message, Addresses) and link.is_broker:
             self._learn(message.addresses, link.peer)
+            return
+        if isinstance(message, Ping | Pong) and link.is_broker and link.peer not in self.neighbours:
+            if isinstance(message, Ping):
+                link.answer(Pong(message.number))
             return
         if link.principal is not None and self.access is not None:
             refused = self.access.admit(link, message, self.pump.node)

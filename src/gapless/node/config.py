@@ -288,11 +288,14 @@ class Config:
     that is about to dial a broker that has just started may count as unreachable there."""
 
     tree_queue_max: int = 10_000
-    """Events of reliable topics that wait to be confirmed at which a broker takes no more from its
-    publishers: they are refused and may be tried again."""
+    """Events of one reliable topic that wait to be confirmed at which a broker takes no more of it
+    from its publishers: they are refused and may be tried again. At half of them the older half of
+    those is given up for subscribers of brokers that are out of reach, who are told when those are
+    back; publishers go on. A broker keeps no more than this of a topic for brokers out of reach."""
 
     tree_window_max: int = 1_000
-    """Of those, how many are sent to a neighbour before it has confirmed some; the rest waits."""
+    """Events of reliable topics that are sent to a neighbour before it has taken some; the rest
+    waits."""
 
     tree_subscriptions_max: int = 1_000_000
     """Reliable topics: conditions of other brokers that a broker knows; one more is refused where

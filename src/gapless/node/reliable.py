@@ -12,6 +12,8 @@ Theory of operation
     (`Unreached`) before they are told that it began, and when it has.
     A receipt says that the event is in this broker's queue, in memory: it reaches everybody who is
     connected unless this broker crashes first.
+    A broker may be out of reach for so long that what waits for it is given up; its clients are
+    told (`Lost`) which numbers of which source, once it is back.
 
 Invariants: those of the tree and of the groups, and
     I1  what members were last told of brokers that are not reached is so, after each step
@@ -23,21 +25,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.core.client_messages import Ended, Receipt, Refused, Subscribed, Unreached
+from gapless.core.client_messages import Ended, Lost, Receipt, Refused, Subscribed, Unreached
 from gapless.core.effects import Effect, Send, Tell
 from gapless.core.errors import FilterError, ProtocolError, UsageError
 from gapless.core.identity import PubendName
+from gapless.core.ticks import Span
 from gapless.node.broker_tree import JoinedEdges, broker_tree
 from gapless.node.groups import Group, Groups
 from gapless.node.handout import hand_out
 from gapless.tree.broker import TreeBroker
 from gapless.tree.messages import (
+    TOPIC,
     Accepted,
     Beat,
     Carried,
     Delivered,
     Join,
-    PublicationId,
+    Missed,
     SubscriptionId,
     Welcome,
 )
@@ -57,9 +61,6 @@ if TYPE_CHECKING:
     from gapless.node.epoch import Epoch
     from gapless.node.network import Network, Topic
     from gapless.node.subscribers import Subscribers
-
-TOPIC = "@topic"
-"""The attribute that tells topics apart; what a client says there does not count."""
 
 
 class Reliable:
@@ -81,7 +82,7 @@ class Reliable:
         self.here = here
         self.network = network
         self.tree: TreeBroker | None = None
-        self.published = 0
+        self.published = self.lost = 0
         self.joins = False
         self._config = config
         self._epoch = epoch
@@ -158,7 +159,7 @@ class Reliable:
             return later(client, request, error.problem)
         self.published += count
         numbers = tuple(name.number for name in names)
-        receipt = Receipt(request, source_of(label, names[0]), numbers)
+        receipt = Receipt(request, source_of(label, self.here, tree.epoch), numbers)
         return [*self._carry(effects, now), Send(client, receipt)]
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
@@ -262,9 +263,24 @@ class Reliable:
                 delivered = []
                 group = self._groups.named(effect.message.id)
                 done += self._let_in(group) if group is not None else []
+            elif isinstance(effect.message, Missed):
+                done += self._deliver(delivered, now)
+                delivered = []
+                done += self._tell_loss(effect.message)
             elif isinstance(effect.message, NoRoom):
                 done += self._no_room(effect.message)
         return done + self._deliver(delivered, now) + self._tell_reach()
+
+    def _tell_loss(self, missed: Missed) -> list[Effect]:
+        """Those who have begun are told what they will not get."""
+        losers: dict[ClientName, list[int]] = {}
+        for group in filter(None, map(self._groups.named, missed.subscriptions)):
+            for client, number in group.members if group.label == missed.topic else ():
+                losers.setdefault(client, []).append(number)
+        pubend = source_of(missed.topic, missed.source, missed.epoch)
+        span = Span(missed.after + 1, missed.through + 1)
+        self.lost += sum(map(len, losers.values()))
+        return [Send(to, Lost(tuple(some), pubend, span)) for to, some in losers.items()]
 
     def _no_room(self, message: NoRoom) -> list[Effect]:
         """The tree has ended a subscription."""
@@ -282,7 +298,7 @@ class Reliable:
         for message in delivered:
             group = next(filter(None, map(self._groups.named, message.subscriptions)), None)
             if group is not None:  # else the last of them has left in this step
-                place = group.topic, source_of(group.label, message.id)
+                place = group.topic, source_of(group.label, message.id.source, message.id.epoch)
                 runs.setdefault(place, []).append(message)
         effects: list[Effect] = []
         for (topic, pubend), run in runs.items():
@@ -304,6 +320,7 @@ class Reliable:
         return {
             **self.tree.statistics(),
             "published": self.published,
+            "told_losses": self.lost,
             "client_subscriptions": self.subscription_count(),
             "is_ready": self.tree.is_ready,
             "neighbourhood": [list(edge) for edge in self.tree.edges],
@@ -345,10 +362,11 @@ def scoped(label: TopicName, condition: str) -> str:
     return f"\"{TOPIC}\" = '{quoted}'" + (f" AND ({condition})" if condition.strip() else "")
 
 
-def source_of(label: TopicName, name: PublicationId) -> PubendName:
-    return PubendName(f"{label}/{name.source}/{name.epoch}")
+def source_of(label: str, broker: BrokerName, epoch: int) -> PubendName:
+    """One life of a broker, as clients see it: with a topic it stands where a pubend does."""
+    return PubendName(f"{label}/{broker}/{epoch}")
 
 
 def later(client: ClientName, request: int, problem: str) -> list[Effect]:
-    remedy = "Try again soon; if it lasts, look for brokers that are down: gapless status."
+    remedy = "Try again soon; if it lasts, look for brokers that are down or slow: gapless status."
     return [Send(client, Refused(request, problem, remedy, retry=True))]

@@ -18,6 +18,7 @@ and its epoch: a restart begins a new flow.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from gapless.tree.messages import (
     Edge,
     Join,
     Joined,
+    Losses,
     Publication,
     PublicationConfirmed,
     Subscription,
@@ -42,8 +44,10 @@ from gapless.tree.messages import (
     SyncEnd,
     SyncStart,
     SyncSummary,
+    Taken,
     TreeMessage,
     Welcome,
+    topic_of,
 )
 from gapless.tree.neighbourhood import Neighbourhood
 from gapless.tree.partitions import Partitions
@@ -110,6 +114,7 @@ class TreeBroker:
             self._sessions,
             self._subscriptions,
             self._publications,
+            (name, epoch),
             settings,
         )
 
@@ -117,7 +122,7 @@ class TreeBroker:
 
     def receive(self, sender: BrokerName, message: TreeMessage, now: Instant) -> list[Effect]:
         match message:
-            case Join():
+            case Join() if not self._sessions.is_joining:
                 return self._welcome(sender, now)
             case Welcome():
                 self._joining = None
@@ -130,7 +135,9 @@ class TreeBroker:
                 for carried in self._connections.receive(sender, message):
                     self._handle(sender, carried)
             case _:
-                return []  # a newcomer of whom we have not heard yet; it beats again
+                # A newcomer of whom we have not heard yet, or who comes before we have been let in
+                # ourselves: it beats, or asks, again.
+                return []
         return self._settle(now)
 
     def fire(self, now: Instant) -> list[Effect]:
@@ -172,12 +179,13 @@ class TreeBroker:
                 f"{self.name} still learns what is subscribed",
                 "Try again soon; if it lasts, look for neighbours that are down.",
             )
-        if len(self._publications) + len(events) > self._settings.queue_max:
-            raise UsageError(
-                f"{len(self._publications)} publications at {self.name} wait to be confirmed, and "
-                f"{self._settings.queue_max} may",
-                "Publish again when some are; if none are, look for brokers that are down.",
-            )
+        for topic, count in Counter(topic_of(attributes) for attributes, _ in events).items():
+            waiting, limit = self._publications.own_count(topic), self._settings.queue_max
+            if waiting + count > limit:
+                raise UsageError(
+                    f"{waiting} publications at {self.name} wait to be confirmed, and {limit} may",
+                    "Publish again when some are; if none are, look for brokers that are slow.",
+                )
         names = [self._forwarding.publish(attributes, body) for attributes, body in events]
         return names, self._settle(now)
 
@@ -197,7 +205,7 @@ class TreeBroker:
     def withdraw(self, name: SubscriptionId, now: Instant) -> list[Effect]:
         """End a subscription of ours."""
         if self._subscriptions.get(name) is not None:
-            self._spreading.on_withdrawn(None, name)
+            self._spreading.on_withdrawn(None, name, self.epoch)
         return self._settle(now)
 
     # --- what follows ----------------------------------------------------------------------------
@@ -213,11 +221,16 @@ class TreeBroker:
             case SubscriptionRefused():
                 self._spreading.on_refused(message)
             case SubscriptionWithdrawn():
-                self._spreading.on_withdrawn(sender, message.id)
+                self._spreading.on_withdrawn(sender, message.id, message.life)
+                self._forwarding.forget_before((message.id.source, message.life))
             case Publication():
                 self._forwarding.on_publication(sender, message)
             case PublicationConfirmed():
                 self._forwarding.on_confirmed(sender, message)
+            case Taken():
+                self._forwarding.on_taken(sender, message)
+            case Losses():
+                self._forwarding.on_losses(sender, message.losses)
             case SyncStart():
                 self._learn(sender, message.edges)
                 self._spreading.on_sync_start(sender, message)
@@ -235,14 +248,15 @@ class TreeBroker:
             for broker in ended:
                 self._publications.close(broker)
             for broker in begun:
-                self._publications.open(broker)
+                self._publications.open(broker, self._connections.session(broker))
+            self._forwarding.introduce(begun)
             self._spreading.forget(ended)
             self._publications.look_again()
         self._sessions.become_ready()
         self._partitions.update(self._sessions.frontier, self._subscriptions.tags_in_use)
         for clearing in self._spreading.advance():
             self._forwarding.announce(clearing)
-        self._forwarding.pump()
+        self._forwarding.pump(now)
         self._spreading.release()
         return self._sessions.take_effects()
 

@@ -6,6 +6,9 @@ Theory of operation
     have no tag that closes the way it came; and waits in the queue for the routes of all others
     that match.
     A recovery notifier takes the same way and order; at each broker it passes it replaces tags.
+    Whoever sends is told how many were *taken*, once a step, so that it sends the next.
+    What is not kept any more (`losses`) is told to all before anything else is sent to them; at the
+    broker that has lost something its driver is told which numbers.
 
 Invariants
     I1  what subscribers get of one source ascends
@@ -19,27 +22,35 @@ share.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from gapless.core.effects import Tell
+from gapless.tree.losses import LossTable
 from gapless.tree.messages import (
     Confirmed,
     Delivered,
+    Losses,
+    Missed,
+    Position,
     Publication,
     PublicationConfirmed,
+    Taken,
 )
 from gapless.tree.partitions import is_closed
 from gapless.tree.trail import Seen, Sources
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gapless.core.events import Attributes
-    from gapless.core.identity import BrokerName
-    from gapless.tree.messages import Clearing, PublicationId
+    from gapless.core.identity import BrokerName, Instant
+    from gapless.tree.messages import Clearing, Life, Loss, PublicationId
     from gapless.tree.neighbourhood import Neighbourhood
-    from gapless.tree.publications import Entry, Publications
+    from gapless.tree.publications import Entry, Publications, Routes
     from gapless.tree.recovery import Sessions
     from gapless.tree.settings import TreeSettings
-    from gapless.tree.subscriptions import Route, Routed, Subscriptions
+    from gapless.tree.subscriptions import Routed, Subscriptions
 
 
 class Forwarding:
@@ -51,6 +62,7 @@ class Forwarding:
         sessions: Sessions,
         subscriptions: Subscriptions,
         publications: Publications,
+        life: Life,
         settings: TreeSettings,
     ) -> None:
         self._neighbourhood = neighbourhood
@@ -58,8 +70,13 @@ class Forwarding:
         self._subscriptions = subscriptions
         self._publications = publications
         self._settings = settings
+        self._life = life
         self._seen = Seen(settings)
         self._sources = Sources(settings)
+        self._losses = LossTable(life)
+        self._taken: Counter[BrokerName] = Counter()  # in this step, by sender
+        self._away: frozenset[BrokerName] = frozenset()
+        self._must_look = False  # we may keep for those away what we need not
         self.late_repeats = 0
         """Repeats that only the source's own number told."""
 
@@ -77,9 +94,10 @@ class Forwarding:
         if routed is not None and routed.towards is not None:
             name = self._publications.name_next()
             notifier = Publication(name, (), clearings=(clearing,))
-            self._publications.append(notifier, [routed.route], None)
+            self._publications.append(notifier, {routed.route: {life_of(routed)}}, None)
 
     def on_publication(self, sender: BrokerName, publication: Publication) -> None:
+        self._taken[sender] += 1
         entry = self._publications.get(publication.id)
         if entry is not None:
             entry.senders.add(sender)
@@ -93,8 +111,45 @@ class Forwarding:
         if entry is not None:
             self._finish(entry)
 
-    def pump(self) -> None:
-        """Send what may go on every live session."""
+    def on_taken(self, sender: BrokerName, message: Taken) -> None:
+        self._publications.taken(sender, message.count)
+
+    def on_losses(self, sender: BrokerName | None, losses: Iterable[Loss]) -> None:
+        """Pass on what is new, and wait no longer for who has lost it."""
+        fresh = self._losses.learn(losses)
+        if not fresh:
+            return
+        for broker in self._sessions.connected:
+            if broker != sender:
+                self._sessions.send(broker, Losses(fresh))
+        self._must_look = self._must_look or any(loss.target is None for loss in fresh)
+        if any(loss.target is not None for loss in fresh):
+            for entry in self._publications.give_up(self._losses):
+                self._finish(entry)
+        for loss in fresh:
+            if loss.target == self._life:
+                self._miss(loss)
+
+    def introduce(self, begun: Iterable[BrokerName]) -> None:
+        """Sessions began: what is lost goes before what follows on it."""
+        known = self._losses.all()
+        for broker in begun if known else ():
+            self._sessions.send(broker, Losses(known))
+
+    def forget_before(self, life: Life) -> None:
+        """A broker has begun another life: what it lost before concerns nobody."""
+        self._losses.forget_before(life)
+
+    def pump(self, now: Instant) -> None:
+        """Send what may go on every live session; give up what must not wait any longer."""
+        for sender, count in self._taken.items():
+            self._sessions.send(sender, Taken(count))
+        self._taken.clear()
+        self.on_losses(None, self._publications.waive())
+        away = self._sessions.away(now)
+        if away != self._away or self._must_look or self._publications.is_held_unknown():
+            self._away, self._must_look = away, False
+            self.on_losses(None, self._publications.held(away, self._losses))
         for broker in self._sessions.live:
             for _, copy in self._publications.due(broker, self._sessions.active):
                 self._sessions.send(broker, copy)
@@ -113,14 +168,17 @@ class Forwarding:
         else:
             concerned = self._subscriptions.matching(publication.attributes)
         ours: list[Routed] = []
-        routes: set[Route] = set()
+        routes: Routes = {}
         for each in concerned:
             if each.towards is None:
                 ours.append(each)
             elif each.towards != back:
-                routes.add(each.route)
-        if ours and not publication.clearings:
-            self._deliver(publication, ours)
+                routes.setdefault(each.route, set()).add(life_of(each))
+        if not publication.clearings:
+            routes = self._publications.without_lost(publication, routes, self._losses)
+            self._must_look = self._must_look or self._losses.is_waived(publication)
+            if ours and not self._losses.is_lost(publication, self._life):
+                self._deliver(publication, ours)
         entry = self._publications.append(publication, routes, sender)
         if not entry.routes:
             self._finish(entry)
@@ -153,6 +211,24 @@ class Forwarding:
             routed.begun[source] = epoch
         return routed.begun.get(source) == epoch  # what has begun goes on
 
+    def _miss(self, loss: Loss) -> None:
+        """Something was given up that was for us; all that came before is not lost."""
+        source, epoch, topic, through, _ = loss
+        last = self._sources.last(source)
+        if last >= Position(epoch, through):
+            return  # it has come, or it is of a life that is over for us
+        own = self._subscriptions.own()
+        takers = tuple(sorted(each.id for each in own if self._has_begun(each, loss)))
+        if takers:
+            after = last.number if last.epoch == epoch else 0
+            missed = Missed(source, epoch, topic, after, through, takers)
+            self._sessions.effects.append(Tell(missed))
+
+    def _has_begun(self, routed: Routed, loss: Loss) -> bool:
+        if not routed.is_complete:
+            return False
+        return not routed.tags or routed.begun.get(loss.source) == loss.epoch
+
     def _is_late(self, name: PublicationId) -> bool:
         """A repeat that the trail has missed."""
         is_late = self._settings.repeats == "trail" and self._sources.is_repeat(name)
@@ -164,4 +240,9 @@ class Forwarding:
         for sender in sorted(entry.senders):
             self._sessions.send(sender, PublicationConfirmed(name))
         if not entry.senders and not entry.publication.clearings:
-            self._sessions.effects.append(Tell(Confirmed(name)))
+            lost_to = tuple(sorted({broker for broker, _ in entry.lost_to}))
+            self._sessions.effects.append(Tell(Confirmed(name, lost_to)))
+
+
+def life_of(routed: Routed) -> Life:
+    return (routed.id.source, routed.id.epoch)

@@ -69,6 +69,31 @@ class PublicationId(NamedTuple):
     number: int
 
 
+TOPIC = "@topic"
+"""The attribute that tells topics apart, if there are several in one tree."""
+
+
+def topic_of(attributes: Attributes) -> str:
+    return str(attributes.get(TOPIC, ""))
+
+
+Life = tuple[BrokerName, int]
+"""A broker from one start to its end; the number is its epoch."""
+
+
+class Loss(NamedTuple):
+    """Of what one life of `source` published for a topic, up to a number, `target` gets no more.
+
+    Without a target: nobody need keep it for brokers that are out of reach.
+    """
+
+    source: BrokerName
+    epoch: int
+    topic: str
+    through: int
+    target: Life | None = None
+
+
 class Hop(NamedTuple):
     """One broker of a message's way; without a position it was bypassed."""
 
@@ -125,9 +150,11 @@ class SubscriptionRefused(Message, frozen=True):
 
 
 class SubscriptionWithdrawn(Message, frozen=True):
-    """It is over; for all."""
+    """It is over; for all. `life` is the epoch of its source when that said so: if it is later than
+    the subscription's, its source has crashed since."""
 
     id: SubscriptionId
+    life: int = 0
 
 
 class Publication(Message, frozen=True):
@@ -141,11 +168,27 @@ class Publication(Message, frozen=True):
     not_for: tuple[SubscriptionId, ...] = ()
     """Somebody had it in his queue before he knew of these: they do not begin with it."""
 
+    @property
+    def topic(self) -> str:
+        return topic_of(self.attributes)
+
 
 class PublicationConfirmed(Message, frozen=True):
     """Every subscriber behind the sender for whom it is safe has it."""
 
     id: PublicationId
+
+
+class Taken(Message, frozen=True):
+    """I have taken so many more publications from you: send the next."""
+
+    count: int
+
+
+class Losses(Message, frozen=True):
+    """What is not kept any more. Who learns of one passes it on, before anything younger."""
+
+    losses: tuple[Loss, ...]
 
 
 class SyncStart(Message, frozen=True):
@@ -192,6 +235,8 @@ CarriedMessage = (
     | SubscriptionWithdrawn
     | Publication
     | PublicationConfirmed
+    | Taken
+    | Losses
     | SyncStart
     | SyncSummary
     | SyncEnd
@@ -233,7 +278,21 @@ class Delivered(Message, frozen=True):
     body: bytes
 
 
+class Missed(Message, frozen=True):
+    """To the driver: of a life of `source` these subscriptions of ours have lost what matches of a
+    topic after one number, through another."""
+
+    source: BrokerName
+    epoch: int
+    topic: str
+    after: int
+    through: int
+    subscriptions: tuple[SubscriptionId, ...]
+
+
 class Confirmed(Message, frozen=True):
-    """To the driver: a publication of ours has reached all it should."""
+    """To the driver: a publication of ours has reached all it should, but for brokers that were out
+    of reach for so long that it was given up for them."""
 
     id: PublicationId
+    lost_to: tuple[BrokerName, ...] = ()

@@ -8,7 +8,12 @@ Theory of operation
     that confirms settles every route that leads through it, and when none is left we confirm to all
     who sent us a copy. So nothing leaves a queue before it has left the next one, or was delivered.
     What would not be legitimate is held, with all behind it on that session (`trail`); so is what
-    goes beyond the session's window. What has no session waits until there is one.
+    goes beyond the session's window, which counts what the neighbour has not *taken* yet. Whether
+    it is confirmed does not matter there: that may last until somebody far behind it returns. What
+    has no session waits until there is one.
+    What waits is bounded for each topic (`losses`): our own publications, at which we take no more,
+    and at half of that ask that the older ones are given up for whoever is out of reach; and what
+    waits here for brokers that are out of reach, whoever published it.
     Who had a publication in his queue before he knew of a subscription says so when he sends it
     (`not_for`): he may have dropped others that matched since, so the subscription must not begin
     with this one. One that was sent before and comes again, to somebody who has crashed meanwhile
@@ -18,6 +23,8 @@ Theory of operation
 Invariants
     I1  entries stand in the order of their numbers, and each waits for a route
     I2  an entry was sent on a session only if those before it for that session were, or are settled
+    I3  no neighbour has more than `window_max` that it has not taken; of our own publications no
+        more than `queue_max` of a topic wait
 
 Cost: a publication is one entry; a change of the frontier makes every session look at the queue
 again, otherwise each looks at an entry once.
@@ -28,20 +35,37 @@ them is decided anew at each change; figure 8's substitutions follow from that.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-from gapless.tree.messages import Hop, Position, Publication, PublicationId
+from gapless.core.errors import ProtocolError
+from gapless.tree.messages import Hop, Loss, Position, Publication, PublicationId
 from gapless.tree.trail import extend, is_legitimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from gapless.core.identity import BrokerName
+    from gapless.tree.frontier import Frontier
+    from gapless.tree.losses import LossTable
+    from gapless.tree.messages import Life
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.settings import TreeSettings
     from gapless.tree.subscriptions import Route, Subscriptions
+
+
+Routes = dict["Route", set["Life"]]
+"""Ways that a publication has to go, and for whom on each: the brokers of subscribers."""
+
+
+@dataclass(slots=True)
+class Flight:
+    """What has been sent on a connection, and not been taken yet."""
+
+    connection: Position
+    count: int = 0
 
 
 @dataclass(slots=True)
@@ -50,9 +74,10 @@ class Entry:
 
     number: int
     publication: Publication  # as it came; its hops are those of the copy that was first
-    routes: set[Route]
+    routes: Routes
     senders: set[BrokerName] = field(default_factory=set)
     sent: set[BrokerName] = field(default_factory=set)  # on the sessions that are active now
+    lost_to: set[Life] = field(default_factory=set)  # it was given up for these
 
 
 class Publications:
@@ -72,8 +97,12 @@ class Publications:
         self._settings = settings
         self._number = 0
         self._entries: dict[PublicationId, Entry] = {}  # in the order of their numbers
-        self._owed: dict[BrokerName, set[PublicationId]] = {}
+        self._flights: dict[BrokerName, Flight] = {}
         self._next: dict[BrokerName, int] = {}  # the first number a session has not looked at
+        self._own: dict[str, dict[int, None]] = {}  # by topic, the numbers of our own, ascending
+        self._unwaived: Counter[str] = Counter()  # by topic, our own since the last waiver
+        self._crowded: dict[str, None] = {}  # topics with too much of our own, an ordered set
+        self._since_look = 0  # entries since `held` was last looked at
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -92,43 +121,128 @@ class Publications:
     def get(self, name: PublicationId) -> Entry | None:
         return self._entries.get(name)
 
-    def append(
-        self, publication: Publication, routes: Iterable[Route], sender: BrokerName | None
-    ) -> Entry:
+    def append(self, publication: Publication, routes: Routes, sender: BrokerName | None) -> Entry:
         """Number it; it stays if there is a route to wait for."""
         self._number += 1
-        entry = Entry(self._number, publication, set(routes))
+        entry = Entry(self._number, publication, routes)
         if sender is not None:
             entry.senders.add(sender)
         if entry.routes:
             self._entries[publication.id] = entry
+            self._since_look += 1
+            if sender is None and not publication.clearings:
+                self._own.setdefault(publication.topic, {})[entry.number] = None
+                self._unwaived[publication.topic] += 1
+                if self.own_count(publication.topic) > self._settings.held_max:
+                    self._crowded[publication.topic] = None
         return entry
 
     def settle(self, name: PublicationId, sender: BrokerName) -> Entry | None:
         """`sender` has seen to all that lies behind it; the entry, if that was the last of it."""
-        if sender in self._owed:
-            self._owed[sender].discard(name)
         entry = self._entries.get(name)
         if entry is None:
             return None
-        entry.routes = {route for route in entry.routes if sender not in route}
-        if entry.routes:
-            return None
-        for broker in entry.sent:
-            self._owed[broker].discard(name)
-        return self._entries.pop(name)
+        entry.routes = {route: to for route, to in entry.routes.items() if sender not in route}
+        return None if entry.routes else self._remove(entry)
+
+    def _remove(self, entry: Entry) -> Entry:
+        p = entry.publication
+        if p.id.source == self._here and p.id.epoch == self._epoch and not p.clearings:
+            own = self._own[p.topic]
+            del own[entry.number]
+            if not own:
+                del self._own[p.topic], self._unwaived[p.topic]
+        return self._entries.pop(p.id)
+
+    # --- bounds ----------------------------------------------------------------------------------
+
+    def own_count(self, topic: str) -> int:
+        """How many of our own publications for a topic wait."""
+        return len(self._own.get(topic, ()))
+
+    def waive(self) -> list[Loss]:
+        """Of topics of which too much of our own waits: nobody need keep the older ones for who is
+        out of reach."""
+        keep = self._settings.held_max // 2
+        found: list[Loss] = []
+        crowded, self._crowded = self._crowded, {}
+        for topic in crowded:
+            own = self._own.get(topic, {})
+            if len(own) > self._settings.held_max and self._unwaived[topic] > keep:
+                self._unwaived[topic] = 0
+                last = next(islice(reversed(own), keep, None))
+                found.append(Loss(self._here, self._epoch, topic, last))
+        return found
+
+    def is_held_unknown(self) -> bool:
+        """Have enough come that too much may be held for those out of reach?"""
+        return self._since_look > self._settings.queue_max // 4
+
+    def held(self, away: frozenset[BrokerName], losses: LossTable) -> list[Loss]:
+        """What is to be given up for those away: what need not be kept for them, and of each topic
+        the older ones of what is too much."""
+        self._since_look = 0
+        waiting: dict[str, list[tuple[Publication, set[Life]]]] = {}
+        for entry in self._entries.values() if away else ():
+            stuck = [to for route, to in entry.routes.items() if away.issuperset(route)]
+            if stuck and not entry.publication.clearings:
+                p = entry.publication
+                targets = {each for to in stuck for each in to}
+                waiting.setdefault(p.topic, []).append((p, targets))
+        found: dict[Loss, Loss] = {}
+        for some in waiting.values():
+            is_much = len(some) > self._settings.queue_max
+            much = len(some) - self._settings.held_max // 2 if is_much else 0
+            for index, (p, targets) in enumerate(some):
+                if index < much or losses.is_waived(p):
+                    for target in sorted(targets):
+                        loss = Loss(p.id.source, p.id.epoch, p.topic, p.id.number, target)
+                        found[loss._replace(through=0)] = (
+                            loss  # the last of a source is its highest
+                        )
+        return list(found.values())
+
+    def give_up(self, losses: LossTable) -> list[Entry]:
+        """Wait no longer for those who have lost something; entries that nobody else waits for."""
+        over: list[Entry] = []
+        for entry in list(self._entries.values()):
+            if entry.publication.clearings:
+                continue
+            before = {each for to in entry.routes.values() for each in to}
+            entry.routes = self.without_lost(entry.publication, entry.routes, losses)
+            entry.lost_to |= before.difference(*entry.routes.values())
+            if not entry.routes:
+                over.append(self._remove(entry))
+        return over
+
+    def without_lost(self, publication: Publication, routes: Routes, losses: LossTable) -> Routes:
+        """The routes that are left if nobody waits for those to whom it is lost."""
+        left = {
+            route: {each for each in to if not losses.is_lost(publication, each)}
+            for route, to in routes.items()
+        }
+        return {route: to for route, to in left.items() if to}
 
     # --- sessions --------------------------------------------------------------------------------
 
-    def open(self, session: BrokerName) -> None:
-        """A session is new: nothing has been sent on it."""
+    def open(self, session: BrokerName, connection: Position) -> None:
+        """A session is new: nothing has been sent on it. A former one may have been on the same
+        connection, and not all that was sent there been taken."""
         self.close(session)
         self._next[session] = 0
-        self._owed[session] = set()
+        flight = self._flights.get(session)
+        if flight is None or flight.connection != connection:
+            self._flights[session] = Flight(connection)
+
+    def taken(self, session: BrokerName, count: int) -> None:
+        """The neighbour has room for so many more."""
+        flight = self._flights.get(session)
+        if flight is None or count > flight.count:
+            raise ProtocolError(f"{session} has taken more publications than it was sent")
+        flight.count -= count
 
     def close(self, session: BrokerName) -> None:
         self._next.pop(session, None)
-        self._owed.pop(session, None)
         for entry in self._entries.values():
             entry.sent.discard(session)
 
@@ -140,8 +254,8 @@ class Publications:
         self, session: BrokerName, active: frozenset[BrokerName]
     ) -> Iterator[tuple[Entry, Publication]]:
         """What to send on a session now, in order; it counts as sent."""
-        first, owed = self._next[session], self._owed[session]
-        if first > self._number or len(owed) >= self._settings.window_max:
+        first, flight = self._next[session], self._flights[session]
+        if first > self._number or not self._has_room(flight):
             return
         new = takewhile(lambda entry: entry.number >= first, reversed(self._entries.values()))
         for entry in reversed(list(new)):
@@ -150,13 +264,16 @@ class Publications:
             if all(session_of(route, active) != session for route in entry.routes):
                 continue
             copy = self._copy(entry, session)
-            if len(owed) >= self._settings.window_max or not self._may_go(copy):
+            if not self._has_room(flight) or not self._may_go(copy):
                 self._next[session] = entry.number
                 return
             entry.sent.add(session)
-            owed.add(entry.publication.id)
+            flight.count += 1
             yield entry, copy
         self._next[session] = self._number + 1
+
+    def _has_room(self, flight: Flight) -> bool:
+        return flight.count < self._settings.window_max
 
     def _may_go(self, copy: Publication) -> bool:
         return is_legitimate(copy.hops, self._settings)
@@ -169,18 +286,20 @@ class Publications:
         not_for = tuple(sorted(younger.union(p.not_for))) if younger else p.not_for
         return Publication(p.id, hops, p.attributes, p.body, p.clearings, not_for)
 
-    def has_flushed(self, to: BrokerName, before: int, active: frozenset[BrokerName]) -> bool:
-        """Has all that was queued before number `before` and leads the way to `to` gone there?
+    def has_flushed(self, to: BrokerName, before: int, frontier: Frontier) -> bool:
+        """Has all that was queued before number `before` and leads the way to `to` gone that way?
 
-        Whatever its route: any broker on the way there may send it on to others.
+        Whatever its route: any broker on the way there may send it on to others. It need not be
+        confirmed, nor wait for somebody out of reach: that may last for ever. If it goes, or goes
+        again, it says for whom it is too old (`not_for`).
         """
         direction = self._neighbourhood.path(to)[0]
+        active, failed = frozenset(frontier.active), frozenset(frontier.failed)
         for entry in self._entries.values():
             if entry.number >= before:
                 return True
-            if to not in entry.sent and any(route[0] == direction for route in entry.routes):
-                return False
-            if any(r[0] == direction and session_of(r, active) != to for r in entry.routes):
+            routes = [r for r in entry.routes if r[0] == direction and not failed.issuperset(r)]
+            if any(session_of(route, active) not in entry.sent for route in routes):
                 return False
         return True
 
@@ -188,6 +307,9 @@ class Publications:
         numbers = [entry.number for entry in self._entries.values()]
         assert numbers == sorted(numbers), "I1"
         assert all(entry.routes for entry in self._entries.values()), "I1"
+        window, queue = self._settings.window_max, self._settings.queue_max
+        assert all(0 <= flight.count <= window for flight in self._flights.values()), "I3"
+        assert all(0 < len(own) <= queue for own in self._own.values()), "I3"
 
 
 def session_of(route: Route, active: frozenset[BrokerName]) -> BrokerName | None:

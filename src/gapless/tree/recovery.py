@@ -10,7 +10,8 @@ Theory of operation
     A broker that restarted or joined has nothing. It asks for all that the others have, and is
     *ready*, and takes publications of its own, once all who are nearest have told it, and there is
     somebody. Who is not ready himself says that this was all only when all others have told him; so
-    several that restart together learn from the outside in.
+    several that restart together learn from the outside in. Who has not been let in yet is not
+    ready, and lets nobody in: they would take each other for the whole tree.
 
     States of a session (`TRANSITIONS`): ASKING, then LIVE, then it is gone.
 
@@ -88,6 +89,7 @@ class Sessions:
         self._looked_at = (-1, 0)
         self.frontier = Frontier()
         self.active: frozenset[BrokerName] = frozenset()
+        self._failed_at: dict[BrokerName, Instant] = {}
         self.effects: list[Effect] = []
         self._outgoing: dict[BrokerName, list[CarriedMessage]] = {}
 
@@ -127,7 +129,14 @@ class Sessions:
             self._sessions[broker] = Session(self._connections.session(broker))
             self.send(broker, SyncStart(self._neighbourhood.edges, not self.is_ready))
         self.frontier, self.active = frontier, frozenset(frontier.active)
+        before = self._failed_at
+        self._failed_at = {broker: before.get(broker, now) for broker in frontier.failed}
         return begun, ended
+
+    def away(self, now: Instant) -> frozenset[BrokerName]:
+        """Those who are out of reach, and not just for a moment."""
+        long_ago = now - self._settings.patience
+        return frozenset(broker for broker, at in self._failed_at.items() if at <= long_ago)
 
     def go_live(self, broker: BrokerName) -> bool:
         """The other has answered; False if that was about a session that is over."""
@@ -155,8 +164,8 @@ class Sessions:
 
     def become_ready(self) -> None:
         """If we may: once ready, always ready, what is subscribed later comes like all else."""
-        if not self.is_ready:
-            is_alone = not len(self._neighbourhood) and not self.is_joining
+        if not self.is_ready and not self.is_joining:
+            is_alone = not len(self._neighbourhood)
             self.is_ready = self.knows_all() and (bool(self._sessions) or is_alone)
 
     def knows_all(self, but: BrokerName | None = None) -> bool:

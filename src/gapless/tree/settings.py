@@ -31,10 +31,11 @@ class TreeSettings:
     patience: int = 3_000_000
     """How long without an answer until a broker counts as unreachable."""
     queue_max: int = 10_000
-    """Publications in the queue at which `publish` refuses more; what neighbours send still comes
-    in, and is bounded by their windows."""
+    """Publications of one topic that wait to be confirmed at which `publish` refuses more of it. At
+    half of them the older half of those is given up for brokers that are out of reach, and so it is
+    where as many, of whatever source, wait for them; they are told when they are back."""
     window_max: int = 1_000
-    """Publications that a neighbour may owe a confirmation for; the rest waits in the queue."""
+    """Publications that a neighbour was sent and has not taken; the rest waits in the queue."""
     batch_max: int = 500
     """Messages for one neighbour that go as one; more go as several."""
     batch_bytes_max: int = 1 << 20
@@ -73,6 +74,12 @@ class TreeSettings:
     def reach(self) -> int:
         """The paper's Δ: how far a broker knows the tree, and may step over others."""
         return self.failures_tolerated + 1
+
+    @property
+    def held_max(self) -> int:
+        """Of our own publications for a topic: at more, the older half is given up for those out of
+        reach. So much less than `queue_max` that publishers do not wait for that."""
+        return self.queue_max // 2
 
     @property
     def window(self) -> int:

@@ -96,7 +96,7 @@ class Spreading:
         routed = self._subscriptions.get(message.id)
         if message.id.source == self._here:
             if routed is None:
-                self._sessions.send(sender, SubscriptionWithdrawn(message.id))
+                self._sessions.send(sender, SubscriptionWithdrawn(message.id, self._epoch))
             return
         if not message.hops:
             raise ProtocolError(f"{message.id} came without the way to its source")
@@ -150,14 +150,14 @@ class Spreading:
             return
         if routed.towards is None:
             self._sessions.effects.append(Tell(Refused(routed.id, message.by)))
-            self.on_withdrawn(None, routed.id)
+            self.on_withdrawn(None, routed.id, self._epoch)
             return
         routed.refused_by = message.by  # who asks again is told again
         upward = session_of(routed.route, self._sessions.active)
         if upward is not None:
             self._sessions.send(upward, message)
 
-    def on_withdrawn(self, sender: BrokerName | None, name: SubscriptionId) -> None:
+    def on_withdrawn(self, sender: BrokerName | None, name: SubscriptionId, life: int) -> None:
         if name.source == self._here and sender is not None:
             return  # only we know
         if self._subscriptions.remove(name):
@@ -166,7 +166,7 @@ class Spreading:
             # To all who can hear it: one who is asked now what it has may still have it.
             for broker in self._sessions.connected:
                 if broker != sender:
-                    self._sessions.send(broker, SubscriptionWithdrawn(name))
+                    self._sessions.send(broker, SubscriptionWithdrawn(name, life))
 
     def on_sync_start(self, sender: BrokerName, start: SyncStart) -> None:
         names = tuple(routed.id for routed in self._subscriptions)
@@ -283,8 +283,7 @@ class Spreading:
                 self._unclean.setdefault((each.to, each.connection), []).append(each)
 
     def _is_flushed(self, held: Held) -> bool:
-        active = self._sessions.active
-        return self._publications.has_flushed(held.to, held.before, active)
+        return self._publications.has_flushed(held.to, held.before, self._sessions.frontier)
 
     @property
     def held_count(self) -> int:

@@ -96,7 +96,7 @@ class Subscriptions:
         self._table: dict[SubscriptionId, Routed] = {}
         self._asking: dict[SubscriptionId, Routed] = {}  # an ordered set
         self._in_use: Counter[PartitionKey] = Counter()
-        self.own_count = 0
+        self._own: dict[SubscriptionId, Routed] = {}
 
     # --- the table -------------------------------------------------------------------------------
 
@@ -108,6 +108,14 @@ class Subscriptions:
 
     def __len__(self) -> int:
         return len(self._table)
+
+    @property
+    def own_count(self) -> int:
+        return len(self._own)
+
+    def own(self) -> list[Routed]:
+        """Those of our own subscribers."""
+        return list(self._own.values())
 
     @property
     def has_room(self) -> bool:
@@ -149,7 +157,8 @@ class Subscriptions:
         self._matcher.add(routed, condition)  # raises before anything has changed
         self.retag(routed, {*tags})
         self._table[name] = routed
-        self.own_count += not route
+        if not route:
+            self._own[name] = routed
         return routed
 
     def remove(self, name: SubscriptionId) -> bool:
@@ -157,7 +166,7 @@ class Subscriptions:
         routed = self._table.pop(name, None)
         if routed is None:
             return False
-        self.own_count -= not routed.route
+        self._own.pop(name, None)
         self.retag(routed, set())
         self._matcher.remove(routed)
         return True

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 Hops = tuple[Hop, ...]
 
+NOTHING = Position(-1, 0)
+"""Before every position."""
+
 PASSED = Position(0, 0)
 """The position of a hop of a subscription: it was there; its number says nothing."""
 
@@ -67,8 +70,7 @@ class Seen:
     def is_repeat(self, hops: Hops) -> bool:
         """Has this copy, or one that says the same, come before? Notes it if not."""
         near = [hop for hop in hops[: self._settings.window] if hop.position is not None]
-        nothing = Position(-1, 0)
-        if any(hop.position <= self._last.get(hop.broker, nothing) for hop in near if hop.position):
+        if any(hop.position <= self._last.get(hop.broker, NOTHING) for hop in near if hop.position):
             return True
         for broker, position in near:
             assert position is not None
@@ -94,3 +96,6 @@ class Sources:
         if len(self._last) > self._settings.sources_max:
             del self._last[next(iter(self._last))]
         return False
+
+    def last(self, source: BrokerName) -> Position:
+        return self._last.get(source, NOTHING)

@@ -6,7 +6,8 @@ Theory of operation
     contiguous run of the source's matching publications: the next delivery is the next match.
     A publication is *owed* to a subscription that is in force, without tags or with something of
     the same flow delivered before, when it is published; the debt is dropped if either end crashes.
-    After healing, nothing may be owed.
+    After healing, nothing may be owed. What a broker was told to be lost (`Missed`) is not owed,
+    and never comes afterwards.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from typing import TYPE_CHECKING
 
 from gapless.filters import Filter
 from gapless.sim.record import Violation
+from gapless.tree.messages import topic_of
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
     from gapless.core.identity import BrokerName
-    from gapless.tree.messages import Delivered, PublicationId, SubscriptionId
+    from gapless.tree.messages import Delivered, Missed, PublicationId, SubscriptionId
 
 Source = tuple["BrokerName", int]
 
 CONTIGUOUS = "a contiguous run"
 NOTHING_LOST = "nothing is lost"
+TOLD_LOST = "what is told to be lost is"
 
 
 class Ledger:
@@ -37,6 +40,8 @@ class Ledger:
         self._attributes: dict[PublicationId, Attributes] = {}
         self._position: dict[tuple[SubscriptionId, Source], int] = {}
         self._owed: dict[PublicationId, set[SubscriptionId]] = {}
+        self._lost: dict[tuple[SubscriptionId, Source], list[Missed]] = {}
+        self.losses = 0
         self.delivered_to: dict[SubscriptionId, list[PublicationId]] = {}
 
     @property
@@ -76,20 +81,44 @@ class Ledger:
         condition, index = self.filters[subscription], self._index[name]
         flow, before = self._published[source], self._position.get((subscription, source))
         what = f"{subscription} at {at} gets {name}"
+        if self._is_lost(subscription, name):
+            raise Violation(TOLD_LOST, f"{what}, of which it was told that it is lost")
         if not condition.matches(self._attributes[name]):
             raise Violation("only what matches", what)
         if before is not None and index <= before:
             raise Violation(CONTIGUOUS, f"{what} after {flow[before]}")
         between = [] if before is None else flow[before + 1 : index]
         for missed in between:
-            if condition.matches(self._attributes[missed]):
+            is_wanted = condition.matches(self._attributes[missed])
+            if is_wanted and not self._is_lost(subscription, missed):
                 raise Violation(CONTIGUOUS, f"{what} but not {missed}")
         self._position[subscription, source] = index
 
-    def confirmed(self, name: PublicationId) -> None:
-        """All who should have it, have it: so says its broker."""
-        if self._owed[name]:
-            raise Violation(NOTHING_LOST, f"{name} is confirmed; owed to {min(self._owed[name])}")
+    def missed(self, at: BrokerName, message: Missed) -> None:
+        """Subscriptions there have lost something, and are told which numbers."""
+        source = (message.source, message.epoch)
+        for subscription in message.subscriptions:
+            self.losses += 1
+            self._lost.setdefault((subscription, source), []).append(message)
+            for name in self.delivered_to.get(subscription, ()):
+                if self._is_lost(subscription, name):
+                    what = f"{subscription} at {at} has {name}"
+                    raise Violation(TOLD_LOST, f"{what}, and is told that it is lost")
+            for name in self._published.get(source, ()):
+                if self._is_lost(subscription, name):
+                    self._owed[name].discard(subscription)
+
+    def _is_lost(self, subscription: SubscriptionId, name: PublicationId) -> bool:
+        topic = topic_of(self._attributes[name])
+        return any(
+            each.topic == topic and each.after < name.number <= each.through
+            for each in self._lost.get((subscription, (name.source, name.epoch)), ())
+        )
+
+    def confirmed(self, name: PublicationId, lost_to: tuple[BrokerName, ...]) -> None:
+        """All who should have it, have it, but for some: so says its broker."""
+        if owed := {each for each in self._owed[name] if each.source not in lost_to}:
+            raise Violation(NOTHING_LOST, f"{name} is confirmed; owed to {min(owed)}")
 
     def crashed(self, broker: BrokerName) -> None:
         """What it published and what its subscribers wait for is no longer owed."""

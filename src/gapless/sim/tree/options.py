@@ -57,6 +57,9 @@ class TreeOptions:
     """Brokers that join while it runs."""
     join_every: int = 200 * MILLISECOND
     duration: int = 1_500 * MILLISECOND
+    siege: int = 0
+    """Publications while as many brokers are out of reach as the tree tolerates, and stay so: the
+    others go on as if nothing were the matter."""
     is_checked: bool = True
     """Invariants after every step, and what is owed: dear where there are hundreds of brokers."""
 
@@ -194,6 +197,30 @@ def draw_restless(dice: random.Random) -> TreeOptions:
         fault_lasts=dice.choice((60, 200, 500)) * MILLISECOND,
     )
     return varied(options, dice)
+
+
+def draw_siege(dice: random.Random) -> TreeOptions:
+    """A tree of which some are out of reach for long, with queues that are soon full."""
+    failures = dice.choice((1, 1, 2, 3))
+    brokers = tuple(BrokerName(f"b{i}") for i in range(dice.randint(failures + 2, 8)))
+    settings = settings_for(failures, dice.choice((3, 10, 100)))
+    options = TreeOptions(
+        brokers=brokers,
+        edges=draw_edges(dice, brokers),
+        settings=replace(settings, queue_max=dice.choice((30, 60))),
+        subscriptions_at_first=dice.randint(1, 5),
+        duration=100 * MILLISECOND,
+        siege=200,
+    )
+    return in_mode(options, *dice.choice(MODES))
+
+
+def draw_narrow(dice: random.Random) -> TreeOptions:
+    """Much trouble, and queues so short that they are always full: what is lost is told."""
+    options = draw_restless(dice)
+    settings = replace(options.settings, queue_max=dice.choice((6, 10, 20)))
+    lasts = dice.choice((200, 500, 1_000)) * MILLISECOND
+    return replace(options, settings=settings, fault_lasts=lasts)
 
 
 def draw_edges(dice: random.Random, brokers: tuple[BrokerName, ...]) -> tuple[Edge, ...]:

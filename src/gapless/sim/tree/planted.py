@@ -14,11 +14,12 @@ from gapless.tree.spreading import Held, Spreading
 from gapless.tree.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gapless.core.identity import BrokerName
-    from gapless.tree.messages import Clearing, PartitionId
-    from gapless.tree.publications import Entry
+    from gapless.tree.losses import LossTable
+    from gapless.tree.messages import Clearing, Loss, PartitionId, PublicationId
+    from gapless.tree.publications import Entry, Flight
     from gapless.tree.subscriptions import Routed
 
 
@@ -51,8 +52,52 @@ class NoHolding(Publications):
             copy = self._copy(entry, session)
             if self._may_go(copy):
                 entry.sent.add(session)
-                self._owed[session].add(entry.publication.id)
+                self._flights[session].count += 1
                 yield entry, copy
+
+
+class ConfirmedWindow(Publications):
+    """Counts what is not confirmed, however far away, where it should count what is not taken."""
+
+    def taken(self, session: BrokerName, count: int) -> None:
+        pass
+
+    def settle(self, name: PublicationId, sender: BrokerName) -> Entry | None:
+        entry = self.get(name)
+        if entry is not None and sender in entry.sent:
+            self._flights[sender].count -= 1
+        return super().settle(name, sender)
+
+
+class NoWindow(Publications):
+    """Sends whatever a neighbour has not taken yet."""
+
+    def _has_room(self, flight: Flight) -> bool:
+        return True
+
+
+class KeepsAll(Publications):
+    """Keeps everything for those who are out of reach, however long."""
+
+    def waive(self) -> list[Loss]:
+        return []
+
+    def held(self, away: frozenset[BrokerName], losses: LossTable) -> list[Loss]:
+        return []
+
+
+class Untold(Forwarding):
+    """Has lost something, and says nothing."""
+
+    def _miss(self, loss: Loss) -> None:
+        pass
+
+
+class NotIntroduced(Forwarding):
+    """Does not tell those whom it reaches anew what is lost."""
+
+    def introduce(self, begun: Iterable[BrokerName]) -> None:
+        super().introduce(())
 
 
 class NoFlush(Spreading):
@@ -100,6 +145,11 @@ class NoTags(Forwarding):
 PLANTED_PARTS: dict[str, Parts] = {
     "no-legitimacy": Parts(publications=NoLegitimacy),
     "no-holding": Parts(publications=NoHolding),
+    "confirmed-window": Parts(publications=ConfirmedWindow),
+    "no-window": Parts(publications=NoWindow),
+    "keeps-all": Parts(publications=KeepsAll),
+    "untold": Parts(forwarding=Untold),
+    "not-introduced": Parts(forwarding=NotIntroduced),
     "no-flush": Parts(spreading=NoFlush),
     "no-tags": Parts(forwarding=NoTags),
     "no-looking": Parts(forwarding=NoLooking),

@@ -6,6 +6,9 @@ Theory of operation
     and held confirmation is gone, every broker knows exactly the subscriptions that exist, and
     nothing is owed. Last, each broker publishes once more, and all who match get it. If nobody
     crashed, the trail has told every repeat.
+    A siege comes between, where the options want one: as many brokers as are tolerated crash, or
+    are cut off, and stay so while more is published than any queue holds. All others take it, get
+    it and subscribe as ever; what was given up for those cut off they are told, once they are back.
     Every phase is bounded in time, and `Stage.run` bounds its steps.
 """
 
@@ -23,6 +26,7 @@ from gapless.sim.tree.ledger import NOTHING_LOST, Ledger
 from gapless.sim.tree.options import CONDITIONS, MILLISECOND, TreeOptions, draw_options
 from gapless.sim.tree.world import TreeWorld
 from gapless.tree.broker import Parts
+from gapless.tree.messages import TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from gapless.tree.messages import SubscriptionId
 
 AT_REST = "it comes to rest"
+LIVES = "it goes on while brokers are out of reach"
 TOLD = "the trail tells repeats"
 ROUNDS_MAX = 40
 """How many rounds of 100 ms healing may take."""
@@ -82,6 +87,8 @@ class TreeRun:
         try:
             self._safety()
             self._heal()
+            if self.options.siege:
+                self._besiege()
             self._afterwards()
         except Violation as found:
             violation = str(found)
@@ -135,6 +142,54 @@ class TreeRun:
             if not left:
                 return
         raise Violation(AT_REST, "; ".join(left))
+
+    def _besiege(self) -> None:
+        dice = random.Random(f"siege {self._seed}")
+        away = dice.sample(self._brokers, self.options.settings.failures_tolerated)
+        here = [name for name in self._brokers if name not in away]
+        self._is_over = False
+        for name in (*away, *here):
+            topic = dice.choice(("", "\"@topic\" = 'x'", "\"@topic\" = 'y' AND k < 2"))
+            self.world.processes[name].subscribe(topic)
+        self.stage.run(400 * MILLISECOND)
+        self._faults = [undo for name in away if (undo := self._put_away(name, dice)) is not None]
+        self.stage.run(400 * MILLISECOND)
+        publishers = dice.sample(here, dice.randint(1, 2))
+        for number in range(self.options.siege):
+            topic = "x" if dice.random() < 0.8 else "y"
+            process = self.world.processes[dice.choice(publishers)]
+            if process.publish({"k": dice.randrange(4), TOPIC: topic}) is None:
+                raise Violation(LIVES, f"{process.name} takes no publication for {topic}")
+            self.stage.run(dice.choice((1, 5)) * MILLISECOND)
+            if number % 50 == 0:
+                self._goes_on(here, dice)
+        self._goes_on(here, dice)
+        self._heal()
+
+    def _put_away(self, name: BrokerName, dice: random.Random) -> Callable[[], None] | None:
+        """It crashes, or nobody hears of it any more."""
+        if dice.random() < 0.4:
+            process = self.world.processes[name]
+            process.crash()
+            return lambda: None if process.is_up else process.start()
+        self.stage.say(f"{name} is cut off")
+        for other in self._brokers:
+            if other != name:
+                self.world.links.cut(name, other)
+                self.world.links.cut(other, name)
+        return None
+
+    def _goes_on(self, here: list[BrokerName], dice: random.Random) -> None:
+        """All that was published has come to those who are within reach; one who subscribes there
+        is soon subscribed."""
+        name = self.world.processes[dice.choice(here)].subscribe("")
+        self.stage.run(200 * MILLISECOND)
+        for publication, subscription in self.ledger.owed():
+            if subscription.source in here:
+                raise Violation(LIVES, f"{publication} has not come to {subscription}")
+        assert name is not None
+        if name not in self.world.processes[name.source].in_force:
+            raise Violation(LIVES, f"{name} is not in force")
 
     def _afterwards(self) -> None:
         self._check_tables()

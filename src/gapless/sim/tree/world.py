@@ -16,7 +16,7 @@ from gapless.core.effects import Send, Tell
 from gapless.core.errors import UsageError
 from gapless.sim.links import Links
 from gapless.tree.broker import Parts, TreeBroker
-from gapless.tree.messages import Accepted, Confirmed, Delivered, Refused, SubscriptionId
+from gapless.tree.messages import Accepted, Confirmed, Delivered, Missed, Refused, SubscriptionId
 
 if TYPE_CHECKING:
     from gapless.core.effects import Effect
@@ -143,7 +143,9 @@ class TreeProcess:
                 self.in_force.discard(message.id)
                 self._world.ledger.withdrawn(message.id)
             case Confirmed():
-                self._world.ledger.confirmed(message.id)
+                self._world.ledger.confirmed(message.id, message.lost_to)
+            case Missed():
+                self._world.ledger.missed(self.name, message)
             case _:
                 raise AssertionError(f"a tree does not tell {message}")
 
