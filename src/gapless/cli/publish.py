@@ -16,6 +16,7 @@ import typer
 
 from gapless.cli.connection import URL, Url, connected
 from gapless.cli.event_file import Table, is_table, json_events, open_file, read_types
+from gapless.cli.terminal import say, visible
 from gapless.core.errors import EventError, UsageError
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def read_table(file: TextIO, body_field: str, types: str) -> Iterator[tuple[Attr
         table = Table(file, body_field, read_types(types))
     except EventError as fault:
         raise stopped_by(fault, 0, "") from None
-    typer.echo(f"types: {table.told()}", err=True)
+    say(f"types: {table.told()}", err=True)
     return table.events()
 
 
@@ -112,10 +113,10 @@ async def publish_one(
     async with connected(url) as client:
         receipt = await client.publish(topic, event, body)
     if as_json:
-        typer.echo(json.dumps(receipt._asdict()))
+        say(json.dumps(receipt._asdict()))
     else:
         tick = f", tick {receipt.tick}" if receipt.tick >= 0 else ""
-        typer.echo(f"published at {receipt.pubend}{tick}")
+        say(f"published at {visible(receipt.pubend)}{tick}")
 
 
 async def publish_file(
@@ -133,11 +134,11 @@ async def publish_file(
         skipped, count = await send_all(client, topic, events, name, rate, tell)
     seconds = time.monotonic() - begin
     if as_json:
-        typer.echo(json.dumps({"published": count, "skipped": skipped, "seconds": seconds}))
+        say(json.dumps({"published": count, "skipped": skipped, "seconds": seconds}))
     else:
         again = f" ({skipped} were published before)" if skipped else ""
         what = "event" if count == 1 else "events"
-        typer.echo(f"published {count} {what}{again}, {count / seconds:,.0f} a second")
+        say(f"published {count} {what}{again}, {count / seconds:,.0f} a second")
 
 
 async def send_all(
@@ -223,7 +224,7 @@ def interruption_told(name: str) -> Iterator[Callable[[int], None]]:
         yield count
     except KeyboardInterrupt:
         told = "run it again: it goes on where it was" if name else f"{published} are published"
-        typer.echo(f"gapless: interrupted; {told}", err=True)
+        say(f"gapless: interrupted; {told}", err=True)
         raise
 
 
