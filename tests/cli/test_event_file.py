@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
-from gapless.cli.event_file import Table, json_events, open_file, read_types
+from gapless.cli.event_file import EventTable, json_events, open_file, read_types
 from gapless.core.errors import EventError, UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def read_events(
     lines: TextIO, body_field: str, *, is_csv: bool, types: str = ""
 ) -> Iterator[tuple[Attributes, bytes]]:
     if is_csv:
-        return Table(lines, body_field, read_types(types)).events()
+        return EventTable(lines, body_field, read_types(types)).events()
     return json_events(lines, body_field)
 
 
@@ -121,7 +121,9 @@ def test_a_column_has_one_type_whatever_its_first_fields_look_like(
 
 def test_which_types_were_chosen_is_told_and_they_can_be_asked_for() -> None:
     text = "id,price,sold,note,none\n1,2.5,true,,\n2,3,false,x,\n"
-    assert Table(io.StringIO(text), "", {}).told() == "id int, price float, sold bool, note text"
+    assert (
+        EventTable(io.StringIO(text), "", {}).told() == "id int, price float, sold bool, note text"
+    )
     (first, _), _ = table(text, types="id=text,price=text")
     assert first == {"id": "1", "price": "2.5", "sold": True}
     assert table("a\n007\n", types="a=int") == [({"a": 7}, b"")]
@@ -162,7 +164,7 @@ def test_what_is_wrong_with_a_table_is_found_before_its_first_event(
     text: str, problem: str
 ) -> None:
     with pytest.raises(EventError, match=problem):
-        Table(io.StringIO(text, newline=""), "", {})
+        EventTable(io.StringIO(text, newline=""), "", {})
 
 
 def test_a_table_without_the_column_that_is_asked_for_is_refused() -> None:

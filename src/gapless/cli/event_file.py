@@ -177,7 +177,7 @@ class Row(NamedTuple):
     fields: list[str]
 
 
-class Table:
+class EventTable:
     """A table whose columns have one type each. `types`: by column, as asked for, then as found."""
 
     def __init__(self, lines: TextIO, body_field: str, types: Mapping[str, str]) -> None:
