@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import subprocess
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gapless.broker.compiled import Compiled
 from gapless.broker.reader import Reader
+from gapless.client.client import connect
 from gapless.core.errors import WireError
-from gapless.core.events import EventBatch
+from gapless.core.events import Event, EventBatch
 from gapless.wire.attribute_rows import AttributeRows
 from gapless.wire.events import encode_event
+from tests import strangers
+from tests.broker.stage import run
+from tests.children import PROGRAM, child, told
 
 if TYPE_CHECKING:
     from threading import Thread
@@ -48,3 +55,27 @@ def test_a_reader_decodes_until_it_has_seen_enough_and_reads_the_same_after() ->
     assert list(rows) == [{"a": 1}, {"a": 1}]
     with pytest.raises(WireError):
         reader.check(EventBatch((b"\x93",)))
+
+
+def test_a_broker_of_a_user_without_a_home_takes_5000_subscriptions() -> None:
+    async def main(url: str) -> list[str]:
+        async with connect(url) as client:
+            await client.create_topic("t")
+            async with AsyncExitStack() as stack:
+                made = [client.subscribe("t", f"a = {number}") for number in range(5_000)]
+                await asyncio.gather(*map(stack.enter_async_context, made))
+                await client.publish_many("t", [({"a": 4_711}, b"x"), ({"a": 17}, b"y")])
+                found = [await anext(aiter(made[number])) for number in (4_711, 17)]
+        return [item.body.decode() for item in found if isinstance(item, Event)]
+
+    with strangers.installation() as sources, strangers.belongings() as own:
+        words = ["serve", "--data", str(own / "data"), "--listen", "127.0.0.1:0", "--admin", "none"]
+        with child(
+            [*strangers.prefix(), *PROGRAM, *words],
+            env=strangers.environment(sources),
+            stderr=subprocess.DEVNULL,
+        ) as broker:
+            ready = told(broker)
+            assert "is ready at" in ready
+            assert run(main(ready.split(" is ready at ")[1].split(",")[0])) == ["x", "y"]
+            assert broker.poll() is None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.cli.deliveries import Output, print_all, show, show_json
-from gapless.cli.publish import read_events
+from gapless.cli.event_file import json_events
 from gapless.client.delivery import Gap
 from gapless.core.errors import EventError
 from gapless.core.events import Event
@@ -55,14 +55,14 @@ def test_numbers_that_json_has_not_come_out_as_json_and_back_as_they_were() -> N
     line = show_json(EVENT._replace(attributes=numbers, body=b""))
     shown = json.loads(line, parse_constant=refuse)["attributes"]
     assert shown["n"] == {"float": "NaN"}
-    [(back, _)] = read_events(StringIO(json.dumps(shown)), "", is_csv=False)
+    [(back, _)] = json_events(StringIO(json.dumps(shown)), "")
     assert str(back) == str(numbers)
 
 
 @pytest.mark.parametrize("value", [{"float": "nan"}, {"float": 1}, {"float": "NaN", "a": 1}, {}])
 def test_another_object_is_no_number(value: object) -> None:
     with pytest.raises(EventError, match="line 1"):
-        list(read_events(StringIO(json.dumps({"a": value})), "", is_csv=False))
+        list(json_events(StringIO(json.dumps({"a": value})), ""))
 
 
 def test_who_subscribes_is_told_the_broker_where_the_subscription_lives(

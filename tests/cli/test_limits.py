@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gapless.broker import settings
 from gapless.broker.settings import Settings
-from gapless.cli.limits import read_limits
+from gapless.cli.limits import PLACES, read_limits
 from gapless.core.errors import UsageError
 from gapless.node.config import Config
 from tests.cli.test_serve import gapless, serving
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 
 def test_limits_of_the_node_and_of_the_process_are_told_apart(tmp_path: Path) -> None:
@@ -58,3 +63,36 @@ def test_a_broker_keeps_to_the_limit_that_it_was_given(tmp_path: Path) -> None:
         refused = gapless("topic", "create", "two", "--url", url)
         assert (refused.returncode, refused.stdout) == (1, "")
         assert "1 names of topics, which is its limit" in refused.stderr
+
+
+TEXT = re.compile(r"\b[a-z][a-z_]*_max\b")
+ARGUMENTS = {"window_events_max"}
+"""Of calls of the client."""
+
+
+def test_every_limit_that_an_error_names_can_be_set() -> None:
+    """Advice that nobody can follow is worse than none."""
+    known = {each.name for each in (*fields(Config), *fields(Settings))} - {*PLACES}
+    for path, text in texts_of(Path(settings.__file__).parents[1]):
+        for name in TEXT.findall(text):
+            assert name in known | ARGUMENTS, f"{path} says {text!r}"
+            if name in known:
+                read_limits([f"{name}=1000000000"])  # it is taken
+
+
+def texts_of(folder: Path) -> Iterator[tuple[Path, str]]:
+    """All texts in the sources but docstrings and plain names: what somebody may be told."""
+    for path in sorted(folder.rglob("*.py")):
+        if path.relative_to(folder).parts[0] in ("sim", "testing"):
+            continue  # for those who work on it
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str()) as docstring):
+                    docstring.value = ""
+                case ast.Constant(value=str() as text) if not text.isidentifier():
+                    yield path, text
+
+
+def test_a_limit_that_is_set_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="subscriptions_max is set twice"):
+        read_limits(["subscriptions_max=1", "subscriptions_max=2"])

@@ -9,11 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from gapless.cli import app
+from gapless.cli.event_file import json_events
 from gapless.cli.publish import (
     BATCH_SIZE,
     interruption_told,
-    open_file,
-    read_events,
     read_pairs,
     read_value,
     stopped_by,
@@ -23,8 +22,6 @@ from gapless.cli.publish import (
 from gapless.core.errors import EventError, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gapless.core.events import Attributes
 
 
@@ -42,67 +39,11 @@ def test_a_value_is_a_number_a_truth_or_text(text: str, value: object) -> None:
 
 def test_pairs_are_split_at_the_first_equals_sign() -> None:
     assert read_pairs(["a=b=c", "n=1"]) == {"a": "b=c", "n": 1}
+    with pytest.raises(UsageError, match="'a' is there twice"):
+        read_pairs(["a=1", "a=2"])
     for bad in ("a", "=1", ""):
         with pytest.raises(UsageError, match="is no attribute"):
             read_pairs([bad])
-
-
-def test_a_json_line_is_an_event_and_null_is_left_out() -> None:
-    lines = io.StringIO('{"a": 1, "b": null, "text": "x"}\n\n{"a": 2}\n')
-    assert list(read_events(lines, "text", is_csv=False)) == [({"a": 1}, b"x"), ({"a": 2}, b"")]
-
-
-def test_a_csv_row_is_an_event_and_an_empty_field_is_left_out() -> None:
-    lines = io.StringIO("a,b\n1,\nx,true\n")
-    assert list(read_events(lines, "", is_csv=True)) == [
-        ({"a": 1}, b""),
-        ({"a": "x", "b": True}, b""),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("{", "line 1 is not JSON"),
-        ("[]", "no JSON obj"),
-        ('{"a": {"b": 1}}', "line 1: attribute 'a' is of type dict"),
-        ('{"a": ', "line 1 is not JSON: Expecting value at column 6"),
-        ('{"a": "\udcff"}', "line 1 is not UTF-8"),
-        ('{"a": "\\ud800"}', "line 1: attribute 'a' is text with half a surrogate pair"),
-        ('{"text": "\\ud800"}', "line 1: 'text' is text that has no UTF-8"),
-    ],
-)
-def test_a_line_that_is_no_event_is_named(line: str, problem: str) -> None:
-    with pytest.raises(EventError, match=problem):
-        list(read_events(io.StringIO(line), "text", is_csv=False))
-
-
-def test_a_csv_row_with_a_field_too_many_is_named() -> None:
-    with pytest.raises(EventError, match="line 3 has more fields"):
-        list(read_events(io.StringIO("a,b\n1,2\n1,2,3\n"), "", is_csv=True))
-
-
-def test_fields_that_are_not_separated_by_commas_are_refused() -> None:
-    for line in ("a;b\n1;2\n", "a\tb\n1\t2\n"):
-        with pytest.raises(EventError, match="line 1 has one name"):
-            list(read_events(io.StringIO(line), "", is_csv=True))
-
-
-def test_a_mark_of_the_encoding_is_no_part_of_the_first_name(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_bytes(b"\xef\xbb\xbfa,b\n1,2\n")
-    with open_file(path) as file:
-        assert list(read_events(file, "", is_csv=True)) == [({"a": 1, "b": 2}, b"")]
-
-
-def test_bytes_that_are_not_utf8_are_found_with_their_line(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    path.write_bytes(b'{"a": 1}\n\xff\n')
-    with open_file(path) as file, pytest.raises(EventError, match="line 2 is not UTF-8"):
-        list(read_events(file, "", is_csv=False))
-    path.write_bytes(b"a,b\n1,\xff\n")
-    with open_file(path) as file, pytest.raises(EventError, match="line 2 is not UTF-8"):
-        list(read_events(file, "", is_csv=True))
 
 
 def test_large_events_go_out_a_few_at_a_time() -> None:
@@ -115,7 +56,7 @@ def test_large_events_go_out_a_few_at_a_time() -> None:
 
 def test_all_that_stands_before_a_bad_line_is_read() -> None:
     faults: list[EventError] = []
-    events = read_events(io.StringIO('{"a": 1}\n{"a": 2}\n{"a": []}\n'), "", is_csv=False)
+    events = json_events(io.StringIO('{"a": 1}\n{"a": 2}\n{"a": []}\n'), "")
     assert len(take(until_fault(events, faults), 8)) == 2
     assert [fault.problem for fault in faults] == ["line 3: attribute 'a' is of type list"]
 
@@ -152,7 +93,14 @@ def test_whoever_interrupts_is_told_how_far_it_went(
 
 
 @pytest.mark.parametrize(
-    "options", [["a=1", "--name", "n"], ["a=1", "--rate", "5"], ["--file", "f", "--body", "x"]]
+    "options",
+    [
+        ["a=1", "--name", "n"],
+        ["a=1", "--rate", "5"],
+        ["--file", "f", "--body", "x"],
+        ["--file", "f.jsonl", "--types", "a=int"],
+        ["a=1", "--types", "a=int"],
+    ],
 )
 def test_an_option_that_would_have_no_effect_is_refused(options: list[str]) -> None:
     result = CliRunner().invoke(app, ["publish", "trades", *options])

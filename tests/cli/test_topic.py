@@ -27,6 +27,12 @@ def test_topics_are_created_listed_shown_and_deleted_and_survive_a_restart(tmp_p
         assert "there is no topic 'gone'" in again.stderr
         reliable = ("topic", "create", "x", "--service", "reliable", "--url", url)
         assert "the reliable service stores nothing" in gapless(*reliable, "--pubends", "2").stderr
+        odd = gapless("topic", "create", "x", "--pubends", "3", "--host", "serve", "--url", url)
+        assert (odd.returncode, odd.stdout) == (2, "")
+        assert "--pubends 3 and 1 --host contradict each other" in odd.stderr
+        assert "there is no topic 'x'" in gapless("topic", "show", "x", "--url", url).stderr
+        above = gapless("topic", "create", "..", "--url", url)
+        assert (above.returncode, "is no name for a topic" in above.stderr) == (1, True)
         unknown = gapless("topic", "create", "x", "--service", "best", "--url", url)
         assert "there is no service 'best'" in unknown.stderr
     with serving(tmp_path) as (url, _):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gapless.client.columns import attributes_column
+from gapless.client.columns import VALUE, attributes_column
 from gapless.core.errors import StorageCorruptError, StorageMissingError, UsageError
 from gapless.pipelines import regular_maps
 from gapless.pipelines.audience import write_audience
@@ -160,3 +160,27 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(StorageMissingError, match=r"a\.parquet"):
         found(path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"tick": pa.array(["1"])}, "the column 'tick' is of type string, and not int64"),
+        ({"tick": pa.array([1], pa.timestamp("us"))}, "the column 'tick' is of type timestamp"),
+        ({"pubend": pa.array([1])}, "the column 'pubend' is of type int64, and not string"),
+        ({"pubend": None}, "there is no column 'pubend'"),
+        ({"tick": None}, "there is no column 'tick'"),
+        (
+            {"attributes": pa.array([[(1, {"int": 1})]], pa.map_(pa.int64(), VALUE))},
+            "the column 'attributes' is of type map<int64",
+        ),
+    ],
+)
+def test_a_column_of_another_type_is_named_with_it(
+    tmp_path: Path, changed: dict[str, Any], problem: str
+) -> None:
+    sound = {"pubend": pa.array(["p"]), "tick": pa.array([1], pa.int64()), "a": pa.array([1])}
+    columns = {name: each for name, each in (sound | changed).items() if each is not None}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match=problem):
+        list(read_events(tmp_path / "a.parquet", 0, 9))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from gapless.client.columns import SCHEMA, attributes_column
-from gapless.core.errors import StorageMissingError
+from gapless.core.errors import StorageMissingError, UsageError
 from gapless.core.ticks import PUBEND_BITS
 from gapless.pipelines.audience import write_audience
 from gapless.pipelines.lake import Lake, LakeWriter
@@ -88,3 +88,47 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
         list(_sizes(replay, pieces))
     with pytest.raises(StorageMissingError, match=path.name):
         matched(replay, pieces, tmp_path / "audience")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..",
+        ".",
+        "../x",
+        "a/../../x",
+        "_manifest.json",
+        ".hidden",
+        "a b",
+        "ä" * 100,
+        "/" * 200,
+        "\0",
+    ],
+)
+def test_whatever_a_topic_is_called_its_files_are_in_one_folder_of_the_lake(
+    tmp_path: Path, name: str
+) -> None:
+    lake = Lake(tmp_path / "lake", name)
+    assert lake.folder.parent == tmp_path / "lake"
+    lake.folder.mkdir(parents=True)
+    place = lake.folder / lake.place(f"{name}/0", FIRST)
+    assert place.resolve().parent.parent.parent == lake.folder.resolve()
+    place.parent.mkdir(parents=True)  # no file system refuses it
+    parts = place.relative_to(tmp_path / "lake").parts
+    assert not any(part.startswith((".", "_")) for part in parts)  # readers would skip it
+
+
+def test_folders_of_different_names_differ_and_plain_ones_are_as_they_were(tmp_path: Path) -> None:
+    names = ["a", "A", "a/0", "a%2F0", ".", "%2E", "ä" * 100, "ä" * 99 + "ab", "_", "%5F"]
+    assert len({Lake(tmp_path, name).folder for name in names}) == len(names)
+    assert Lake(tmp_path, "trades-7.x").folder == tmp_path / "trades-7.x"
+    assert Lake(tmp_path, "a/b").place("a/b/0", FIRST).startswith("a%2Fb%2F0/")
+    with pytest.raises(UsageError, match="a topic has a name"):
+        Lake(tmp_path, "")
+
+
+def test_a_lake_of_before_is_found_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "_old").mkdir()
+    (tmp_path / "_old" / "_manifest.json").write_text("{}")
+    assert Lake(tmp_path, "_old").folder == tmp_path / "_old"
+    assert Lake(tmp_path, "_new").folder == tmp_path / "%5Fnew"

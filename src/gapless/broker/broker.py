@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
+from gapless import machine_code
 from gapless.broker import clock
 from gapless.broker.address import (
     check_exposure,
@@ -93,6 +94,9 @@ class Broker:
         volume = self._volume = DiskVolume(self.folder / "volume")
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
         self._links = Links(self.name, self._network, self.settings, self.access)
+        machine_code.suggest(self.folder / "compiled")
+        if problem := machine_code.complaint():
+            logger.warning("this broker does without compiled code", extra={"reason": problem})
         reader, surveyor = Reader(), Surveyor()
         node = Node(
             self.name,

@@ -2,7 +2,8 @@
 
 Loading it takes half a second, compiling it some seconds once a machine, and a loop that waits for
 that serves nobody. So the first who needs it makes a thread load it, and does without until it is
-there. Where it cannot be loaded, all do without, and the log says why.
+there. Where it cannot be loaded, all do without, and the log says why. So it is where compiled code
+cannot be kept (`machine_code`): a broker does not spend a minute of its loop's core at each start.
 """
 
 from __future__ import annotations
@@ -10,12 +11,23 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from gapless import machine_code
 from gapless.broker.logs import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 CodeT = TypeVar("CodeT")
+
+
+class NotKeptError(Exception):
+    """Compiled code cannot be kept on this machine."""
+
+
+def require_kept() -> None:
+    """`NotKeptError` if each process would have to compile for itself."""
+    if not machine_code.is_kept():
+        raise NotKeptError(machine_code.COMPLAINT)
 
 
 class Compiled(Generic[CodeT]):
@@ -48,5 +60,7 @@ class Compiled(Generic[CodeT]):
     def _run(self) -> None:
         try:
             self._code = self._load()
+        except NotKeptError as error:
+            logger.warning(self._without, extra={"reason": str(error)})
         except Exception:  # whatever numba makes of this machine: the broker can do without
             logger.warning(self._without, exc_info=True)

@@ -12,7 +12,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.broker.compiled import Compiled
+from gapless import machine_code
+from gapless.broker.compiled import Compiled, require_kept
 from gapless.wire.events import check_events, decode_attributes
 
 if TYPE_CHECKING:
@@ -58,13 +59,15 @@ class Reader:
 
 
 def _load() -> Reading:
+    require_kept()
     from gapless.broker import warm
     from gapless.filters.matching import kernels
     from gapless.wire.attribute_rows import AttributeRows, check_plain, prepare
 
     if any(warm.missing()):  # in a process of its own, for compiling would hold up the loop
         command = [sys.executable, "-m", warm.__name__]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        known = machine_code.environment()
+        subprocess.run(command, stdout=subprocess.DEVNULL, env=known, check=True)
     kernels.prepare()
     prepare()
     return Reading(check_plain, AttributeRows)

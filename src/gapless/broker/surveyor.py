@@ -20,7 +20,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from gapless.broker.compiled import Compiled
+from gapless.broker.compiled import Compiled, require_kept
 from gapless.broker.logs import logger
 from gapless.core.errors import StorageCorruptError, StorageError
 from gapless.node.outlook import View, look
@@ -60,6 +60,7 @@ class Surveyor:
 
 
 def _load() -> Survey:
+    require_kept()
     from gapless.wire.survey import prepare, survey
 
     prepare()

@@ -8,10 +8,12 @@ and finds none runs this beside itself (`broker.reader`), and goes on without un
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from numba import float64, int64, uint8
 
+from gapless import machine_code
 from gapless.filters.matching import kernels
 from gapless.filters.matching.kernels import FIXED_BYTES, WORDS, Entry
 from gapless.wire import parse
@@ -36,6 +38,8 @@ def missing() -> Iterator[Entry]:
 
 
 def main() -> None:
+    if problem := machine_code.complaint():
+        sys.exit(f"gapless: {problem}")
     lacking = list(missing())
     if lacking:
         print("Compiling what a broker needs; this takes less than a minute, once.", flush=True)

@@ -29,11 +29,12 @@ def main() -> None:
 def run() -> int:
     """The exit code of the command that is asked for; what it failed of is told."""
     from gapless.cli.commands import app
+    from gapless.cli.terminal import fail
     from gapless.core.errors import FilterError, GaplessError, UsageError
 
     try:
         app()
     except GaplessError as error:
-        print(f"gapless: {error}", file=sys.stderr)
+        fail(error)
         return 2 if isinstance(error, UsageError | FilterError) else 1
     return 0

@@ -12,6 +12,7 @@ import typer
 
 from gapless.cli.connection import URL, Url
 from gapless.cli.job import MASTER, AsJson, Topic, session, source_of, tell
+from gapless.cli.terminal import say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,9 +73,9 @@ def archive(
             time.sleep(every)
             job.once_more()
     if as_json:
-        typer.echo(json.dumps({"events": job.events, "token": dict(job.token)}))
+        say(json.dumps({"events": job.events, "token": dict(job.token)}))
     else:
-        typer.echo(f"{job.events:,} events were moved to {lake}")
+        say(f"{job.events:,} events were moved to {lake}")
 
 
 class Job:

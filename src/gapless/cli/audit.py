@@ -25,6 +25,7 @@ from gapless.cli.job import (
     replay_of,
     session,
 )
+from gapless.cli.terminal import add_row, make_table, say, show_table, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def audit(
         shutil.rmtree(scratch)
     if as_json:
         for verdict in findings.verdicts:
-            typer.echo(json.dumps({**asdict(verdict), "ok": verdict.is_clean}))
+            say(json.dumps({**asdict(verdict), "ok": verdict.is_clean}))
     else:
         show(findings.verdicts)
     if not findings.is_clean:
@@ -166,32 +167,31 @@ def show(verdicts: Sequence[Verdict]) -> None:
     """A table on a terminal, lines elsewhere."""
     if not sys.stdout.isatty():
         for line in verdict_lines(verdicts):
-            typer.echo(line)
+            say(line)
         return
-    from rich.console import Console
-
-    Console().print(verdict_table(verdicts))
+    show_table(verdict_table(verdicts))
 
 
 def verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
     names = shown_columns(verdicts)
     return [
-        f"{each.subscription}  {WORDS[each.is_clean]}  "
+        f"{visible(each.subscription)}  {WORDS[each.is_clean]}  "
         + "  ".join(f"{name}={getattr(each, name)}" for name in names)
         for each in verdicts
     ]
 
 
 def verdict_table(verdicts: Sequence[Verdict], title: str | None = None) -> Table:
-    from rich.table import Table
+    from rich.text import Text
 
     names = shown_columns(verdicts)
-    table = Table("subscriber", *names, "", title=title, pad_edge=False)
+    table = make_table("subscriber", *names, "", title=title, pad_edge=False)
     for column in table.columns[1:-1]:
         column.justify = "right"
     for each in verdicts:
         figures = [f"{getattr(each, name):,}" for name in names]
-        table.add_row(each.subscription, *figures, "ok" if each.is_clean else "[bold red]NO")
+        verdict = "ok" if each.is_clean else Text("NO", "bold red")
+        add_row(table, [each.subscription, *figures, verdict])
     return table
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import URL, Url
+from gapless.cli.terminal import is_terminal, make_table, say, show_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +49,7 @@ def bench(
     with telling(seconds) as tell:
         summary = asyncio.run(measure(url, load, tell))
     if as_json:
-        typer.echo(json.dumps(asdict(summary)))
+        say(json.dumps(asdict(summary)))
     else:
         show(summary)
     if summary.missing or summary.wrong:
@@ -80,22 +81,14 @@ def show(summary: Summary) -> None:
         ("missing", f"{summary.missing:,}", ""),
         ("not the next one", f"{summary.wrong:,}", ""),
     ]
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
     p50, p99 = summary.latency_p50_ms, summary.latency_p99_ms
-    if console.is_terminal:
-        table = Table("events", "", "a second")
+    if is_terminal():
+        table = make_table("events", "", "a second", rows=rows)
         for column in table.columns[1:]:
             column.justify = "right"
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+        show_table(table)
     else:
         for name, count, per_s in rows:
-            typer.echo(f"{name}: {count}" + (f", {per_s} a second" if per_s else ""))
+            say(f"{name}: {count}" + (f", {per_s} a second" if per_s else ""))
     if p50 is not None and p99 is not None:
-        typer.echo(
-            f"from sending to delivery: {p50:.1f} ms in the middle, 99 % within {p99:.1f} ms"
-        )
+        say(f"from sending to delivery: {p50:.1f} ms in the middle, 99 % within {p99:.1f} ms")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gapless.cli.terminal import say
 from gapless.client.json_values import from_json
 
 if TYPE_CHECKING:
@@ -43,20 +44,20 @@ def condition(
 
     parsed = Filter.parse(text)
     for note in notes(parsed):
-        typer.echo(note, err=True)
+        say(note, err=True)
     if explain:
         show_conjunctions(parsed)
     if events is None:
-        typer.echo(f"ok: {parsed}" if text.strip() else "ok: matches everything")
+        say(f"ok: {parsed}" if text.strip() else "ok: matches everything")
         return
     matched = 0
     for number, line in enumerate(events, start=1):
         if line.strip() and parsed.matches(attributes_of(line, number)):
             matched += 1
             if not count:
-                typer.echo(line.rstrip("\n"))
+                say(line.rstrip("\n"))
     if count:
-        typer.echo(matched)
+        say(matched)
 
 
 def notes(parsed: Filter) -> list[str]:
@@ -97,8 +98,8 @@ def attributes_of(line: str, number: int) -> Attributes:
 def show_conjunctions(parsed: Filter) -> None:
     """One line per conjunction of the normal form, as the matcher sees it."""
     for number, conjunction in enumerate(parsed.conjunctions, start=1):
-        typer.echo(f"conjunction {number}:")
+        say(f"conjunction {number}:")
         for attribute, constraint in conjunction.constraints:
-            typer.echo(f"  {attribute}: {constraint}")
+            say(f"  {attribute}: {constraint}")
         for residual in conjunction.residuals:
-            typer.echo(f"  checked afterwards: {residual}")
+            say(f"  checked afterwards: {residual}")

@@ -8,9 +8,8 @@ from base64 import b64encode
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-import typer
-
 from gapless.cli.connection import connected
+from gapless.cli.terminal import say, visible
 from gapless.client.delivery import Gap, Silence
 from gapless.client.errors import SubscriptionInterruptedError
 from gapless.client.json_values import to_json
@@ -55,7 +54,7 @@ class Output:
     def put(self, item: Delivery) -> bool:
         """Whether it was the last one wanted."""
         line = show_json(item) if self._as_json or self._journal else ""
-        typer.echo(line if self._as_json else show(item))
+        say(line if self._as_json else show(item))
         if self._journal is not None:
             self._journal.write(line)
         self._left -= isinstance(item, Event)
@@ -103,7 +102,7 @@ async def print_all(
             except SubscriptionInterruptedError:
                 if tells_gaps:
                     raise
-                typer.echo(INTERRUPTED, err=True)
+                say(INTERRUPTED, err=True)
 
 
 async def is_reliable(client: Client, topic: str) -> bool:
@@ -117,14 +116,14 @@ async def reach_told(subscription: Subscription, beginning: str) -> AsyncIterato
 
     async def tell_reached() -> None:
         await subscription.reached()
-        typer.echo(REACHED, err=True)
+        say(REACHED, err=True)
 
     if not subscription.unreached:
-        typer.echo(beginning, err=True)
+        say(beginning, err=True)
         yield
         return
     brokers = ", ".join(subscription.unreached)
-    typer.echo(f"{beginning}; not reached yet: {brokers} ({MISSED})", err=True)
+    say(f"{beginning}; not reached yet: {brokers} ({MISSED})", err=True)
     telling = asyncio.create_task(tell_reached())
     try:
         yield
@@ -168,12 +167,12 @@ async def save(subscription: Subscription, output: Output) -> None:
 
 def show(item: Delivery) -> str:
     if isinstance(item, Silence):
-        return f"nothing else of {item.pubend or item.topic} below {item.through}"
+        return visible(f"nothing else of {item.pubend or item.topic} below {item.through}")
     if isinstance(item, Gap):
-        return f"gap: {item.pubend} {item.span} was missed"
+        return visible(f"gap: {item.pubend} {item.span} was missed")
     pairs = " ".join(f"{key}={value!r}" for key, value in item.attributes.items())
     body = f"  {item.body!r}" if item.body else ""
-    return f"{item.pubend} {item.tick}  {pairs}{body}"
+    return visible(f"{item.pubend} {item.tick}  {pairs}{body}")
 
 
 def show_json(item: Delivery) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import credentials
+from gapless.cli.terminal import say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ SkipLost = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 MASTER = "local[*]"
+WORKER_ERROR = re.compile(r"gapless\.[a-z.]+\.(?P<kind>[A-Za-z]+Error): (?P<text>.+)")
 
 
 def source_of(url: str, topic: str) -> Source:
@@ -75,16 +78,32 @@ def session(master: str) -> Iterator[SparkSession]:
 
     is_ours = not has_session()
     spark = make_session(master)
+    from pyspark.errors import PySparkException
+
     try:
         yield spark
+    except PySparkException as error:
+        raise told_by(error) from None
     finally:
         if is_ours:
             spark.stop()
 
 
+def told_by(error: Exception) -> Exception:
+    """What a worker failed of, if it is something that gapless says; else what Spark says."""
+    from gapless.core import errors
+
+    for line in reversed(str(error).splitlines()):
+        if found := WORKER_ERROR.match(line.strip()):
+            kind = getattr(errors, found["kind"], errors.GaplessError)
+            problem, _, remedy = found["text"].partition(". ")
+            return kind(problem, remedy)
+    return error
+
+
 def tell(text: str) -> None:
     """What goes on, beside the result."""
-    typer.echo(text, err=True)
+    say(text, err=True)
 
 
 def new_folder(path: Path) -> str:

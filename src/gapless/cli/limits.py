@@ -42,6 +42,8 @@ def read_limits(pairs: list[str] | None) -> tuple[Config, dict[str, Any]]:
         if not equals or kind is None:
             known = "docs/reference/configuration.md lists all"
             raise UsageError(f"{pair!r} sets no limit", f"Write NAME=VALUE; {known}.")
+        if name in node or name in process:
+            raise UsageError(f"{name} is set twice", "Give it one value.")
         (node if name in of_node else process)[name] = read_value(name, kind, text)
     own, twin = node.get("client_queue_bytes_max", 0), "client_queue_bytes_max"
     if 2 * own > next(each.default for each in fields(Settings) if each.name == twin):

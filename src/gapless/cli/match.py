@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import URL, Url
+from gapless.cli.event_file import EventTable, is_table, open_file, read_json, utf8_lines
 from gapless.cli.job import (
     MASTER,
     AsJson,
@@ -26,13 +27,13 @@ from gapless.cli.job import (
     tell,
     token_of,
 )
+from gapless.cli.terminal import say, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from pyspark.sql import SparkSession
-
+WANTED = "Give a table with the columns name and condition, which are text."
 SHOWN_MAX = 10
 """Refused subscriptions that are shown; the file has all of them."""
 
@@ -68,9 +69,9 @@ def match(
     folder, audience = new_folder(out), out.absolute().with_name(f".{out.name}.audience")
     pieces = plan(job, token_of(start), token_of(end))
     with session(master) as spark:
-        count, refusals = write_audience(read_table(spark, subscriptions), audience)
+        count, refusals = write_audience(read_table(subscriptions), audience)
         for refused in refusals[:SHOWN_MAX]:
-            tell(f"refused: {refused.name}: {refused.reason}")
+            tell(f"refused: {visible(refused.name)}: {refused.reason}")
         tell(f"{count:,} subscriptions, {len(refusals):,} were refused")
         matches = match_replay(spark, job, pieces, str(audience))
         ordered = matches.sortWithinPartitions("subscription", "pubend", "tick")
@@ -80,22 +81,59 @@ def match(
     (out / "_refused.jsonl").write_text("".join(lines), encoding="utf-8")
     shutil.rmtree(audience)
     result = {"subscriptions": count, "refused": len(refusals), "matches": found}
-    typer.echo(json.dumps(result) if as_json else f"{found:,} matches in {out}")
+    say(json.dumps(result) if as_json else f"{found:,} matches in {out}")
 
 
-def read_table(spark: SparkSession, path: Path) -> Iterator[tuple[str, str]]:
-    """Its names and conditions, a batch at a time."""
+def read_table(path: Path) -> Iterator[tuple[str, str]]:
+    """Its names and conditions, as they are needed; `UsageError` if it is no such table."""
     if not path.exists():
-        raise UsageError(f"there is no {path}", "Give a table of name and condition.")
-    reader, name = spark.read, str(path.absolute())
+        raise UsageError(f"there is no {path}", WANTED)
     if path.suffix in (".jsonl", ".json"):
-        table = reader.json(name)
-    else:
-        table = reader.csv(name, header=True) if path.suffix == ".csv" else reader.parquet(name)
-    if not {"name", "condition"} <= set(table.columns):
-        problem = f"{path} has the columns {', '.join(table.columns)}"
-        raise UsageError(problem, "Give a table with the columns name and condition.")
-    for batch in table.select("name", "condition").toArrow().to_batches():
-        conditions = batch.column("condition").to_pylist()
-        for one, condition in zip(batch.column("name").to_pylist(), conditions, strict=True):
-            yield str(one), condition or ""
+        return _from_json(path)
+    return _from_csv(path) if is_table(path) else _from_parquet(path)
+
+
+def _from_csv(path: Path) -> Iterator[tuple[str, str]]:
+    with open_file(path) as file:
+        table = EventTable(file, "", {"name": "text", "condition": "text"})
+        for number, (row, _) in enumerate(table.events(), start=2):
+            yield _pair(row, f"row {number} of {path}")
+
+
+def _from_json(path: Path) -> Iterator[tuple[str, str]]:
+    with open_file(path) as file:
+        for number, row in read_json(utf8_lines(file)):
+            if number == 1 and not {"name", "condition"} <= row.keys():
+                raise UsageError(f"{path} has the fields {', '.join(row)}", WANTED)
+            yield _pair(row, f"line {number} of {path}")
+
+
+def _from_parquet(path: Path) -> Iterator[tuple[str, str]]:
+    import pyarrow as pa
+    import pyarrow.dataset as files
+
+    from gapless.pipelines.match_files import is_text
+
+    try:
+        found = files.dataset(path, format="parquet")
+        for name in ("name", "condition"):
+            if name not in found.schema.names:
+                raise UsageError(f"{path} has the columns {', '.join(found.schema.names)}", WANTED)
+            kind = found.schema.field(name).type
+            if not is_text(kind):
+                raise UsageError(f"{path}: the column {name!r} is of type {kind}", WANTED)
+        for batch in found.to_batches(columns=["name", "condition"]):
+            for row in batch.to_pylist():
+                yield _pair(row, str(path))
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"cannot read {path}: {error}", WANTED) from None
+
+
+def _pair(row: Mapping[str, object], where: str) -> tuple[str, str]:
+    name, condition = row.get("name"), row.get("condition")
+    for what, given in (("name", name), ("condition", condition)):
+        if given is not None and not isinstance(given, str):
+            raise UsageError(f"{where}: the {what} is {given!r:.80}, and no text", WANTED)
+    if not name:
+        raise UsageError(f"{where}: a subscription has no name", WANTED)
+    return str(name), str(condition or "")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import stat
 import sys
 import time
 from contextlib import AsyncExitStack, contextmanager
-from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -17,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from gapless.cli.connection import URL, Url, connected
-from gapless.client.json_values import from_json
+from gapless.cli.event_file import EventTable, is_table, json_events, open_file, read_types
+from gapless.cli.terminal import say, visible
 from gapless.core.errors import EventError, UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +46,12 @@ def publish(
     body_field: Annotated[
         str, typer.Option(metavar="NAME", help="Field of the file that is the body.")
     ] = "",
+    types: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=TYPE,…", help="Of a .csv file's columns: bool, int, float, text."
+        ),
+    ] = "",
     name: Annotated[
         str, typer.Option(help="Publish under this name: run again, nothing comes twice.")
     ] = "",
@@ -61,6 +66,7 @@ def publish(
     gapless publish trades --file trades.jsonl --name load-7
 
     Values are numbers, true, false or text; quote a number to make it text: id='"7"'.
+    A column of a .csv file has one type: the narrowest that all its values fit, or that of --types.
     A file published under a name may be interrupted and run again: it goes on where it was.
     """
     import asyncio
@@ -70,9 +76,11 @@ def publish(
         raise UsageError(problem, "Give KEY=VALUE…, --body, or --file; see gapless publish --help.")
     if file is not None and attributes:
         raise UsageError("attributes are for one event", "Leave them out, or --file.")
-    if file is None and (name or body_field or rate):
-        problem = "--name, --body-field and --rate are for the events of a file"
+    if file is None and (name or body_field or rate or types):
+        problem = "--name, --body-field, --types and --rate are for the events of a file"
         raise UsageError(problem, "Leave them out, or give --file (-: standard input).")
+    if file is not None and types and not is_table(file):
+        raise UsageError("--types is for .csv files", "Leave it out: JSON has its types.")
     if file is not None and body:
         raise UsageError("--body is for one event", "Give --body-field with --file.")
     if file is None:
@@ -81,9 +89,22 @@ def publish(
         return
     opened = open_file(file)
     with opened:
-        events = read_events(opened, body_field, is_csv=file.suffix == ".csv")
+        if is_table(file):
+            events = read_table(opened, body_field, types)
+        else:
+            events = json_events(opened, body_field)
         with interruption_told(name) as count, progress(opened, count) as tell:
             asyncio.run(publish_file(url, topic, events, name, rate, tell, as_json=as_json))
+
+
+def read_table(file: TextIO, body_field: str, types: str) -> Iterator[tuple[Attributes, bytes]]:
+    """The events of a table, which was looked through; which types it has is told."""
+    try:
+        table = EventTable(file, body_field, read_types(types))
+    except EventError as fault:
+        raise stopped_by(fault, 0, "") from None
+    say(f"types: {table.told()}", err=True)
+    return table.events()
 
 
 async def publish_one(
@@ -92,10 +113,10 @@ async def publish_one(
     async with connected(url) as client:
         receipt = await client.publish(topic, event, body)
     if as_json:
-        typer.echo(json.dumps(receipt._asdict()))
+        say(json.dumps(receipt._asdict()))
     else:
         tick = f", tick {receipt.tick}" if receipt.tick >= 0 else ""
-        typer.echo(f"published at {receipt.pubend}{tick}")
+        say(f"published at {visible(receipt.pubend)}{tick}")
 
 
 async def publish_file(
@@ -113,11 +134,11 @@ async def publish_file(
         skipped, count = await send_all(client, topic, events, name, rate, tell)
     seconds = time.monotonic() - begin
     if as_json:
-        typer.echo(json.dumps({"published": count, "skipped": skipped, "seconds": seconds}))
+        say(json.dumps({"published": count, "skipped": skipped, "seconds": seconds}))
     else:
         again = f" ({skipped} were published before)" if skipped else ""
         what = "event" if count == 1 else "events"
-        typer.echo(f"published {count} {what}{again}, {count / seconds:,.0f} a second")
+        say(f"published {count} {what}{again}, {count / seconds:,.0f} a second")
 
 
 async def send_all(
@@ -203,7 +224,7 @@ def interruption_told(name: str) -> Iterator[Callable[[int], None]]:
         yield count
     except KeyboardInterrupt:
         told = "run it again: it goes on where it was" if name else f"{published} are published"
-        typer.echo(f"gapless: interrupted; {told}", err=True)
+        say(f"gapless: interrupted; {told}", err=True)
         raise
 
 
@@ -239,26 +260,14 @@ def progress(file: TextIO, also: Callable[[int], None]) -> Iterator[Callable[[in
         yield tell
 
 
-# --- reading -------------------------------------------------------------------------------------
-
-
-def open_file(path: Path) -> TextIO:
-    """Bytes that are not UTF-8 are found where they stand, with the number of their line."""
-    try:
-        file = sys.stdin.buffer if str(path) == "-" else path.open("rb")
-        return TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}", "Give a file of events."
-        ) from None
-
-
 def read_pairs(pairs: list[str]) -> Attributes:
     found: Attributes = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UsageError(f"{pair!r} is no attribute", "Write KEY=VALUE, such as price=92.5.")
+        if key in found:
+            raise UsageError(f"{key!r} is there twice", "Give each attribute one value.")
         found[key] = read_value(value)
     return found
 
@@ -270,58 +279,3 @@ def read_value(text: str) -> Value:
     except ValueError:
         return text
     return value if isinstance(value, bool | int | float | str) else text
-
-
-def read_events(
-    lines: TextIO, body_field: str, *, is_csv: bool
-) -> Iterator[tuple[Attributes, bytes]]:
-    """Each event, once it is sure that it can be published."""
-    from gapless.wire.events import encode_event
-
-    checked = utf8_lines(lines)
-    for number, attributes in read_csv(checked) if is_csv else read_json(checked):
-        try:
-            body = str(attributes.pop(body_field, "")).encode() if body_field else b""
-            encode_event(attributes, body)
-        except UnicodeEncodeError:
-            problem = f"line {number}: {body_field!r} is text that has no UTF-8"
-            raise EventError(problem, "Correct it there.") from None
-        except EventError as error:
-            raise EventError(f"line {number}: {error.problem}", error.remedy) from None
-        yield attributes, body
-
-
-def utf8_lines(lines: TextIO) -> Iterator[str]:
-    for number, line in enumerate(lines, start=1):
-        if not line.isascii() and any("\ud800" <= each <= "\udfff" for each in line):
-            raise EventError(f"line {number} is not UTF-8", "Correct it there.")
-        yield line
-
-
-def read_csv(lines: Iterator[str]) -> Iterator[tuple[int, Attributes]]:
-    rows = csv.DictReader(lines)
-    names = rows.fieldnames or [""]
-    if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
-        raise EventError(f"line 1 has one name, {names[0]!r}", "Separate fields by commas.")
-    for row in rows:
-        if None in row:
-            problem = f"line {rows.line_num} has more fields than the first line has names"
-            raise EventError(problem, "Quote a field that has a comma in it.")
-        found = {key: read_value(value) for key, value in row.items() if key and value}
-        yield rows.line_num, found
-
-
-def read_json(lines: Iterator[str]) -> Iterator[tuple[int, Attributes]]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            found = json.loads(line.rstrip())
-        except json.JSONDecodeError as error:
-            problem = f"line {number} is not JSON: {error.msg} at column {error.colno}"
-            raise EventError(problem, "Correct it there.") from None
-        except (ValueError, RecursionError) as error:
-            raise EventError(f"line {number} is not JSON: {error}", "Correct it there.") from None
-        if not isinstance(found, dict):
-            raise EventError(f"line {number} is no JSON object", "Write one object a line.")
-        yield number, from_json({key: value for key, value in found.items() if value is not None})

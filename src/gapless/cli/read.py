@@ -9,6 +9,7 @@ import typer
 
 from gapless.cli.connection import URL, Url, connected
 from gapless.cli.job import SkipLost  # noqa: TC001 - typer reads it
+from gapless.cli.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -83,7 +84,7 @@ async def _told(
         where = f"{item.pubend} [{item.span.start}, {item.span.end})"
         if not skip_lost:
             raise LostError(where, "Give --skip-lost to go on behind it, or --from a later token.")
-        typer.echo(f"gapless: {where} was released and is lost", err=True)
+        say(f"gapless: {where} was released and is lost", err=True)
 
 
 async def _print(batches: AsyncIterator[RangeBatch], *, as_json: bool) -> None:
@@ -92,10 +93,10 @@ async def _print(batches: AsyncIterator[RangeBatch], *, as_json: bool) -> None:
     count = 0
     async for batch in batches:
         for event in batch.events():
-            typer.echo(show_json(event) if as_json else show(event))
+            say(show_json(event) if as_json else show(event))
         count += len(batch)
     if not count:
-        typer.echo(NOTHING, err=True)
+        say(NOTHING, err=True)
 
 
 async def _write(batches: AsyncIterator[RangeBatch], path: Path) -> None:
@@ -118,4 +119,4 @@ async def _write(batches: AsyncIterator[RangeBatch], path: Path) -> None:
         raise UsageError(problem, "Give a file that can be written.") from None
     finally:
         new.unlink(missing_ok=True)
-    typer.echo(f"{count} events in {path}", err=True)
+    say(f"{count} events in {path}", err=True)

@@ -24,6 +24,7 @@ from gapless.cli.job import (
     tell,
     token_of,
 )
+from gapless.cli.terminal import say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,19 +67,19 @@ def replay(
     job = replay_of(topic, condition, lake, url, no_log=no_log, skip_lost=skip_lost)
     if gap:
         for event in fill_gap(job, read_gap(gap, topic)):
-            typer.echo(show_json(event))
+            say(show_json(event))
         return
     pieces = plan(job, token_of(start), token_of(end))
     of_lake = sum(bool(piece.path) for piece in pieces.pieces)
     tell(f"{of_lake} files of the lake, {len(pieces.pieces) - of_lake} ranges of the log")
     if out is None:
         for event in replay_events(job, pieces):
-            typer.echo(show_json(event))
+            say(show_json(event))
         return
     folder = new_folder(out)
     with session(master) as spark:
         replay_rows(spark, job, pieces).write.mode("overwrite").parquet(folder)
-        typer.echo(f"{spark.read.parquet(folder).count():,} events in {out}")
+        say(f"{spark.read.parquet(folder).count():,} events in {out}")
 
 
 def read_gap(text: str, topic: str) -> Gap:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gapless.cli.terminal import say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,13 +85,13 @@ def init(
     base = os.path.relpath(folder, network.parent) if network is not None else "."
     snippet = show_snippet(Path(base))
     (folder / SNIPPET).write_text(snippet, encoding="utf-8")
-    typer.echo(f"made an authority and certificates for {', '.join(brokers)} in {folder}")
-    typer.echo(f"the token of {FIRST}, who may do everything, is in {folder / FIRST}.token")
+    say(f"made an authority and certificates for {', '.join(brokers)} in {folder}")
+    say(f"the token of {FIRST}, who may do everything, is in {folder / FIRST}.token")
     if network is not None:
-        typer.echo(f"add this to {network}:\n\n{snippet}")
+        say(f"add this to {network}:\n\n{snippet}")
     else:
-        typer.echo(f"start a broker with: gapless serve --security {folder / SNIPPET}")
-    typer.echo(f"keep {folder / AUTHORITY_KEY} away from the brokers' machines")
+        say(f"start a broker with: gapless serve --security {folder / SNIPPET}")
+    say(f"keep {folder / AUTHORITY_KEY} away from the brokers' machines")
 
 
 @security.command()
@@ -125,8 +126,8 @@ def token(
                 f"cannot write {out}: {error.strerror}", "Give a file that is not there yet."
             ) from None
     principals.write(folder / PRINCIPALS)
-    typer.echo(made if out is None else f"the token of {name} is in {out}")
-    typer.echo(HEARD, err=True)
+    say(made if out is None else f"the token of {name} is in {out}")
+    say(HEARD, err=True)
 
 
 @security.command()
@@ -163,8 +164,8 @@ def certificate(
         where = write_pair(authority.client(name, days), folder / "clients", name, renew)
         principals.add(name, added)
         principals.write(folder / PRINCIPALS)
-    typer.echo(f"made {where}.crt and {where}.key")
-    typer.echo(HEARD, err=True)
+    say(f"made {where}.crt and {where}.key")
+    say(HEARD, err=True)
 
 
 @security.command()
@@ -179,8 +180,8 @@ def revoke(name: str, folder: Folder = FOLDER) -> None:
     if principals.entries.pop(name, None) is None:
         raise UsageError(f"there is no principal {name!r}", "See `gapless security list`.")
     principals.write(folder / PRINCIPALS)
-    typer.echo(f"{name} has no rights any more")
-    typer.echo(HEARD, err=True)
+    say(f"{name} has no rights any more")
+    say(HEARD, err=True)
 
 
 @security.command(name="list")
@@ -197,10 +198,10 @@ def list_principals(
             name: {"rights": dict(each.rights.patterns), "tokens": len(each.hashes)}
             for name, each in entries.items()
         }
-        typer.echo(json.dumps(shown, indent=2))
+        say(json.dumps(shown, indent=2))
         return
     for name, each in entries.items():
-        typer.echo(f"{name}  tokens={len(each.hashes)}  {each.rights.show()}")
+        say(f"{name}  tokens={len(each.hashes)}  {each.rights.show()}")
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import typer
 
 from gapless.cli.connection import credentials
 from gapless.cli.serve import DATA, Data
+from gapless.cli.terminal import add_row, make_table, pairs, say, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,16 +68,14 @@ def status(
     while True:
         found = ask_all(admin, data)
         if as_json:
-            typer.echo(json.dumps(found, indent=None if watch else 2))
+            say(json.dumps(found, indent=None if watch else 2))
         elif console.is_terminal:
             console.print(brokers_table(found))
         else:
             for row in rows(found):
-                typer.echo("  ".join(f"{key}={value}" for key, value in row.items()))
+                say(pairs(row))
         if not watch and not any(found.values()):
-            typer.echo(
-                "Start a broker with `gapless serve`, a network with `gapless up`.", err=True
-            )
+            say("Start a broker with `gapless serve`, a network with `gapless up`.", err=True)
             raise typer.Exit(1)
         if not watch:
             return
@@ -207,20 +206,20 @@ def ring_row(ring: dict[str, Any] | None) -> dict[str, str]:
 
 def brokers_table(found: Found, restarts: dict[str, int] | None = None) -> Table:
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from rich.text import Text
 
     lines = rows(found)
     columns = [*COLUMNS, *(TREE_COLUMNS if any("near" in row for row in lines) else ())]
     columns += RING_COLUMNS if any("ring" in row for row in lines) else ()
     headings = [HEADINGS.get(each, each) for each in columns]
-    shown = Table(*headings, *(["restarts"] if restarts else []), box=SIMPLE_HEAD, padding=0)
+    shown = make_table(*headings, *(["restarts"] if restarts else []), box=SIMPLE_HEAD, padding=0)
     for column in shown.columns:  # on a narrow screen headings break, what they head does not
         column.overflow = "fold"
     for number in (0, 1, 2, columns.index("sync")):
         shown.columns[number].no_wrap = True
     colours = {"ready": "green", "no answer": "red"}
     for row in lines:
-        row["state"] = f"[{colours.get(row['state'], 'yellow')}]{row['state']}"
-        cells = [row.get(column, "") for column in columns]
-        shown.add_row(*cells, *([str(restarts[row["broker"]])] if restarts else []))
+        cells: list[object] = [row.get(column, "") for column in columns]
+        cells[1] = Text(visible(row["state"]), colours.get(row["state"], "yellow"))
+        add_row(shown, [*cells, *([restarts[row["broker"]]] if restarts else [])])
     return shown

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import URL, Url
+from gapless.cli.terminal import say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def subscribe(
     if token_file is not None and not name:
         raise UsageError("a token is of a named subscription", "Give --name too.")
     for note in notes(Filter.parse(condition)):
-        typer.echo(note, err=True)
+        say(note, err=True)
     opened = Journal(journal) if journal else None
     try:
         kept = TokenFile(token_file) if token_file else None

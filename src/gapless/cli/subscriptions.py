@@ -9,6 +9,7 @@ import typer
 
 from gapless.cli.serve import DATA, Data
 from gapless.cli.status import ask_all
+from gapless.cli.terminal import is_terminal, make_table, pairs, say, show_table
 
 COLUMNS = ("name", "broker", "topic", "condition", "state", "unacknowledged")
 
@@ -33,27 +34,21 @@ def subscriptions(
     found = ask_all(admin, data, "subscriptions")
     for broker, answer in found.items():
         if answer is None:
-            typer.echo(f"gapless: {broker} does not answer", err=True)
+            say(f"gapless: {broker} does not answer", err=True)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        say(json.dumps(found, indent=2))
     if all(answer is None for answer in found.values()):
         raise typer.Exit(1)  # who knows?
     if as_json:
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    console, shown = Console(), rows(found)
+    shown = rows(found)
     if not shown:
-        typer.echo("there are no durable subscriptions", err=True)
-    if not console.is_terminal or not shown:
+        say("there are no durable subscriptions", err=True)
+    elif is_terminal():
+        show_table(make_table(*COLUMNS, rows=(row.values() for row in shown)))
+    else:
         for row in shown:
-            typer.echo("  ".join(f"{key}={value}" for key, value in row.items()))
-        return
-    table = Table(*COLUMNS)
-    for row in shown:
-        table.add_row(*row.values())
-    console.print(table)
+            say(pairs(row))
 
 
 def rows(found: dict[str, Any]) -> list[dict[str, str]]:

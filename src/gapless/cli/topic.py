@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from gapless.cli.connection import URL, Url, connected, with_credentials
+from gapless.cli.terminal import is_terminal, make_table, pairs, say, show_table, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,11 +36,12 @@ def create(
         str, typer.Option(help="What it promises: durable, reliable or multicast.")
     ] = "durable",
     pubends: Annotated[
-        int, typer.Option(min=1, help="How many streams it has, spread over the brokers.")
-    ] = 1,
+        int | None,
+        typer.Option(min=1, help="How many streams it has, spread over the brokers; else one."),
+    ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(metavar="BROKER", help="The broker of a pubend; one for each."),
+        typer.Option(metavar="BROKER", help="The broker of a pubend; give it once for each."),
     ] = None,
     retention_seconds: Annotated[
         float | None, typer.Option(help="Give up what is older, whoever has not had it.")
@@ -70,12 +72,15 @@ def create(
         raise UsageError(f"there is no service {service!r}", f"Use one of {', '.join(SERVICES)}.")
     if any(each is not None and each <= 0 for each in (retention_seconds, retention_bytes)):
         raise UsageError("a retention must be above zero", "Leave it out to keep all.")
+    if host and pubends is not None and pubends != len(host):
+        problem = f"--pubends {pubends} and {len(host)} --host contradict each other"
+        raise UsageError(problem, "Name a host for each pubend, or leave one of the two out.")
 
     async def work(client: Client) -> list[Topic]:
         await client.create_topic(
             name,
             chosen,  # type: ignore[arg-type]  # it is one of them
-            pubends,
+            pubends or 1,
             retention_seconds,
             retention_bytes,
             host,
@@ -84,7 +89,7 @@ def create(
         return await client.topics()
 
     found = [each for each in run(url, work) if each.name == name]
-    tell(found[0] if found else None, f"topic {name} is there", as_json=as_json)
+    tell(found[0] if found else None, f"topic {visible(name)} is there", as_json=as_json)
 
 
 @topic.command(name="list")
@@ -93,22 +98,15 @@ def list_topics(as_json: AsJson = False, url: Url = URL) -> None:
     """List all topics of the network."""
     found = run(url, lambda client: client.topics())
     if not found:
-        typer.echo("there are no topics: gapless topic create NAME", err=True)
+        say("there are no topics: gapless topic create NAME", err=True)
     if as_json:
-        typer.echo(json.dumps([as_dict(each) for each in found], indent=2))
+        say(json.dumps([as_dict(each) for each in found], indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    if not console.is_terminal or not found:
-        for each in found:
-            typer.echo("  ".join(f"{key}={value}" for key, value in row(each).items()))
+    if is_terminal() and found:
+        show_table(make_table(*COLUMNS, rows=(row(each).values() for each in found)))
         return
-    table = Table(*COLUMNS)
     for each in found:
-        table.add_row(*row(each).values())
-    console.print(table)
+        say(pairs(row(each)))
 
 
 @topic.command()
@@ -121,7 +119,7 @@ def show(name: Name, as_json: AsJson = False, url: Url = URL) -> None:
 
         problem = f"there is no topic {name!r}"
         raise RefusedError(problem, f"Create it: gapless topic create {name}")
-    lines = "\n".join(f"{key}: {value}" for key, value in row(found[0]).items())
+    lines = "\n".join(f"{key}: {visible(value)}" for key, value in row(found[0]).items())
     tell(found[0], lines, as_json=as_json)
 
 
@@ -138,9 +136,11 @@ def delete(
     Whoever publishes to it is refused, whoever subscribes to it is told.
     """
     if not yes:
-        typer.confirm(f"Delete topic {name} with its events and subscriptions?", abort=True)
+        typer.confirm(
+            f"Delete topic {visible(name)} with its events and subscriptions?", abort=True
+        )
     run(url, lambda client: client.delete_topic(name))
-    typer.echo(json.dumps({"deleted": name}) if as_json else f"topic {name} is deleted")
+    say(json.dumps({"deleted": name}) if as_json else f"topic {visible(name)} is deleted")
 
 
 def run(url: str, work: Callable[[Client], Awaitable[Result]]) -> Result:
@@ -154,7 +154,7 @@ def run(url: str, work: Callable[[Client], Awaitable[Result]]) -> Result:
 
 
 def tell(found: Topic | None, text: str, *, as_json: bool) -> None:
-    typer.echo(json.dumps(as_dict(found) if found else None) if as_json else text)
+    say(json.dumps(as_dict(found) if found else None) if as_json else text)
 
 
 def as_dict(found: Topic) -> dict[str, object]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gapless.cli.connection import URL, Url, connected
+from gapless.cli.terminal import say, visible
 
 
 def unsubscribe(
@@ -22,7 +23,7 @@ def unsubscribe(
     import asyncio
 
     asyncio.run(end(url, name))
-    typer.echo(json.dumps({"unsubscribed": name}) if as_json else f"{name} is unsubscribed")
+    say(json.dumps({"unsubscribed": name}) if as_json else f"{visible(name)} is unsubscribed")
 
 
 async def end(url: str, name: str) -> None:

@@ -16,6 +16,7 @@ import typer
 from gapless.cli.broker import NetworkFile, read_network
 from gapless.cli.limits import Limits, read_limits
 from gapless.cli.serve import DATA, Data, Insecure
+from gapless.cli.terminal import visible_lines
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def watch_live(children: list[Child], data: Path, stop: threading.Event) -> None
         while not stop.is_set():
             for child in children:
                 if told := child.look():
-                    live.console.print(told)
+                    live.console.print(visible_lines(told), markup=False)
                     shown_s = 0.0
             if time.monotonic() - shown_s > SHOW_S:
                 shown_s = time.monotonic()

@@ -63,8 +63,9 @@ class TopicRequests:
         """Let there be this topic; fine if it exists alike, `RefusedError` if unlike.
 
         `pubends`: how many streams it has, which brokers of the network host; `hosts` says which,
-        one for each. Events older than `retention_seconds`, and the oldest while a stream has more
-        than `retention_bytes`, are given up even if a named subscription has not had them.
+        one for each, and with it how many. Events older than `retention_seconds`, and the oldest
+        while a stream has more than `retention_bytes`, are given up even if a named subscription
+        has not had them.
         `ordered`: of a multicast topic, which is best effort otherwise.
         """
         if service not in SERVICES:
@@ -73,7 +74,11 @@ class TopicRequests:
             raise UsageError("a topic needs a host", "Name one for each pubend, or leave it out.")
         topic = TopicName(arguments.text("name", name))
         brokers = tuple(BrokerName(arguments.text("hosts", host)) for host in hosts or ())
-        count = len(brokers) or arguments.count("pubends", pubends, 1, PUBEND_COUNT_MAX)
+        count = arguments.count("pubends", pubends, 1, PUBEND_COUNT_MAX)
+        if brokers and count not in (1, len(brokers)):  # 1: it was not said
+            problem = f"pubends={count} and {len(brokers)} hosts contradict each other"
+            raise UsageError(problem, "Name a host for each pubend, or leave one of the two out.")
+        count = len(brokers) or count
         retention_us = None
         if retention_seconds is not None:
             longest_s = arguments.seconds("retention_seconds", retention_seconds)

@@ -54,3 +54,16 @@ def check_name(name: str, what: str) -> None:
     """`ValueError` if a client may not call something so."""
     if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
         raise ValueError(f"the name of a {what} has 1 to {NAME_BYTES_MAX} bytes")
+
+
+TOPIC_BYTES_MAX = 200
+TOPIC_NAMES = (
+    f"Use 1 to {TOPIC_BYTES_MAX} printable bytes without @, no blank at the ends, and not . or .. "
+    "alone."
+)
+
+
+def is_topic_name(name: str) -> bool:
+    """May a topic be called so? Folders are called like it, and it is shown to people."""
+    is_plain = name.isprintable() and "@" not in name and name == name.strip()
+    return is_plain and name not in (".", "..") and 0 < len(name.encode()) <= TOPIC_BYTES_MAX

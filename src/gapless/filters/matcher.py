@@ -21,12 +21,14 @@ Not safe for use by several threads at once.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
+from gapless import machine_code
 from gapless.filters.matching.plan import plan_all
 from gapless.filters.matching.python_index import PythonIndex
 from gapless.filters.matching.shapes import Shapes
@@ -288,6 +290,7 @@ class Matcher(Generic[KeyT]):
         if kernels.are_ready():
             self._require_compiled()
             return True
+        _complain("The Python engine goes on.")
         return False
 
     def _require_compiled(self) -> None:
@@ -295,6 +298,7 @@ class Matcher(Generic[KeyT]):
         if isinstance(self._index, PythonIndex):
             from gapless.filters.matching import kernels
 
+            _complain("This process compiles for itself.")
             kernels.prepare()
             self._become_compiled()
 
@@ -307,3 +311,9 @@ class Matcher(Generic[KeyT]):
                 index.add(handle, clauses)
         self._index = index
         self._make_key_array()
+
+
+def _complain(then: str) -> None:
+    """Say once that compiled code cannot be kept here, if so."""
+    if problem := machine_code.complaint():
+        warnings.warn(f"{problem} {then}", RuntimeWarning, stacklevel=4)

@@ -22,7 +22,14 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from gapless.core.errors import UsageError
-from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
+from gapless.core.identity import (
+    TOPIC_NAMES,
+    BrokerName,
+    CellName,
+    PubendName,
+    TopicName,
+    is_topic_name,
+)
 from gapless.core.ticks import PUBEND_COUNT_MAX
 from gapless.core.topic_messages import SERVICES, Service
 
@@ -140,6 +147,9 @@ class Network:
                     raise refuse(f"the {what} name {name!r} has an @, which is ours")
         for name in named["broker"]:
             _check_broker_name(name)
+        for name in named["topic"]:
+            if not is_topic_name(name):
+                raise UsageError(f"{name!r} is no name for a topic", TOPIC_NAMES)
         for cell in self.cells:
             if not cell.brokers:
                 raise refuse(f"cell {cell.name!r} has no broker")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from gapless.core.client_messages import Done, Ended, Refused
 from gapless.core.effects import NO_ROOM, Chop, Delete, Persist, Send, Tell
 from gapless.core.errors import ProtocolError
+from gapless.core.identity import TOPIC_NAMES, is_topic_name
 from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_COUNT_MAX
 from gapless.core.topic_messages import TopicEntry, TopicList
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from gapless.node.redirect import Request
     from gapless.node.services import Services
 
-NAME_BYTES_MAX = 200
 REMEDY = "Create it again, or use another."
 
 
@@ -153,12 +153,14 @@ class Topics:
             return problem, "Leave pubends, hosts and retention out, or make it durable."
         if message.ordered and message.service != "multicast":
             return f"a {message.service} topic is ordered anyhow", "Leave `ordered` out."
-        if not name.isprintable() or "@" in name or not 0 < len(name.encode()) <= NAME_BYTES_MAX:
-            remedy = f"Use 1 to {NAME_BYTES_MAX} printable bytes without @."
-            return f"{name!r} is no name for a topic", remedy
+        if not is_topic_name(name):
+            return f"{name!r} is no name for a topic", TOPIC_NAMES
         if not 1 <= message.pubends <= PUBEND_COUNT_MAX or len(hosts) > PUBEND_COUNT_MAX:
             problem = f"a topic cannot have {len(hosts) or message.pubends} pubends"
             return problem, f"Use 1 to {PUBEND_COUNT_MAX}."
+        if hosts and message.pubends not in (1, len(hosts)):  # 1: it was not said
+            problem = f"{message.pubends} pubends and {len(hosts)} hosts contradict each other"
+            return problem, "Name a host for each pubend, or leave one of the two out."
         for limit in (message.retention_us, message.retention_bytes):
             if limit is not None and limit <= 0:
                 return f"a retention of {limit} is not above zero", "Leave it out to keep all."

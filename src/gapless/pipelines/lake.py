@@ -26,11 +26,12 @@ import json
 import os
 import shutil
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
-from gapless.core.errors import StorageError
+from gapless.core.errors import StorageError, UsageError
 from gapless.core.ticks import PUBEND_BITS
 from gapless.pipelines.manifest import Manifest
 from gapless.storage.lock import FolderLock
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 MANIFEST, INTENT, UNFINISHED, LOCK = "_manifest.json", "_intent.json", "_unfinished", "_lock"
 HOUR_US = 3_600_000_000
+FOLDER_NAME_MAX, CUT = 240, 160
+"""File systems have 255 bytes; a longer name is cut, and told apart by a hash of the whole."""
 
 
 class Lake:
@@ -47,7 +50,7 @@ class Lake:
 
     def __init__(self, root: str | Path, topic: str) -> None:
         self.topic = topic
-        self.folder = Path(root).absolute() / quote(topic, safe="")
+        self.folder = topic_folder(Path(root).absolute(), topic)
 
     def manifest(self) -> Manifest:
         """As it is now; an empty one where there is no lake yet."""
@@ -59,7 +62,28 @@ class Lake:
     def place(self, pubend: str, tick: int) -> str:
         """Where the file that begins with this tick belongs, below the folder."""
         hour = datetime.fromtimestamp((tick >> PUBEND_BITS) / 1_000_000, UTC)
-        return f"{quote(pubend, safe='')}/{hour:%Y-%m-%dT%H}/{tick:019d}.parquet"
+        return f"{folder_name(pubend)}/{hour:%Y-%m-%dT%H}/{tick:019d}.parquet"
+
+
+def topic_folder(root: Path, topic: str) -> Path:
+    """Where a topic's files are. Lakes of before have some under a name that readers skip."""
+    if not topic:
+        raise UsageError("a topic has a name", "Give the topic whose lake it is.")
+    before = quote(topic, safe="")
+    # False, too, for a name that is too long for a file.
+    is_there = before not in (".", "..") and os.path.isfile(root / before / MANIFEST)
+    return root / (before if is_there else folder_name(topic))
+
+
+def folder_name(name: str) -> str:
+    """Quoted as in a URL, so that it names one folder below: not itself, nor one above. A dot or an
+    underscore at the beginning is quoted too, for readers of Parquet skip such folders."""
+    quoted = quote(name, safe="")
+    if quoted.startswith((".", "_")):
+        quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
+    if len(quoted) <= FOLDER_NAME_MAX:
+        return quoted
+    return f"{quoted[:CUT]}~{sha256(name.encode()).hexdigest()[:32]}"
 
 
 def slice_end(tick: int, slice_us: int = HOUR_US) -> int:

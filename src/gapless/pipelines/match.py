@@ -29,7 +29,7 @@ import pyarrow.types as kinds
 from gapless.core.ticks import TICK_MAX
 from gapless.pipelines.attributes import match_maps
 from gapless.pipelines.audience import Audience, open_audience
-from gapless.pipelines.match_files import missing, read_events
+from gapless.pipelines.match_files import check_places, missing, read_events
 from gapless.pipelines.replay import check_lost, read_piece
 from gapless.pipelines.spread import TASK_BYTES, spread, tasks_for
 
@@ -115,6 +115,9 @@ def _find_in_file(audience: str, finder: Finder, path: str) -> Iterator[Any]:
 
 def _events(events: DataFrame) -> DataFrame:
     """Only what is matched leaves the JVM."""
+    names = {"bigint": "int64"}
+    types = {name: names.get(kind, kind) for name, kind in events.dtypes}
+    check_places(types, "the events")
     kind = events.schema["attributes"].dataType if "attributes" in events.columns else None
     if kind is None or kind.typeName() != "map":
         return events

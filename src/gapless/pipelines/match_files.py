@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
-from gapless.core.errors import StorageCorruptError, StorageMissingError
+from gapless.core.errors import StorageCorruptError, StorageMissingError, UsageError
 from gapless.pipelines.regular_maps import (
     NAMES,
     VALUES,
@@ -40,6 +40,7 @@ ROWS = 1 << 16
 """Rows of one batch."""
 
 PLACES = ("pubend", "tick")
+PLACES_WANTED = "Give each event a pubend (text) and a tick (a whole number of 64 bits)."
 ENCODINGS = frozenset(["PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "BIT_PACKED"])
 
 
@@ -47,7 +48,7 @@ def read_events(path: Path, start: int, end: int) -> Iterator[Any]:
     """Batches with what is matched of a file, and where it stands."""
     try:
         with pa.OSFile(str(path)) as data:  # opened once: another may take its place meanwhile
-            for table in _tables(data):
+            for table in _tables(data, path):
                 for batch in table.combine_chunks().to_batches(ROWS):
                     kept = _between(batch, start, end)
                     if kept.num_rows:
@@ -63,10 +64,36 @@ def missing(path: Path) -> StorageMissingError:
     return StorageMissingError(f"there is no {path}", "Restore the file, or match without it.")
 
 
-def _tables(data: pa.NativeFile) -> Iterator[Any]:
+def is_text(kind: pa.DataType) -> bool:
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
+
+
+def check_places(found: dict[str, str], where: str) -> None:
+    """`UsageError` if the columns, by name the type of each, are not those of events."""
+    for name, kind in (("pubend", "string"), ("tick", "int64")):
+        if name not in found:
+            raise UsageError(f"{where}: there is no column {name!r}", PLACES_WANTED)
+        if found[name] != kind:
+            problem = f"{where}: the column {name!r} is of type {found[name]}, and not {kind}"
+            raise UsageError(problem, PLACES_WANTED)
+
+
+def _check(schema: pa.Schema, path: Path) -> None:
+    types = {each.name: "string" if is_text(each.type) else str(each.type) for each in schema}
+    check_places(types, str(path))
+    kind = schema.field("attributes").type if "attributes" in schema.names else None
+    if kind is not None and kinds.is_map(kind) and not is_text(kind.key_type):
+        problem = f"{path}: the column 'attributes' is of type {kind}"
+        raise UsageError(problem, "Give a map whose keys are text, or a column an attribute.")
+
+
+def _tables(data: pa.NativeFile, path: Path) -> Iterator[Any]:
     """One a row group: with a column an attribute, or with maps."""
     facts = pq.read_metadata(data)
     schema = facts.schema.to_arrow_schema()
+    _check(schema, path)
     # Of columns that are called so, and of maps in which other names stand, Arrow reads everything.
     has_maps = "attributes" in schema.names and kinds.is_map(schema.field("attributes").type)
     paths = {facts.schema.column(place).path for place in range(len(facts.schema))}

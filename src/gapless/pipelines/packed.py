@@ -12,7 +12,7 @@ Invariants
     I2  what the runs do not hold in full is refused
 
 Cost: a nanosecond a number unpacked, a twentieth of one compared. Compiling takes some seconds of
-CPU, once a machine (numba keeps the result); loading 0.1 s, once a process.
+CPU, once a machine (`machine_code` keeps the result); loading 0.1 s, once a process.
 
 Source: Apache Parquet, encodings, "RLE / Bit-Packing Hybrid"; Thrift, compact protocol.
 """
@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
+
+from gapless import machine_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +39,7 @@ TRUE, FALSE, SHORT, INT, LONG, BINARY, STRUCT = 1, 2, 4, 5, 6, 8, 12  # Thrift's
 
 
 def _keep(function: Callable[..., Any]) -> Any:
-    return njit(cache=True, nogil=True)(function)
+    return machine_code.keep(function, nogil=True)
 
 
 def _inner(function: Callable[..., Any]) -> Any:

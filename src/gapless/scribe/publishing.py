@@ -70,7 +70,7 @@ class Publishing:
         if topic not in self._last and len(self._last) >= self._settings.publish_topics_max:
             raise UsageError(
                 f"this node has published to {len(self._last)} topics, as many as it may",
-                "Publish to this one through another node, or raise publish_topics_max.",
+                "Publish to this one through another node, or raise multicast_topics_max.",
             )
         number = self._last[topic] = self._last.get(topic, 0) + 1
         pending = Pending(body, credential, ordered, self._due(now))

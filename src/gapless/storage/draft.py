@@ -179,8 +179,7 @@ class Draft:
             if longest > self._limits.record_bytes_max:
                 raise StorageRefusedError(
                     f"a record of {longest} bytes for {stream!r} is over the limit",
-                    f"Keep records within {self._limits.record_bytes_max} bytes"
-                    " (record_bytes_max).",
+                    f"Keep records within {self._limits.record_bytes_max} bytes.",
                 )
         return size
 
@@ -188,10 +187,10 @@ class Draft:
         if size > self._limits.commit_bytes_max:
             raise StorageRefusedError(
                 f"a commit of {size} bytes is over the limit",
-                f"Split it: at most {self._limits.commit_bytes_max} bytes (commit_bytes_max).",
+                f"Split it: at most {self._limits.commit_bytes_max} bytes.",
             )
         if fact_bytes and self._table_bytes + fact_bytes > self._limits.table_bytes_max:
             raise StorageFullError(
                 f"the tables hold {self._table_bytes} bytes and have no room for {fact_bytes} more",
-                "Delete facts, or raise table_bytes_max.",
+                "Delete what is not needed, such as old subscriptions and topics.",
             )

@@ -236,7 +236,7 @@ class Journal:
             if not self._clean():
                 raise StorageFullError(
                     f"{self._folder.path} has reached its limit of {size_max} bytes",
-                    "Chop streams (acknowledge events), or raise size_max; then commit again.",
+                    "Chop streams (acknowledge events); then commit again.",
                 )
 
     def _clean(self) -> bool:

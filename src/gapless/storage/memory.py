@@ -177,7 +177,7 @@ class MemoryVolume:
         if self.size_max is not None and draft.grows and used + draft.bytes > self.size_max:
             raise StorageFullError(
                 f"the volume has reached its limit of {self.size_max} bytes",
-                "Chop streams (acknowledge events), or raise size_max; then commit again.",
+                "Chop streams (acknowledge events); then commit again.",
             )
 
     def _suffer(self, draft: Draft) -> None:

@@ -82,7 +82,7 @@ def encode_columns(columns: Columns, event_bytes_max: int = EVENT_BYTES_MAX) -> 
         if (longest := int(np.diff(ends).max())) > event_bytes_max:
             raise EventError(
                 f"an event has {longest} bytes, the limit is {event_bytes_max}",
-                "Put large bodies elsewhere and publish where they are, or raise event_bytes_max.",
+                "Put large bodies elsewhere, and publish where they are.",
             )
         data = joined.buffers()[2].to_pybytes()
         yield from [data[low:high] for low, high in pairwise(ends.tolist())]

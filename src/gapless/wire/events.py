@@ -252,7 +252,7 @@ def _as_bytes(body: object) -> bytes:
 def _oversized(size: int, event_bytes_max: int) -> EventError:
     return EventError(
         f"the event has {size} bytes, the limit is {event_bytes_max}",
-        "Put large bodies elsewhere and publish where they are, or raise event_bytes_max.",
+        "Put large bodies elsewhere, and publish where they are.",
     )
 
 

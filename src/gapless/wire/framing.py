@@ -159,7 +159,7 @@ class Unframer:
             )
         return WireError(
             f"a frame of {size} bytes is announced; the limit is {limit or self._frame_bytes_max}",
-            "Check that the other end speaks gapless and has the same frame_bytes_max.",
+            "Check that the other end speaks gapless.",
         )
 
 
@@ -176,5 +176,5 @@ def _check_room(size: int, frame_bytes_max: int) -> None:
     if size > frame_bytes_max:
         raise WireError(
             f"a message of {size} bytes does not fit a frame of {frame_bytes_max}",
-            "Send smaller batches, or raise frame_bytes_max at both ends.",
+            "Send smaller batches.",
         )

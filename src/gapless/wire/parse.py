@@ -14,7 +14,7 @@ Invariants
 
 Cost: some 20 ns for each attribute. `survey` and `locate` say the same of an attribute, each by
 itself: with a step in common they took half as long again. Compiling takes some 10 s of CPU, once a
-machine (numba keeps the result); loading 0.5 s, once a process.
+machine (`machine_code` keeps the result); loading 0.5 s, once a process.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from gapless import machine_code
 from gapless.core.located import BOOL, FLOAT, INT, TEXT
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ PUBLISHER, SEQUENCE = 2, 3  # places in an event, behind the attributes and the 
 
 
 def _keep(function: Callable[..., Any]) -> Any:
-    return njit(cache=True, nogil=True)(function)
+    return machine_code.keep(function, nogil=True)
 
 
 def _inner(function: Callable[..., Any]) -> Any:

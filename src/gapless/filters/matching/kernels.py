@@ -4,8 +4,7 @@ Theory of operation
     numba keeps the machine code of a function on disk, keyed by the processor, the function's
     own file and the values it closes over; it does not notice changes in functions it calls. So
     only entry points are kept, and each closes over a stamp of all sources it is made of.
-    Where: beside this file if that can be written to, else in the user's cache folder; the
-    environment variable NUMBA_CACHE_DIR overrides both.
+    Where: `gapless.machine_code` decides.
 
 Cost: compiling all takes some 25 s of CPU, once a machine; loading them 0.7 s, once a process.
 """
@@ -16,8 +15,9 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from numba import float64, int64, njit, types, uint8, uint32
+from numba import float64, int64, types, uint8, uint32
 
+from gapless import machine_code
 from gapless.filters.matching import arena, bucket, rows, search, text_table
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Entry(NamedTuple):
 
 
 def _keep(function: Callable[..., object]) -> Any:
-    return njit(cache=True, nogil=True, error_model="numpy")(function)
+    return machine_code.keep(function, nogil=True, error_model="numpy")
 
 
 def _index_entries(stamp: int) -> tuple[Any, ...]:

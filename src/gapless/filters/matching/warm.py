@@ -8,10 +8,15 @@ that start later load the compiled code instead of staying on the Python engine.
 
 from __future__ import annotations
 
+import sys
+
+from gapless import machine_code
 from gapless.filters.matching import kernels
 
 
 def main() -> None:
+    if problem := machine_code.complaint():
+        sys.exit(f"gapless: {problem}")
     if kernels.are_ready():
         print("The matcher's kernels are compiled already.")
         return

@@ -1,0 +1,83 @@
+"""Terminal: how commands print text that others chose: names, conditions, attributes, errors.
+
+Theory of operation
+    Whoever publishes or subscribes chooses names, and somebody else's terminal shows them. A
+    control character there could move the cursor, rename the window or hide what stands beside it;
+    square brackets are markup to Rich, which makes links of it, or fails. So characters that cannot
+    be seen are shown as JSON has them, such as \\u001b, and cells of tables are text, not markup.
+    JSON stays JSON, with the same meaning.
+
+Commands print with `say` and make tables with `make_table`, and in no other way.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.table import Table
+
+
+def say(text: object = "", *, err: bool = False) -> None:
+    """A line, or several, to standard output or standard error."""
+    typer.echo(visible_lines(text), err=err)
+
+
+def fail(problem: object) -> None:
+    """Why a command has failed."""
+    say(f"gapless: {problem}", err=True)
+
+
+def visible(text: object) -> str:
+    """On one line, with nothing in it that a terminal would obey."""
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\t" else _escaped(each) for each in text)
+
+
+def visible_lines(text: object) -> str:
+    """The same for text whose line breaks are ours."""
+    return "\n".join(map(visible, str(text).split("\n")))
+
+
+def _escaped(character: str) -> str:
+    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+
+
+def pairs(row: dict[str, Any]) -> str:
+    """`key=value  key=value`, for a pipe."""
+    return "  ".join(f"{visible(key)}={visible(value)}" for key, value in row.items())
+
+
+def make_table(*headings: str, rows: Iterable[Iterable[object]] = (), **options: Any) -> Table:
+    """A table whose cells are shown as they are; a cell with a colour is a `Text` already."""
+    from rich.table import Table
+
+    made = Table(*headings, **options)
+    for row in rows:
+        add_row(made, row)
+    return made
+
+
+def add_row(made: Table, cells: Iterable[object]) -> None:
+    from rich.text import Text
+
+    made.add_row(*(each if isinstance(each, Text) else Text(visible(each)) for each in cells))
+
+
+def show_table(made: Table) -> None:
+    from rich.console import Console
+
+    Console().print(made)
+
+
+def is_terminal() -> bool:
+    from rich.console import Console
+
+    return Console().is_terminal
