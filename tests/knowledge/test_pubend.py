@@ -341,6 +341,25 @@ def test_a_missing_acknowledgement_is_asked_for_ever_more_rarely() -> None:
     assert due == [once, 3 * once, 5 * once, 7 * once, 9 * once]
 
 
+@pytest.mark.parametrize("sign", ["a question", "an acknowledgement of some of it"])
+def test_a_missing_acknowledgement_is_asked_for_often_again_once_somebody_is_heard(
+    sign: str,
+) -> None:
+    host, once, due = Host(), CONFIG.ack_expected, list[int]()
+    for now in (0, 1):
+        host.publish("x", now=now)
+        host.sync()
+    for now in range(0, 12 * once, once):
+        if now == 4 * once and sign == "a question":
+            host.ask("[0,9)", now=now)
+        elif now == 4 * once:
+            host.pubend.acknowledge(tick(0) + 1, Instant(now))
+        host.fire(now)
+        due += [now // once] * len(host.expected)
+        host.expected.clear()
+    assert due == [1, 3, 7, 9], "after 1, 2 and 4; then 2 again, where else it would be 8"
+
+
 def test_an_acknowledged_pubend_expects_nothing() -> None:
     host = Host()
     host.publish("x", now=0)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from gapless.core.identity import BrokerName, SubscriptionName
+import pytest
+from msgspec.structs import replace
+
+from gapless.core.client_messages import Deliveries, Subscribed
+from gapless.core.effects import Delete
+from gapless.core.identity import BrokerName, SubscriptionName, TopicName
+from gapless.core.topic_messages import CreateTopic
+from gapless.node.catalogue import CATALOGUE
 from gapless.node.config import Config
 from gapless.node.durables import MOVING_MAX, Durables, Moved
 from gapless.node.parts import Parts
 from gapless.node.subscribers import Subscribers
 from gapless.storage.memory import MemoryVolume
 from gapless.wire.events import decode_attributes
+from tests.node.country import Country
+from tests.node.town import colours, publish, subscribe
 
 
 def durables(volume: MemoryVolume) -> Durables:
@@ -28,3 +37,25 @@ def test_a_move_is_remembered_before_it_is_durable_and_after() -> None:
     for number in range(MOVING_MAX):
         here.remember_move(SubscriptionName(str(number)), Moved(there, 1))
     assert here.moved(desk) == durables(volume).moved(desk) == Moved(there, 3)
+
+
+@pytest.mark.parametrize("topic", ["fixed", "made", "made, and not noted"])
+def test_what_survives_a_restart_is_still_told_upward(topic: str) -> None:
+    """Nobody is attached, and nobody else at this broker wants the event: only the leaf that got
+    its survivors back keeps the brokers on the way from filtering it. The topic is of the network
+    file, or was created; or news of it found no room on the disk, so that it comes again later."""
+    country, name = Country(), topic.partition(",")[0]
+    country.decide(CreateTopic(1, TopicName("made"), hosts=(BrokerName("a"),)))
+    country.wait(2)
+    red = replace(subscribe(1, "colour = 'red'", topic=name), name=SubscriptionName("x"))
+    assert isinstance(country.ask("l", red), Subscribed)
+    if name != topic:
+        country.towns["l"].volume.commit((Delete(CATALOGUE, name),))
+    country.restart("l")
+    country.wait(5)
+    country.ask("a", publish("red", "blue", "red", topic=name), client="pub")
+    country.wait(3)
+    country.ask("l", red, client="bob")
+    country.wait(3)
+    heard = [each for each in country.heard["bob@l"] if isinstance(each, Deliveries)]
+    assert [colour for each in heard for colour in colours(each.events)] == ["red", "red"]

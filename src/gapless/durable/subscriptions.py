@@ -152,6 +152,9 @@ class Subscriptions:
     def all(self) -> list[Subscription]:
         return list(self._by_name.values())
 
+    def of_topic(self, topic: TopicName) -> list[Subscription]:
+        return [each for each in self._by_name.values() if each.definition.topic == topic]
+
     def released(self, pubend: PubendName) -> int | None:
         """No durable subscription here needs anything before it; None if there is none."""
         minimum = self._minima.get(pubend)

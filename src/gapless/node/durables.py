@@ -93,11 +93,8 @@ class Durables:
 
     def survivors(self, topic: TopicName) -> dict[tuple[str, int], Filter]:
         """The subscriptions of a topic that were here before, for the leaf."""
-        return {
-            (DURABLE, each.number): self.filters[each.number]
-            for each in self.subscriptions.all()
-            if each.definition.topic == topic
-        }
+        some = self.subscriptions.of_topic(topic)
+        return {(DURABLE, each.number): self.filters[each.number] for each in some}
 
     # --- the consolidated streams -----------------------------------------------------------------
 

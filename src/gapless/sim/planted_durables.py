@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gapless.core.broker_messages import Knowledge, ReleaseHold
-    from gapless.core.identity import SubscriptionName
+    from gapless.core.identity import SubscriptionName, TopicName
     from gapless.core.token import Token
+    from gapless.durable.subscriptions import Subscription
     from gapless.knowledge.outgoing import Outgoing
     from gapless.knowledge.subend import Settled
 
@@ -123,6 +124,13 @@ class DoesNotRefilter(CatchUp):
         super().__init__(*arguments, **options)
 
 
+class ForgetsSurvivors(Subscriptions):
+    """After a restart nobody is told what the durable subscriptions of a topic want."""
+
+    def of_topic(self, topic: TopicName) -> list[Subscription]:
+        return []
+
+
 class NeverHandsOver(Arrival):
     """Leaves the copy at the old broker where it is."""
 
@@ -144,5 +152,6 @@ PLANTED_DURABLES: dict[str, Parts] = {
     "forgets-since": Parts(catch_up=ForgetsSince),
     "believes-filtered-silence": Parts(catch_up=BelievesFilteredSilence),
     "does-not-refilter": Parts(catch_up=DoesNotRefilter),
+    "forgets-survivors": Parts(durable_subscriptions=ForgetsSurvivors),
     "never-hands-over": Parts(arrival=NeverHandsOver),
 }
