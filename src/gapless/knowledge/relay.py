@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from gapless.knowledge.timing import Timing
 
 
+LATE = (Purpose.CATCH_UP, Purpose.WHOLE)
+"""Those who were away."""
+
+
 class Relay:
     """One pubend at one broker. Sans-IO: see the module docstring."""
 
@@ -135,19 +139,25 @@ class Relay:
         return out
 
     def _pass_on_settled(self, knowledge: Knowledge) -> list[Outgoing]:
-        """What is final or lost is not cached: whoever knows says so, each time he is asked."""
+        """What is final or lost is not cached: whoever knows says so, each time he is asked. What
+        was released is lost to those who catch up, and final for delivery; an answer for delivery
+        that something is lost means that it is damaged in the log, and lost to everyone."""
         out: list[Outgoing] = []
+        is_damaged = knowledge.purpose == Purpose.DELIVERY and not knowledge.final_below
         for below, purposes in (
             (knowledge.final_below, (Purpose.DELIVERY,)),
-            (knowledge.lost_below, (Purpose.CATCH_UP, Purpose.WHOLE)),
+            (knowledge.lost_below, tuple(Purpose) if is_damaged else LATE),
         ):
             end = min(below, knowledge.span.end)
             if end > knowledge.span.start:
-                for asker, _, part in self.questions.answer(
+                for asker, cell, part in self.questions.answer(
                     Span(knowledge.span.start, end), purposes
                 ):
-                    answer = settled(self.pubend, part, asker.purpose)
+                    answer = settled(self.pubend, part, asker.purpose, is_lost=is_damaged)
                     out.append(self._to_asker(asker, answer))
+                    if is_damaged and cell is not None and asker.purpose == Purpose.DELIVERY:
+                        self.outlets[cell].quiet.remove(part)
+                        self.outlets[cell].told.add(part)
         return out
 
     def _answer_asking(self, span: Span, knowledge: Knowledge) -> list[Outgoing]:

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.effects import Chop, Effect, Persist
+from gapless.core.errors import StorageDamagedError
 from gapless.core.identity import Instant
 from gapless.core.ticks import PUBEND_BITS
 
@@ -73,7 +74,16 @@ class LogSize:
         """Of a log as a restart finds it: reads it through once, so only where it is needed."""
         size, (start, end) = cls(), store.bounds(stream)
         while start < end:
-            indices, records = store.scan(stream, start, end)
+            try:
+                indices, records = store.scan(stream, start, end)
+            except StorageDamagedError as damage:  # what cannot be read has no size to speak of
+                if damage.start <= start:
+                    start = damage.end
+                    continue
+                indices, records = store.scan(stream, start, damage.start)
+                if not indices:
+                    start = damage.start
+                    continue
             if not indices:
                 break
             size.append(indices[0], sum(map(len, records)))
@@ -166,7 +176,10 @@ class Release:
         self._arm(now)
 
     def _has_events(self) -> bool:
-        return bool(self.store.scan(self.stream, self.gone, self.going, bytes_max=1)[0])
+        try:
+            return bool(self.store.scan(self.stream, self.gone, self.going, bytes_max=1)[0])
+        except StorageDamagedError:
+            return True
 
     def check(self) -> None:
         assert self.going <= self.delivered, "I1"
