@@ -161,3 +161,20 @@ def test_range_reads_are_told_what_is_damaged_and_get_all_else(whole: bool, cond
     if isinstance(found[0], Span) and found[0].start == 0:  # released, as nobody needed it
         found = found[1:]
     assert found == [losses[0], "green", losses[1]]
+
+
+@pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "at once"])
+@pytest.mark.parametrize("damaged", [["red"], ["blue"], ["red", "blue"]])
+def test_where_the_filtered_log_is_damaged_all_is_asked_for_and_nothing_is_lost(
+    damaged: list[str], restarted: bool
+) -> None:
+    """The broker of the subscription does not know any more what that wants, and filters anew."""
+    shore = Shore(past_window=1, cache_events_max=1, cache_bytes_max=1)
+    for colour in damaged:
+        shore.towns["a"].volume.corrupt(f"filtered/{PUBEND}", shore.ticks[colour])
+    if restarted:
+        shore.restart_all()
+    assert shore.returns() == (["red", "blue"], [])
+    shore.ask("p", publish("white"), "pub")
+    shore.wait(BEATS)
+    assert news(shore.heard["ann@a"])[2:] == ["white"]

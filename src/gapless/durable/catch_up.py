@@ -247,11 +247,13 @@ class CatchUp:
     def _read(self, latest: int) -> Reading:
         """What the log knows from here on, or what it said to another that wants the same."""
         convoy, start = self.convoy, self.told
-        if convoy is not None and start >= self.since and (known := convoy.reading(start)):
-            return known
-        found = self.log.read(self.taker, start, latest, since=self.since, trail=self._trail)
-        if convoy is not None:
-            convoy.note(found)
+        found = None if convoy is None or start < self.since else convoy.reading(start)
+        if found is None:
+            found = self.log.read(self.taker, start, latest, since=self.since, trail=self._trail)
+            if convoy is not None:
+                convoy.note(found)
+        if found.unknown_below > start:  # or the log is damaged there
+            self._denied.minimum = self._denied.minimum or Vector()
         return found
 
     def _next_end(self, room: int) -> int:

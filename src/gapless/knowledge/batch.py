@@ -14,7 +14,7 @@ from gapless.core.events import EventBatch
 from gapless.core.ticks import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gapless.core.store import Store
 
@@ -119,6 +119,31 @@ def read(store: Store, stream: str, span: Span, bytes_max: int, events_max: int 
     if ticks and ticks[-1] + 1 < end:
         end = _next(store, stream, Span(ticks[-1] + 1, end))
     return Found(ticks, events, end)
+
+
+def scan_through(
+    store: Store, stream: str, start: int, end: int
+) -> Iterator[tuple[list[int], list[bytes]] | Span]:
+    """All records of a stream between two indices, a part at a time; and spans, where they are
+    damaged on the disk."""
+    while start < end:
+        limit = end
+        try:
+            part = store.scan(stream, start, limit)
+        except StorageDamagedError as damage:
+            if damage.start <= start:
+                yield Span(start, min(damage.end, end))
+                start = damage.end
+                continue
+            limit = damage.start
+            part = store.scan(stream, start, limit)
+        if part[0]:
+            yield part
+            start = part[0][-1] + 1
+        elif limit < end:
+            start = limit
+        else:
+            return
 
 
 def _next(store: Store, stream: str, span: Span) -> int:
