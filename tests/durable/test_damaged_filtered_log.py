@@ -66,7 +66,7 @@ def test_a_tick_that_a_taker_has_is_never_silent_whatever_is_damaged(seed: int) 
         volume.reopen()
         log = FilteredLog(PUBEND, volume, limits)
         if life == 0:  # and goes on being written to, with or without snapshots
-            for tick in range(END, END + 10):
+            for tick in range(END, END + 30):
                 write(log, volume, {tick: [9]}, tick + 1)
             volume.reopen()
             log = FilteredLog(PUBEND, volume, limits)
