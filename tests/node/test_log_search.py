@@ -68,7 +68,7 @@ def find_all(
     span = span or Span(0, pubend.end)
     found, steps, at = list[object](), 0, int(span.start)
     while at < span.end:
-        ticks, events, through = search.find(pubend, Span(at, span.end), wanted, limit)
+        ticks, events, through, _ = search.find(pubend, Span(at, span.end), wanted, limit)
         assert through > at
         assert ticks == sorted(set(ticks))
         assert all(at <= tick < through for tick in ticks)
@@ -156,7 +156,7 @@ def test_of_many_candidates_of_a_survey_no_more_are_decoded_in_one_step_than_wit
     while at < pubend.end:
         search.decoded = 0
         before = at
-        _, events, at = search.find(pubend, Span(at, pubend.end), wanted)
+        _, events, at, _ = search.find(pubend, Span(at, pubend.end), wanted)
         assert at > before
         assert 0 < sum(map(len, events)) <= CONFIG.range_bytes_max + 100
         assert search.decoded == len(events)

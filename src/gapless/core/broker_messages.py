@@ -57,6 +57,8 @@ class Knowledge(Message, frozen=True):
     `requested` marks an answer to a nack: it is passed on only to those who asked. `more`: what
     was asked for does not fit one answer, ask on for the rest.
     `scattered`: these events and no more; of every other tick of the span nothing is said.
+    `damaged`: what is below `lost_below` cannot be read in the log. It is lost to everyone, and
+    nothing is said of what lies before the span.
     """
 
     pubend: PubendName
@@ -72,6 +74,7 @@ class Knowledge(Message, frozen=True):
     base: int = 0  # `vector` has only what differs from that of this digest; 0: it has all
     purpose: Purpose = Purpose.DELIVERY  # of the question that this answers
     scattered: bool = False
+    damaged: bool = False
 
     def __post_init__(self) -> None:
         ticks, span = self.ticks, self.span

@@ -256,18 +256,20 @@ class CatchUp:
     def _read(self, latest: int) -> Reading:
         """What the log knows from here on, or what it said to another that wants the same."""
         convoy, start = self.convoy, self.told
-        if convoy is not None and start >= self.since and (known := convoy.reading(start)):
-            return known
-        found = self.log.read(
-            self.taker,
-            start,
-            latest,
-            since=self.since,
-            released=self._lost_below,
-            trail=self._trail,
-        )
-        if convoy is not None:
-            convoy.note(found)
+        found = None if convoy is None or start < self.since else convoy.reading(start)
+        if found is None:
+            found = self.log.read(
+                self.taker,
+                start,
+                latest,
+                since=self.since,
+                released=self._lost_below,
+                trail=self._trail,
+            )
+            if convoy is not None:
+                convoy.note(found)
+        if found.unknown_below > start:  # or the log is damaged there
+            self._denied.minimum = self._denied.minimum or Vector()
         return found
 
     def _next_end(self, room: int) -> int:
@@ -330,7 +332,8 @@ class CatchUp:
 
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Nack]:
         """Learn what was asked for; all else is not for us, or not yet."""
-        self._lost_below = max(self._lost_below, knowledge.lost_below)
+        if not knowledge.damaged:
+            self._lost_below = max(self._lost_below, knowledge.lost_below)
         gone = max(knowledge.lost_below, knowledge.final_below)
         if knowledge.scattered:
             for tick in self._wanted.intersection(knowledge.ticks).difference(self._arrived):

@@ -12,12 +12,15 @@ Theory of operation
     A catch-up reads durable records only, so it ends at `latest`. What was delivered after that
     is still in memory here: `tail` gives the subscriber its part of it, and from there on it gets
     what `advance` gets. One step, so nothing falls between.
+    What is damaged in the pubend's log comes as an event that is `LOST`, which everyone takes. It
+    is written down like any other, and given to nobody: `has_lost` keeps subscribers from the
+    `tail` until it is durable, so that they catch up with it, ask for it and are told.
 
 Invariants (checked by `check`)
     I1  latest <= delivered, the end of what was advanced; neither moves back
     I2  what waits and what is being written lies in [latest, delivered)
     I3  while something waits, a write is under way or there is a deadline
-    I4  nothing is ever lost here: the pubend releases only what was delivered
+    I4  nothing that was released is missing here: the pubend releases only what was delivered
 
 Source: DSN 2003, sec. 4.1; docs/protocols/durable-subscriptions.md, 3.2, 3.5.
 """
@@ -40,6 +43,10 @@ if TYPE_CHECKING:
     from gapless.core.store import Store
     from gapless.durable.timing import Timing
     from gapless.knowledge.subend import Settled
+
+
+LOST = b""
+"""Instead of an event that cannot be read; no event is empty."""
 
 
 class Recorded(Message, frozen=True):
@@ -162,6 +169,15 @@ class Consolidated:
             return []
         self.deadline = None
         return self._put_out() if self._writes else self._write(now, in_haste=True)
+
+    def has_lost(self, taker: int, start: int) -> bool:
+        """Is something lost that the taker is still owed? It has to be asked for, once that it is
+        lost is durable here."""
+        return any(
+            event == LOST and tick >= start and taker in takers
+            for taken in (self._writing, self._waiting)
+            for tick, event, takers in zip(taken.ticks, taken.events, taken.takers, strict=True)
+        )
 
     def tail(self, taker: int, start: int) -> Batch:
         """For one that has all below `latest`: what it is still owed before it is like others."""

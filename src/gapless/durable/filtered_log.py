@@ -12,6 +12,10 @@ Theory of operation
     silence for that subscription. It is written in the same commit as the records, so both hold or
     neither. Several writes may be under way, in order: what is not durable yet serves as back
     pointer, but is not read.
+    A record that is damaged on the disk breaks the chains that lead through it: of what lies before
+    it nothing is known for its takers, which ask for all of that. Where a restart finds one it does
+    not know whose it was: whoever has taken nothing behind it asks for all that it covers. No
+    snapshot is made until it is chopped, for that would hide it from the next restart.
     An answer of `read` keeps the earliest ticks and says how far it goes. Chains only lead back, so
     a walk down a long one leaves marks (`Trail`) from which the next reads start: every record is
     looked at about twice in all, and no single read looks at more than `filtered_walk_max`.
@@ -40,6 +44,9 @@ from struct import Struct, pack, unpack, unpack_from
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.effects import Append, Chop, Put, Write
+from gapless.core.errors import StorageDamagedError
+from gapless.core.ticks import Span
+from gapless.knowledge.batch import scan_through
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -114,6 +121,16 @@ class Trail:
             insort(self.marks, tick)
 
 
+class Walked(NamedTuple):
+    """What a walk down a chain has found: the earliest ticks of a span, all there are from
+    `known_from` to `through`, and the tick before the span, or `NOWHERE`."""
+
+    through: int
+    wanted: list[int]
+    before: int
+    known_from: int
+
+
 class FilteredLog:
     """One pubend's filtered log at one broker. See the module docstring."""
 
@@ -130,6 +147,7 @@ class FilteredLog:
         self._flight: deque[Flight] = deque()
         self._unsaved = 0  # records since the last snapshot of heads
         self._backs: dict[int, int] = {}  # of durable records that have one for all takers
+        self._holes: list[Span] = []  # found damaged by a restart
         self._load_heads()
 
     # --- recovery -------------------------------------------------------------------------------
@@ -141,14 +159,13 @@ class FilteredLog:
             start, *flat = unpack(f"<{len(fact) // 8}q", fact)
             self._heads = dict(zip(flat[::2], flat[1::2], strict=True))
         start = max(start, self.start)
-        while True:
-            ticks, records = self.store.scan(self.stream, start, self.end)
-            if not ticks:
-                return
-            for tick, record in zip(ticks, records, strict=True):
+        for part in scan_through(self.store, self.stream, start, self.end):
+            if isinstance(part, Span):
+                self._holes.append(part)
+                continue
+            for tick, record in zip(*part, strict=True):
                 self._heads.update(dict.fromkeys(_decode(record)[0], tick))
-            self._unsaved += len(ticks)
-            start = ticks[-1] + 1
+            self._unsaved += len(part[0])
 
     def _snapshot(self) -> Put:
         self._unsaved = 0
@@ -178,7 +195,7 @@ class FilteredLog:
         writes: list[Write] = [Put(DELIVERED, self.pubend, through.to_bytes(8, "little"))]
         if taken:
             writes.append(Append(self.stream, tuple(taken), tuple(records)))
-        if self._unsaved > self.timing.filtered_replay_max:
+        if self._unsaved > self.timing.filtered_replay_max and not self._holes:
             writes.append(self._snapshot())
         return tuple(writes)
 
@@ -236,6 +253,7 @@ class FilteredLog:
         if tick <= self.start:
             return None
         self.start = tick
+        self._holes = [hole for hole in self._holes if hole.end > tick]
         return Chop(self.stream, tick)
 
     # --- reading --------------------------------------------------------------------------------
@@ -260,6 +278,12 @@ class FilteredLog:
         trail = Trail() if trail is None else trail
         unknown_below = max(start, min(since, end))
         lost_below = max(unknown_below, min(self.start, end))
+        for hole in self._holes:
+            if lost_below < hole.end and self._durable_head(taker) < hole.start < end:
+                if hole.start <= lost_below:
+                    known_from = min(hole.end, end)
+                    return Reading(known_from, known_from, [], known_from, known_from)
+                end = hole.start
         high = min(self.end, end)
         if lost_below >= high:
             return Reading(unknown_below, lost_below, [], lost_below, end)
@@ -267,37 +291,39 @@ class FilteredLog:
         walked = self._walk(taker, low, high, trail)
         if walked is None:
             return Reading(unknown_below, lost_below, [], lost_below, lost_below)
-        through, wanted, before = walked
-        lost_below = max(lost_below, before + 1)
+        lost_below = max(lost_below, walked.before + 1)
+        if walked.known_from > low:  # a chain is broken there
+            unknown_below = lost_below = walked.known_from
+        through, wanted = walked.through, walked.wanted
         end = end if through == high else through
         return Reading(unknown_below, lost_below, wanted, through, end)
 
-    def _walk(
-        self, taker: int, low: int, high: int, trail: Trail
-    ) -> tuple[int, list[int], int] | None:
-        """Up to where it goes, the earliest ticks of a chain in `[low, high)`, and the one before
-        these, or `NOWHERE`; None if there is more to look at than one read may."""
+    def _walk(self, taker: int, low: int, high: int, trail: Trail) -> Walked | None:
+        """Walk a chain back to `low`; None if there is more to look at than one read may."""
         count_max, through = self.timing.filtered_read_max, high
         mark = trail.lowest(low)
         if mark is not None and mark < high:
             through = mark + 1
         kept: deque[int] = deque(maxlen=count_max + 1)
-        before = NOWHERE
-        for count, tick in enumerate(self._chain(taker, mark, low)):
-            if tick < low:
-                before = tick
-                break
-            if count == self.timing.filtered_walk_max:
-                trail.add(tick)
-                return None
-            if tick < high:
-                kept.append(tick)
-            if count and count % count_max == 0:
-                trail.add(tick)
+        before, known_from, tick = NOWHERE, low, high
+        try:
+            for count, tick in enumerate(self._chain(taker, mark, low)):
+                if tick < low:
+                    before = tick
+                    break
+                if count == self.timing.filtered_walk_max:
+                    trail.add(tick)
+                    return None
+                if tick < high:
+                    kept.append(tick)
+                if count and count % count_max == 0:
+                    trail.add(tick)
+        except StorageDamagedError:
+            known_from = min(tick, high)
         wanted = sorted(kept)
         if len(wanted) > count_max:
             through = wanted.pop()
-        return through, wanted, before
+        return Walked(through, wanted, before, known_from)
 
     def _chain(self, taker: int, mark: int | None, low: int) -> Iterator[int]:
         """The ticks of a chain from the mark (or the newest that is durable) back to `low`, and the

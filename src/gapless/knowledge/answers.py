@@ -2,7 +2,8 @@
 
 Below what is released everything is final, or lost to those who had not consumed it; above it, what
 is not an event in the log is silence. Of what is being released nothing is said: who asks will ask
-again. An answer is bounded; where it ends early it says so.
+again. What is damaged on the disk is lost to everyone, also to those who go on delivering. An
+answer is bounded; where it ends early it says so.
 """
 
 from __future__ import annotations
@@ -34,15 +35,17 @@ def answer(
     if span.start < released:
         answers = [settled(pubend, Span(span.start, min(released, end)), purpose)]
     if start < end:
-        ticks, events, through = read(store, stream, Span(start, end), bytes_max, nack.events_max)
+        found = read(store, stream, Span(start, end), bytes_max, nack.events_max)
         answers.append(
             Knowledge(
                 pubend,
-                Span(start, through),
-                tuple(ticks),
-                EventBatch.join(events),
+                Span(start, found.through),
+                tuple(found.ticks),
+                EventBatch.join(found.events),
+                lost_below=found.lost_below,
+                damaged=bool(found.lost_below),
                 requested=True,
-                more=through < end,
+                more=found.through < end,
                 purpose=purpose,
             )
         )

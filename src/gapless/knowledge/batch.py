@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from gapless.core.broker_messages import Knowledge
-from gapless.core.errors import StorageMissingError
+from gapless.core.errors import StorageDamagedError, StorageMissingError
 from gapless.core.events import EventBatch
 from gapless.core.ticks import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gapless.core.store import Store
 
@@ -89,18 +89,71 @@ def retell(
     return split(kind, ticks, events, limits)
 
 
-def read(
-    store: Store, stream: str, span: Span, bytes_max: int, events_max: int = 0
-) -> tuple[list[int], list[bytes], int]:
+class Found(NamedTuple):
+    """The events at the beginning of a span of a log, all there are up to `through`. Below
+    `lost_below` they are damaged on the disk: then there are none."""
+
+    ticks: list[int]
+    events: list[bytes]
+    through: int
+    lost_below: int = 0
+
+
+def read(store: Store, stream: str, span: Span, bytes_max: int, events_max: int = 0) -> Found:
     """The events of a span in a log, as many as fit but one at least, and up to where these are
-    all. One tick alone, as those who catch up ask for, is a single look."""
+    all: up to what is damaged, or that alone where the span begins with it. One tick alone, as
+    those who catch up ask for, is a single look."""
     if len(span) == 1:
         try:
-            return [span.start], [store.read(stream, span.start)], span.end
+            return Found([span.start], [store.read(stream, span.start)], span.end)
         except StorageMissingError:
-            return [], [], span.end
-    ticks, events = store.scan(stream, span.start, span.end, bytes_max=max(bytes_max, 1))
+            return Found([], [], span.end)
+        except StorageDamagedError:
+            return Found([], [], span.end, span.end)
+    end = span.end
+    try:
+        ticks, events = store.scan(stream, span.start, end, bytes_max=max(bytes_max, 1))
+    except StorageDamagedError as damage:
+        if damage.start <= span.start:
+            through = min(damage.end, end)
+            return Found([], [], through, through)
+        return read(store, stream, Span(span.start, damage.start), bytes_max, events_max)
     if events_max and len(ticks) > events_max:
-        return ticks[:events_max], events[:events_max], ticks[events_max]
-    rest = store.scan(stream, ticks[-1] + 1, span.end, bytes_max=1)[0] if ticks else []
-    return ticks, events, rest[0] if rest else span.end
+        return Found(ticks[:events_max], events[:events_max], ticks[events_max])
+    if ticks and ticks[-1] + 1 < end:
+        end = _next(store, stream, Span(ticks[-1] + 1, end))
+    return Found(ticks, events, end)
+
+
+def scan_through(
+    store: Store, stream: str, start: int, end: int
+) -> Iterator[tuple[list[int], list[bytes]] | Span]:
+    """All records of a stream between two indices, a part at a time; and spans, where they are
+    damaged on the disk."""
+    while start < end:
+        limit = end
+        try:
+            part = store.scan(stream, start, limit)
+        except StorageDamagedError as damage:
+            if damage.start <= start:
+                yield Span(start, min(damage.end, end))
+                start = damage.end
+                continue
+            limit = damage.start
+            part = store.scan(stream, start, limit)
+        if part[0]:
+            yield part
+            start = part[0][-1] + 1
+        elif limit < end:
+            start = limit
+        else:
+            return
+
+
+def _next(store: Store, stream: str, span: Span) -> int:
+    """Where the first record of a span stands, damaged or not; its end if there is none."""
+    try:
+        rest = store.scan(stream, span.start, span.end, bytes_max=1)[0]
+    except StorageDamagedError as damage:
+        return max(damage.start, span.start)
+    return rest[0] if rest else span.end

@@ -45,7 +45,7 @@ from gapless.knowledge.outgoing import LOCAL, SOURCE, Edge, Outgoing
 from gapless.knowledge.outlet import Outlet, Report
 from gapless.knowledge.questions import Asker, Questions
 from gapless.knowledge.reporter import Reporter
-from gapless.knowledge.scattered import gather, scatter, settled
+from gapless.knowledge.scattered import damaged, gather, scatter, settled
 from gapless.knowledge.stream import KnowledgeStream
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class Relay:
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Outgoing]:
         """Join what upstream says, and pass on what is new."""
         start = max(knowledge.span.start, knowledge.final_below, knowledge.lost_below)
-        self.lost_below = max(self.lost_below, knowledge.lost_below)
+        if not knowledge.damaged:
+            self.lost_below = max(self.lost_below, knowledge.lost_below)
         if knowledge.digest > self.digest:
             self.digest = knowledge.digest
             self._digest_from = TICK_MAX if knowledge.requested else knowledge.span.start
@@ -149,13 +150,25 @@ class Relay:
             for asker, _, part in self.questions.answer(Span(start, end), (Purpose.DELIVERY,)):
                 out.append(self._to_asker(asker, settled(self.pubend, part, asker.purpose)))
         end = min(knowledge.lost_below, knowledge.span.end)
-        if end > start:
+        if end > start and knowledge.damaged:
+            out += self._pass_on_damaged(Span(start, end))
+        elif end > start:
             lost: dict[Asker, Span] = {}
             for asker, _, part in self.questions.answer(Span(start, end), FOR_CATCH_UPS):
                 lost[asker] = Span(lost.get(asker, part).start, part.end)  # they ascend
             for asker, span in lost.items():
                 answer = settled(self.pubend, span, asker.purpose, knowledge.lost_below)
                 out.append(self._to_asker(asker, answer))
+        return out
+
+    def _pass_on_damaged(self, span: Span) -> list[Outgoing]:
+        """What cannot be read in the log is lost to everyone, also for delivery."""
+        out: list[Outgoing] = []
+        for asker, cell, part in self.questions.answer(span, tuple(Purpose)):
+            out.append(self._to_asker(asker, damaged(self.pubend, part, asker.purpose)))
+            if cell is not None and asker.purpose == Purpose.DELIVERY:
+                self.outlets[cell].quiet.remove(part)
+                self.outlets[cell].told.add(part)
         return out
 
     def _answer_asking(self, span: Span, knowledge: Knowledge) -> list[Outgoing]:

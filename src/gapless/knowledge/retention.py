@@ -32,8 +32,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.effects import Chop, Effect, Persist
+from gapless.core.errors import StorageDamagedError
 from gapless.core.identity import Instant
-from gapless.core.ticks import PUBEND_BITS
+from gapless.core.ticks import PUBEND_BITS, Span
+from gapless.knowledge.batch import scan_through
 
 if TYPE_CHECKING:
     from gapless.core.effects import Tell
@@ -73,12 +75,9 @@ class LogSize:
     def of(cls, store: Store, stream: str) -> LogSize:
         """Of a log as a restart finds it: reads it through once, so only where it is needed."""
         size, (start, end) = cls(), store.bounds(stream)
-        while start < end:
-            indices, records = store.scan(stream, start, end)
-            if not indices:
-                break
-            size.append(indices[0], sum(map(len, records)))
-            start = indices[-1] + 1
+        for part in scan_through(store, stream, start, end):
+            if not isinstance(part, Span):  # what cannot be read has no size to speak of
+                size.append(part[0][0], sum(map(len, part[1])))
         return size
 
     def append(self, first_tick: int, byte_count: int) -> None:
@@ -167,7 +166,10 @@ class Release:
         self._arm(now)
 
     def _has_events(self) -> bool:
-        return bool(self.store.scan(self.stream, self.gone, self.going, bytes_max=1)[0])
+        try:
+            return bool(self.store.scan(self.stream, self.gone, self.going, bytes_max=1)[0])
+        except StorageDamagedError:
+            return True
 
     def check(self) -> None:
         assert self.going <= self.delivered, "I1"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gapless.core.broker_messages import Knowledge, Purpose
+from gapless.core.errors import StorageDamagedError
 from gapless.core.events import EventBatch
 from gapless.core.ticks import Span
 from gapless.knowledge.batch import cut
@@ -39,6 +40,13 @@ def settled(pubend: PubendName, span: Span, purpose: Purpose, released: int = 0)
         lost_below=0 if is_final else max(span.end, released),
         requested=True,
         purpose=purpose,
+    )
+
+
+def damaged(pubend: PubendName, span: Span, purpose: Purpose) -> Knowledge:
+    """The answer that a span cannot be read any more, whoever asks."""
+    return Knowledge(
+        pubend, span, lost_below=span.end, requested=True, purpose=purpose, damaged=True
     )
 
 
@@ -70,14 +78,18 @@ def scatter(
 def fetch(
     store: Store, stream: str, ticks: Iterable[int], bytes_max: int = 1 << 62
 ) -> list[bytes | None]:
-    """The events at these ticks of a log, each of them or None; as many as fit, and one more."""
+    """The events at these ticks of a log, each of them or None; as many as fit, and one more. One
+    that is damaged is None: whoever asks for it alone is told."""
     near: Mapping[int, bytes] = {}
     found = list[bytes | None]()
     for tick in ticks:
         if bytes_max < 0:
             break
         if tick not in near:
-            near = store.read_near(stream, tick)
+            try:
+                near = store.read_near(stream, tick)
+            except StorageDamagedError:
+                near = {}
         event = near.get(tick)
         found.append(event)
         bytes_max -= len(event or b"")

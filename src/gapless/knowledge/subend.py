@@ -114,6 +114,15 @@ class Subend:
             self._repeat_due = Instant(now + self.timing.gap_patience)
         return Settled(ticks, events, lost)
 
+    @property
+    def whole_through(self) -> int:
+        """Up to where everything is settled in the same way: nothing is lost, or all of it is."""
+        if not self._lost or self._lost.start >= self.horizon:
+            return self.horizon
+        if self._lost.start > self.taken:
+            return self._lost.start
+        return min(next(iter(self._lost)).end, self.horizon)
+
     def expect(self, tick: int, now: Instant) -> list[Nack]:
         """Everything before `tick` should be here: ask at once for what is not."""
         self.seen = max(self.seen, tick)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gapless.core.effects import Persist, Put
 from gapless.core.identity import BrokerName, Instant, PubendName
 from gapless.core.name_messages import NameEntry
+from gapless.durable.consolidated import LOST
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
 from gapless.node.audience import DURABLE
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from gapless.core.effects import Effect
     from gapless.core.identity import SubscriptionName, TopicName
     from gapless.core.store import Store
+    from gapless.core.ticks import Span
     from gapless.core.token import Token
     from gapless.durable.consolidated import Consolidated, Recorded
     from gapless.durable.subscriptions import Definition, Kept, Subscription
@@ -124,6 +126,18 @@ class Durables:
         if stream is None:
             return []
         return stream.advance(settled, takers, through, now)
+
+    def taken_as_lost(
+        self, topic: TopicName, pubend: PubendName, lost: Span
+    ) -> tuple[Settled, list[list[int]]]:
+        """What is to be written down of a span that is lost: at its first tick something that all
+        subscriptions of the topic take. Who catches up asks for it, and is told."""
+        takers = [
+            each.number
+            for each in self.subscriptions.all()
+            if each.definition.topic == topic and each.since[pubend] < lost.end
+        ]
+        return Settled([lost.start], [LOST], []), [takers]
 
     def remove(self, pubends: Iterable[PubendName]) -> None:
         """These are no more; nor are their subscriptions."""

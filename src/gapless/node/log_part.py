@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gapless.core.errors import StorageDamagedError
 from gapless.core.events import EventRun
 
 if TYPE_CHECKING:
@@ -79,10 +80,20 @@ class LogPart:
         return bytes(data[bounds[number] : bounds[number + 1]])
 
 
-def read_part(pubend: Pubend, span: Span, bytes_max: int) -> LogPart | None:
-    """The first events of a span, as many as fit; None if there are none."""
-    runs = pubend.store.scan_runs(pubend.stream, span.start, span.end, bytes_max=bytes_max)
-    return LogPart(runs) if runs else None
+def read_part(pubend: Pubend, span: Span, bytes_max: int) -> tuple[LogPart | None, int]:
+    """The first events of a span, as many as fit; None if there are none before the tick that
+    follows: the end of the span, or what is damaged. `StorageDamagedError` if it begins with
+    that."""
+    end = span.end
+    while True:
+        try:
+            runs = pubend.store.scan_runs(pubend.stream, span.start, end, bytes_max=bytes_max)
+        except StorageDamagedError as damage:
+            if damage.start <= span.start:
+                raise
+            end = damage.start
+        else:
+            return (LogPart(runs) if runs else None), end
 
 
 def _numbers(indices: Sequence[int]) -> NDArray[np.int64]:

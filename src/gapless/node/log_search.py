@@ -25,6 +25,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from gapless.core.errors import StorageDamagedError
 from gapless.core.events import EventBatch, EventRun
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
@@ -94,6 +95,7 @@ class Found(NamedTuple):
     events: list[bytes]
     through: int
     bytes_read: int
+    lost_below: int = 0  # what is below is damaged on the disk, and nothing is found
     events_sifted: int = 0
 
 
@@ -113,31 +115,41 @@ class LogSearch:
 
     def find(
         self, pubend: Pubend, span: Span, wanted: Wanted, events_max: int = 0
-    ) -> tuple[list[int], list[bytes], int]:
+    ) -> tuple[list[int], list[bytes], int, int]:
         """Ticks and events that match at the beginning of a span that is settled and kept, at most
-        `events_max` of them (0: any number), and up to where these are all."""
+        `events_max` of them (0: any number), up to where these are all, and what is lost below
+        where (0: nothing): then there are none."""
         ticks, events = list[int](), list[bytes]()
         at, room, sifted = int(span.start), self.config.range_bytes_max, 0
         while at < span.end and room > 0 and sifted < self.config.range_events_max:
             found = self._look(pubend, Span(at, span.end), wanted, room)
+            if found.lost_below:  # told by itself, when it is asked for
+                is_first = at == span.start
+                return ticks, events, found.through if is_first else at, is_first * found.lost_below
             ticks += found.ticks
             events += found.events
             if events_max and len(ticks) > events_max:
-                return ticks[:events_max], events[:events_max], ticks[events_max]
+                return ticks[:events_max], events[:events_max], ticks[events_max], 0
             at = found.through
             room -= found.bytes_read
             sifted += found.events_sifted
-        return ticks, events, at
+        return ticks, events, at, 0
 
-    def read_whole(self, pubend: Pubend, span: Span) -> tuple[EventRun, int]:
-        """Everything at the beginning of such a span, and up to where that is all."""
+    def read_whole(self, pubend: Pubend, span: Span) -> tuple[EventRun, int, int]:
+        """Everything at the beginning of such a span, up to where that is all, and what is lost
+        below where (0: nothing): then it is empty."""
         from gapless.node.log_part import read_part  # loads numpy
 
         bytes_max = self.config.range_bytes_max
-        part = read_part(pubend, span, max(bytes_max, min(bytes_max * WHOLE, WHOLE_BYTES_MAX)))
+        bytes_max = max(bytes_max, min(bytes_max * WHOLE, WHOLE_BYTES_MAX))
+        try:
+            part, end = read_part(pubend, span, bytes_max)
+        except StorageDamagedError as damage:
+            lost_below = min(damage.end, span.end)
+            return EventRun(), lost_below, lost_below
         if part is None:
-            return EventRun(), span.end
-        return part.run(), int(part.ticks[-1]) + 1
+            return EventRun(), end, 0
+        return part.run(), int(part.ticks[-1]) + 1, 0
 
     def _look(self, pubend: Pubend, span: Span, wanted: Wanted, room: int) -> Found:
         """At the beginning of the span, in the cheapest way that there is."""
@@ -158,10 +170,10 @@ class LogSearch:
             found = self._scan_surveyed(pubend, span, wanted.filter, wanted.sieve, room)
             if found is not None:
                 return found
-        ticks, events, through = read(pubend.store, pubend.stream, span, room)
+        ticks, events, through, lost_below = read(pubend.store, pubend.stream, span, room)
         size = room if through < span.end else sum(map(len, events))
-        if wanted.is_all:
-            return Found(ticks, events, through, size)
+        if wanted.is_all or lost_below:
+            return Found(ticks, events, through, size, lost_below)
         rows = list(self._attributes_of(EventBatch.join(events)))
         if len(ticks) >= DIGESTED_MIN and wanted.sieve is not None:
             import numpy as np
@@ -184,7 +196,10 @@ class LogSearch:
         from gapless.filters.sieve import compact
         from gapless.node.log_part import read_part
 
-        part = read_part(pubend, span, room * SURVEYED)
+        try:
+            part, _ = read_part(pubend, span, room * SURVEYED)
+        except StorageDamagedError:
+            return None  # who reads it otherwise will be told
         if part is None or len(part.ticks) < DIGESTED_MIN:
             return None
         seen, kept = Span(span.start, int(part.ticks[-1]) + 1), self.kept_digests()
@@ -218,7 +233,10 @@ class LogSearch:
         looks_max = max(1, room // LOOK_BYTES)
         ticks = candidates[:looks_max]
         through = candidates[looks_max] if len(candidates) > looks_max else span.end
-        events = [pubend.store.read(pubend.stream, tick) for tick in ticks]
+        try:
+            events = [pubend.store.read(pubend.stream, tick) for tick in ticks]
+        except StorageDamagedError:
+            return self._sift_through(pubend, span, candidates, wanted, room)
         rows = list(self._attributes_of(EventBatch.join(events)))
         size = LOOK_BYTES * len(ticks)
         return Found(*_passing(ticks, events, rows, wanted.filter), through, size)
@@ -227,8 +245,10 @@ class LogSearch:
         self, pubend: Pubend, span: Span, candidates: list[int], wanted: Wanted, room: int
     ) -> Found:
         """By reading all, and decoding the candidates."""
-        ticks, events, through = read(pubend.store, pubend.stream, span, room)
+        ticks, events, through, lost_below = read(pubend.store, pubend.stream, span, room)
         size = room if through < span.end else sum(map(len, events))
+        if lost_below:
+            return Found([], [], through, size, lost_below)
         known = frozenset(candidates)
         chosen = [i for i, tick in enumerate(ticks) if tick in known]
         ticks, events = [ticks[i] for i in chosen], [events[i] for i in chosen]

@@ -103,17 +103,18 @@ class Ranges:
             return RangeRead(request, name, Span(start, end), lost_below=lost_below)
         span = Span(kept_from, end)
         if message.whole and wanted.is_all and not message.events_max:
-            run, through = self._search.read_whole(pubend, span)
-            covered, more = Span(start, through), through < end
+            run, through, lost = self._search.read_whole(pubend, span)
+            covered, more, lost_below = Span(start, through), through < end, max(lost_below, lost)
             return RangeRead(request, name, covered, lost_below=lost_below, more=more, run=run)
-        ticks, events, through = self._search.find(pubend, span, wanted, message.events_max)
+        found = self._search.find(pubend, span, wanted, message.events_max)
+        ticks, events, through, lost = found
         return RangeRead(
             request,
             name,
             Span(start, through),
             tuple(ticks),
             EventBatch.join(events),
-            lost_below,
+            max(lost_below, lost),
             more=through < end,
         )
 

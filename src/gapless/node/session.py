@@ -156,8 +156,10 @@ class Session:
         if catch_up.is_done(stream.latest) and self._unknown <= {pubend}:
             if pubend in self._unknown:
                 self._find(pubend, 0)
-            tail = stream.tail(self.subscription.number, catch_up.position)
-            if self._opening is None and len(tail.ticks) <= self.credit:
+            number, position = self.subscription.number, catch_up.position
+            tail = stream.tail(number, position)
+            has_room = len(tail.ticks) <= self.credit and not stream.has_lost(number, position)
+            if self._opening is None and has_room:
                 effects += self._become_level(pubend, tail)
         return self._let_go(effects), nacks
 

@@ -261,15 +261,19 @@ class Streams:
             return []
         if self.pace.holds(pubend, subend.stream.event_count, subend.stream.size, now):
             return []
-        before, settled = subend.taken, subend.take(subend.horizon, now)
+        before, settled = subend.taken, subend.take(subend.whole_through, now)
         done = self.subscribers.deliver(topic, pubend, settled, subend.taken)
         self.pace.spend(len(done.effects), now, behind=bool(self.attachments.behind))
-        effects = done.effects + self.durables.advance(
-            pubend, settled, done.takers, subend.taken, now
-        )
+        takers, slow = done.takers, done.slow
+        if settled.lost:  # named subscriptions all take it, and catch up to be told that it is lost
+            settled, takers = self.durables.taken_as_lost(topic, pubend, settled.lost[0][1])
+            slow = self.subscribers.attached_to(topic)
+        effects = done.effects + self.durables.advance(pubend, settled, takers, subend.taken, now)
         self.acknowledge(pubend, PUBLISHER_ORDER, subend.taken, now)
-        if done.slow:
-            effects += self.attachments.behind.fall_behind(done.slow, pubend, before)
+        if slow:
+            effects += self.attachments.behind.fall_behind(slow, pubend, before)
+        if subend.taken < subend.horizon:  # it was cut where a loss begins or ends
+            effects += self.deliver(topic, pubend, now=now)
         return effects
 
     def released_of(self, pubend: PubendName) -> int:

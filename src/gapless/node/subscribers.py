@@ -154,6 +154,10 @@ class Subscribers:
         if (audience := self.audiences.get((topic, "publisher"))) is not None:
             audience.detach(number)
 
+    def attached_to(self, topic: TopicName) -> list[Session]:
+        """Clients at durable subscriptions of a topic."""
+        return list(self._sessions_at.get(topic, {}).values())
+
     def remove(self, name: ClientName, number: int) -> bool:
         place = self.clients[name].subscriptions.pop(number, None)
         if place is not None:

@@ -118,10 +118,12 @@ class ReusesPromisedTick(Pubend):
 class ForgetsPromise(Pubend):
     """Says silence without having persisted that it may."""
 
-    def _promise_silence(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
+    def _promise_silence(
+        self, now: Instant, *, is_promised: bool = False
+    ) -> tuple[list[Effect], list[Knowledge]]:
         promise, self.promise = self.promise, 1 << 62
         try:
-            return super()._promise_silence(now)
+            return super()._promise_silence(now, is_promised=is_promised)
         finally:
             self.promise = promise
 

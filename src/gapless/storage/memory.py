@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.effects import Append, Chop
 from gapless.core.errors import (
-    StorageCorruptError,
+    StorageDamagedError,
     StorageError,
     StorageFullError,
     StorageMissingError,
@@ -234,7 +234,8 @@ class MemoryVolume:
 
     def _check_intact(self, stream: str, index: int) -> None:
         if (stream, index) in self._corrupt:
-            raise StorageCorruptError(f"record {index} of {stream!r} is damaged (injected)")
+            problem = f"record {index} of {stream!r} is damaged (injected)"
+            raise StorageDamagedError(problem, "", stream, index, index + 1)
 
     def bounds(self, stream: str) -> Bounds:
         self._check_readable()
