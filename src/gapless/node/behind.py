@@ -243,7 +243,10 @@ class Behind:
         client, stream = session.client, self.durables.streams[pubend]
         before, size, looked = client.outstanding, client.outstanding_bytes, stream.log.reads
         effects, nacks = session.pump(pubend, stream, self.turns.room_of(key), self._made, now)
-        self._spent += (stream.log.reads - looked) // LOOK_COST
+        looked = stream.log.reads - looked
+        if catch_up.is_done(stream.latest):
+            looked += stream.pending_count  # for its tail
+        self._spent += looked // LOOK_COST
         if (sent := client.outstanding - before) > 0:
             self._spent += max(0, client.outstanding_bytes - size) // BYTES_COST
             cost = -(-sent // SHARED_COST) if catch_up.is_shared else sent
