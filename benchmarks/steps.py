@@ -35,7 +35,6 @@ from gapless.core.client_messages import (
 )
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, SubscriptionName
-from gapless.core.token import Token
 from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
@@ -196,7 +195,7 @@ async def come_back(url: str, count: int, kept: int) -> tuple[float, float]:
         tokens = []
         for number in range(count):
             async with client.subscribe(topic, name=f"{topic}-{number}") as subscription:
-                tokens.append(Token(subscription.token))
+                tokens.append(subscription.token)
         total = BACKLOG * kept
         for start in range(0, total, 200):
             await client.publish_many(topic, [({"n": start + i}, BODY) for i in range(200)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from gapless.core.broker_messages import (
@@ -19,6 +21,9 @@ from gapless.core.identity import CellName, PubendName
 from gapless.core.messages import Message, Ping, Pong
 from gapless.core.ticks import Span
 from tests.node.town import ALONE, ANN, CHAIN, CONFIG, NEWS, TOWN, Town, event, publish, subscribe
+
+if TYPE_CHECKING:
+    from gapless.core.client_messages import Order
 
 PUBEND = PubendName("news/0")
 LEFT = CellName("left")

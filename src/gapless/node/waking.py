@@ -36,8 +36,9 @@ def wake(streams: Streams, now: Instant) -> list[Effect]:
     for name in streams.pace.ripe(now):
         if isinstance(name, tuple):
             [topic] = name
-            for pubend in list(streams.merges[topic].inputs)[:1] if topic in streams.merges else ():
-                effects += streams.deliver(topic, pubend, merging=True, now=now)
+            if (merge := streams.merges.get(topic)) is not None:
+                first = next(iter(merge.inputs))
+                effects += streams.deliver(topic, first, merging=True, now=now)
         elif name in streams.subends:
             effects += streams.deliver(streams.network.pubends[name].topic, name, now=now)
     for merge in streams.merges.ripe(now):
