@@ -162,7 +162,7 @@ def serving() -> Iterator[tuple[str, str]]:
         assert process.stdout is not None
         try:
             told = process.stdout.readline()
-            [found] = Path(folder).glob("**/addresses.json")
+            [found] = Path(folder).glob("**/address.json")
             yield told.split("ready at ")[1].strip(), json.loads(found.read_text())["admin"]
         finally:
             process.terminate()
