@@ -135,7 +135,7 @@ def catch_up(volume: DiskVolume, log: FilteredLog, *, refilter: bool) -> tuple[i
 def answers(volume: DiskVolume, nack: Nack) -> Iterable[Knowledge]:
     """As a pubend answers: single ticks are read, of a longer span what fits one answer."""
     limits = LIMITS.batch_events_max, LIMITS.batch_bytes_max
-    scattered, spans = look_up(volume, "log", PUBEND, nack.spans, limits)
+    scattered, spans, _ = look_up(volume, "log", PUBEND, nack.spans, limits)
     yield from scattered
     for span in spans:
         room = LIMITS.answer_bytes_max

@@ -19,6 +19,7 @@ from gapless.core.errors import GaplessError
 from gapless.core.events import Event, EventBatch
 from gapless.core.identity import TopicName
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.topic_messages import TopicList, TopicsQuery
 from gapless.wire.events import encode_event
 from gapless.wire.framing import Unframer
 from gapless.wire.kinds import codec
@@ -157,3 +158,31 @@ def test_a_broker_that_falls_silent_is_given_up_and_one_that_answers_pings_is_ke
     assert "does not answer any more" in str(run(main()))
     assert len(pings) >= 7, "what is answered counts anew"
     assert pings[-2:] == [1, 2]
+
+
+def test_a_broker_that_works_long_and_answers_pings_is_asked_once_and_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gapless.client.connection.LOOK_EVERY_S", 0.02)
+    asked: list[TopicsQuery] = []
+    pings: list[int] = []
+
+    def answer(message: Message) -> bytes:
+        match message:
+            case Hello():
+                return frames(Hello())
+            case TopicsQuery():
+                asked.append(message)
+                return b""
+            case Ping(number) if len(pings) < 10:  # many more than it would go without
+                pings.append(number)
+                return frames(Pong(number))
+            case _:
+                return frames(TopicList(asked[0].request, ()))
+
+    async def main() -> None:
+        async with played(answer) as url, connect(url) as client:
+            assert await client.topics() == []
+
+    run(main())
+    assert len(asked) == 1

@@ -473,3 +473,25 @@ def test_one_who_catches_up_is_told_in_one_answer_all_that_is_lost() -> None:
     host.publish("x", now=2_000_000)
     host.sync(2_000_000)
     assert host.told()[-1].lost_below == tick(12), "and whoever listens learns how far that is"
+
+
+def test_what_one_who_catches_up_wants_is_read_in_several_steps_if_it_is_large() -> None:
+    host = Host(answer_bytes_max=1_000)
+    for now in range(5, 15):
+        host.publish("x" * 400, now=now)
+        host.sync(now)
+    host.told()
+    asked = " ".join(f"[{tick(now)},{tick(now) + 1})" for now in range(5, 15))
+    host.ask(f"{asked} catching-up", now=40)
+    steps = [[each.ticks for each in host.told()]]
+    for at in range(41, 45):
+        assert host.pubend.deadline == at or len(steps) > 3
+        host.fire(at)
+        steps.append([each.ticks for each in host.told()])
+    ticks = [[one for some in each for one in some] for each in steps]
+    assert ticks[:4] == [
+        [tick(5), tick(6), tick(7)],
+        [tick(8), tick(9), tick(10)],
+        [tick(11), tick(12), tick(13)],
+        [tick(14)],
+    ]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
+
 from gapless.core.broker_messages import (
     Ack,
     AckExpected,
@@ -17,6 +21,9 @@ from gapless.core.identity import CellName, PubendName
 from gapless.core.messages import Message, Ping, Pong
 from gapless.core.ticks import Span
 from tests.node.town import ALONE, ANN, CHAIN, CONFIG, NEWS, TOWN, Town, event, publish, subscribe
+
+if TYPE_CHECKING:
+    from gapless.core.client_messages import Order
 
 PUBEND = PubendName("news/0")
 LEFT = CellName("left")
@@ -231,3 +238,21 @@ def test_a_merge_ends_with_its_last_subscriber_even_one_that_was_too_slow() -> N
         town.wait(2 * CONFIG.idle_silence)
     assert town.node.subscribers.ended_slow == 1
     assert town.node.streams.merges == {}
+
+
+@pytest.mark.parametrize("order", ["publisher", "total"])
+def test_what_becomes_settled_all_at_once_is_delivered_a_part_in_a_step(order: Order) -> None:
+    town = Town("l", batch_events_max=2)
+    town.connect()
+    town.receive(ANN, subscribe(1, order=order))
+    town.receive("m1", StartReply(PUBEND, LEFT, 1, 0))
+    for start in range(5, 17, 2):
+        assert delivered(town.receive("m1", knowledge(start, start + 2, start))) == []
+    late = town.receive("m1", knowledge(0, 5, 2))
+    assert [tick for ticks in delivered(late) for tick in ticks] == [2, 5]
+    parts = []
+    for _ in range(3):
+        assert town.node.deadline == town.now + 1
+        parts.append([tick for ticks in delivered(town.wait(1)) for tick in ticks])
+    assert parts == [[7, 9], [11, 13], [15]]
+    assert town.node.deadline != town.now + 1

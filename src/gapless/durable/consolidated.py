@@ -107,11 +107,16 @@ class Consolidated:
         return self.log.end
 
     @property
+    def pending_count(self) -> int:
+        """Events that are delivered and not durably logged: what `tail` looks at."""
+        return len(self._waiting) + len(self._writing)
+
+    @property
     def is_full(self) -> bool:
         """Take nothing more from the stream until something was written."""
         timing, waiting, writing = self.timing, self._waiting, self._writing
         return (
-            len(waiting) + len(writing) >= timing.filtered_pending_max
+            self.pending_count >= timing.filtered_pending_max
             or waiting.size + writing.size >= timing.filtered_pending_bytes_max
         )
 
@@ -182,9 +187,13 @@ class Consolidated:
     def tail(self, taker: int, start: int) -> Batch:
         """For one that has all below `latest`: what it is still owed before it is like others."""
         ticks, events = list[int](), list[bytes]()
+        known: dict[int, bool] = {}  # by identity: events that the same take have the same list
         for taken in (self._writing, self._waiting):
             for tick, event, takers in zip(taken.ticks, taken.events, taken.takers, strict=True):
-                if tick >= start and taker in takers:
+                takes = known.get(id(takers))
+                if takes is None:
+                    takes = known[id(takers)] = taker in takers
+                if takes and tick >= start:
                     ticks.append(tick)
                     events.append(event)
         return Batch(ticks, events, max(start, self.delivered))

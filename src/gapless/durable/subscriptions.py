@@ -132,6 +132,7 @@ class Subscriptions:
         self.deadline: Instant | None = None
         self._by_name: dict[SubscriptionName, Subscription] = {}
         self._minima: dict[PubendName, Minimum] = {}
+        self._moved: dict[PubendName, None] = {}  # where release may be another
         self._next = int.from_bytes(store.get(NUMBERS, NEXT) or b"", "little")
         self._waiting = Group()
         self._ending: dict[int, Subscription] = {}
@@ -221,14 +222,21 @@ class Subscriptions:
         self._by_name[subscription.definition.name] = subscription
         self._count(subscription)
 
+    def take_moved(self) -> dict[PubendName, None]:
+        """The pubends at which release may be another one than when this was asked last."""
+        moved, self._moved = self._moved, {}
+        return moved
+
     def _count(self, subscription: Subscription) -> None:
         """Hold release, at every pubend that the subscription starts at."""
         for pubend in subscription.since:
+            self._moved[PubendName(pubend)] = None
             minimum = self._minima.setdefault(PubendName(pubend), Minimum())
             minimum.set(subscription.number, subscription.released.get(pubend))
 
     def _discount(self, subscription: Subscription) -> None:
         for pubend in subscription.since:
+            self._moved[PubendName(pubend)] = None
             self._minima[PubendName(pubend)].remove(subscription.number)
 
     # --- acknowledgements -----------------------------------------------------------------------

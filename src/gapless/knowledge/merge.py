@@ -52,9 +52,9 @@ class Merge:
         self._watch(now)
         return nacks
 
-    def take(self, now: Instant) -> Settled:
-        """What has become settled for all inputs, in tick order."""
-        through = self.least_horizon
+    def take(self, now: Instant, count: int = 1 << 62, size: int = 1 << 62) -> Settled:
+        """What has become settled for all inputs, in tick order; so much of each at most."""
+        through = min(subend.fitting(count, size) for subend in self.inputs.values())
         settled = [subend.take(through, now) for subend in self.inputs.values()]
         self.position = through
         self._watch(now)

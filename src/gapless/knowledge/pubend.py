@@ -28,6 +28,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from gapless.core.broker_messages import Knowledge, Nack, Purpose
 from gapless.core.client_messages import (
     Publish,
@@ -112,6 +114,8 @@ class Pubend:
         self._write_number = 0
         self._promising = 0  # a promise being persisted
         self._wanted_end = 0  # silence up to here was asked for
+        self._late: deque[Nack] = deque()  # questions that were too much for one step
+        self._late_due: Instant | None = None
         self._silence_due = now
         self.transactions = self.make_transactions(name, store, timing, now)
         self._has_given_way = False  # did a transaction go before what waits?
@@ -124,6 +128,8 @@ class Pubend:
     @property
     def deadline(self) -> Instant | None:
         due = self._silence_due
+        if self._late_due is not None and self._late_due < due:
+            due = self._late_due
         for machine in (self.release, self.overdue, self.transactions):
             other = machine.deadline
             if other is not None and other < due:
@@ -348,13 +354,18 @@ class Pubend:
     # --- curiosity and acknowledgements ---------------------------------------------------------
 
     def receive_nack(self, nack: Nack, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
-        """Answer from the log: what is final, what is an event, and that all else is silent."""
+        """Answer from the log: what is final, what is an event, and that all else is silent. What
+        one who catches up wants is read in several steps, if it is large."""
         answers, spans = self._tell_lost(nack)
         room = self.timing.answer_bytes_max
         if nack.purpose == Purpose.CATCH_UP:
             limits = self.timing.batch_events_max, self.timing.batch_bytes_max
-            found, spans = look_up(self.store, self.stream, self.name, spans, limits)
+            found, spans, late = look_up(
+                self.store, self.stream, self.name, spans, limits, self.timing.answer_bytes_max
+            )
             answers += found
+            if late:
+                self._put_off(replace(nack, spans=tuple(late)), now)
         for span in spans:
             self._wanted_end = max(self._wanted_end, span.end)
             release = self.release
@@ -367,6 +378,20 @@ class Pubend:
         is_late = self._wanted_end > self.end
         effects, knowledge = self._promise_silence(now) if is_late else ([], [])
         return effects, answers + knowledge
+
+    def _put_off(self, nack: Nack, now: Instant) -> None:
+        """Answer this in the next step; if there is too much of that, it will be asked again."""
+        if len(self._late) * self.timing.nack_spans_max < self.timing.catch_up_spans_max:
+            self._late.append(nack)
+            self._late_due = Instant(now + 1)
+
+    def _answer_late(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
+        """What is next of what was put off."""
+        if self._late_due is None or now < self._late_due:
+            return [], []
+        nack = self._late.popleft()
+        self._late_due = Instant(now + 1) if self._late else None
+        return self.receive_nack(nack, now)
 
     def _tell_lost(self, nack: Nack) -> tuple[list[Knowledge], list[Span]]:
         """What one who catches up has lost of what he asks for, in one answer; and the rest."""
@@ -404,6 +429,8 @@ class Pubend:
         """What is due: effects, knowledge, and the tick whose acknowledgement is overdue or 0."""
         effects, knowledge = self.release.fire(now), self._tell_copied(now)
         effects += self.transactions.fire(now) + self._go_on(now)
+        answered, answers = self._answer_late(now)
+        effects, knowledge = effects + answered, knowledge + answers
         if self._silence_due <= now:
             self._silence_due = Instant(now + self.timing.idle_silence)
             more, silence = self._promise_silence(now)

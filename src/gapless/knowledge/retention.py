@@ -27,7 +27,7 @@ Deviation: positions are exclusive; a policy by bytes beside the one by time.
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,11 +65,14 @@ def lost_below(
 
 
 class LogSize:
-    """How many bytes of a log lie where, to the batch."""
+    """How many bytes of a log lie where, to the batch; a question costs a bisection, however many
+    batches there are."""
 
     def __init__(self) -> None:
-        self.total = 0
-        self._batches: deque[tuple[int, int]] = deque()  # first tick, bytes
+        self._ticks: list[int] = []  # the first one of each batch
+        self._before: list[int] = []  # bytes of all batches before it, those that are gone included
+        self._end = 0  # the same for the next
+        self._first = 0  # the oldest batch that is there
 
     @classmethod
     def of(cls, store: Store, stream: str) -> LogSize:
@@ -80,23 +83,29 @@ class LogSize:
                 size.append(part[0][0], sum(map(len, part[1])))
         return size
 
+    @property
+    def total(self) -> int:
+        return self._end - self._before[self._first] if self._ticks else 0
+
     def append(self, first_tick: int, byte_count: int) -> None:
-        self._batches.append((first_tick, byte_count))
-        self.total += byte_count
+        self._ticks.append(first_tick)
+        self._before.append(self._end)
+        self._end += byte_count
 
     def fitting_from(self, bytes_max: int) -> int:
         """From this tick on the log has at most so many bytes. The newest batch always fits."""
-        rest = self.total
-        for tick, size in self._batches:
-            if rest <= bytes_max:
-                return tick
-            rest -= size
-        return self._batches[-1][0] if self._batches else 0
+        if not self._ticks:
+            return 0
+        place = bisect_left(self._before, self._end - bytes_max, self._first)
+        return self._ticks[min(place, len(self._ticks) - 1)]
 
     def chop(self, tick: int) -> None:
         """Everything before `tick` is gone; a batch goes with its last event."""
-        while len(self._batches) > 1 and self._batches[1][0] <= tick:
-            self.total -= self._batches.popleft()[1]
+        place = bisect_right(self._ticks, tick, self._first) - 1
+        self._first = max(self._first, min(place, len(self._ticks) - 1))
+        if self._first > len(self._ticks) // 2:
+            del self._ticks[: self._first], self._before[: self._first]
+            self._first = 0
 
 
 class Release:

@@ -97,20 +97,28 @@ def fetch(
 
 
 def look_up(
-    store: Store, stream: str, pubend: PubendName, spans: Sequence[Span], limits: tuple[int, int]
-) -> tuple[list[Knowledge], list[Span]]:
-    """The events at single ticks of a log, for one who catches up; and the spans that are more, or
-    have none."""
-    ticks, events, rest = list[int](), list[bytes](), list[Span]()
-    found = iter(fetch(store, stream, [each.start for each in spans if len(each) == 1]))
+    store: Store,
+    stream: str,
+    pubend: PubendName,
+    spans: Sequence[Span],
+    limits: tuple[int, int],
+    bytes_max: int = 1 << 62,
+) -> tuple[list[Knowledge], list[Span], list[Span]]:
+    """The events at single ticks of a log, for one who catches up; the spans that are more, or
+    have none; and those single ticks that are beyond `bytes_max`."""
+    ticks, events, rest, late = list[int](), list[bytes](), list[Span](), list[Span]()
+    single = [each.start for each in spans if len(each) == 1]
+    found = fetch(store, stream, single, bytes_max)
+    looked = dict(zip(single, found, strict=False))
     for span in spans:
-        event = next(found) if len(span) == 1 else None
-        if event is None:
-            rest.append(span)
-        else:
+        if len(span) == 1 and span.start not in looked:
+            late.append(span)
+        elif len(span) == 1 and (event := looked[span.start]) is not None:
             ticks.append(span.start)
             events.append(event)
-    return scatter(pubend, ticks, events, limits), rest
+        else:
+            rest.append(span)
+    return scatter(pubend, ticks, events, limits), rest, late
 
 
 def gather(answers: Sequence[Knowledge], limits: tuple[int, int]) -> list[Knowledge]:

@@ -27,6 +27,7 @@ from gapless.core.broker_messages import Knowledge, Nack
 from gapless.core.identity import Instant
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import Span
+from gapless.knowledge.batch import cut
 from gapless.knowledge.stream import KnowledgeStream
 
 if TYPE_CHECKING:
@@ -122,6 +123,15 @@ class Subend:
         if self._lost.start > self.taken:
             return self._lost.start
         return min(next(iter(self._lost)).end, self.horizon)
+
+    def fitting(self, count: int, size: int) -> int:
+        """Up to where as many settled events can be taken, of so many bytes; one always can."""
+        stream = self.stream
+        if stream.event_count <= count and stream.size <= size:
+            return self.horizon
+        ticks, events = stream.events_in(Span(self.taken, self.horizon))
+        _, fitting = cut(events, count, size)[0]
+        return ticks[fitting] if fitting < len(ticks) else self.horizon
 
     def expect(self, tick: int, now: Instant) -> list[Nack]:
         """Everything before `tick` should be here: ask at once for what is not."""

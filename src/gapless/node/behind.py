@@ -6,12 +6,13 @@ Theory of operation
     take turns (`turns`). One whose client has no room for what was asked for gives it up when
     others wait for their turn: it is asked for again later.
     Where the pubend is at this very broker they take what they want from its log themselves, a
-    window each in turn, and it answers at once what they ask it. So the work of all of them in one
-    step has a budget, however far behind they are: events sent and asked for, their bytes, and
-    records of filtered logs looked at. What is left goes on when time has passed, and steps of the
-    live stream that come between are not held up. Those with one condition travel together
-    (`durable.convoy`): what one took, others are sent as it is, and it counts less, for it costs
-    less.
+    window each in turn, and it answers at once what they ask it. So the work of all of them has a
+    budget, however far behind they are: events sent and asked for, their bytes, and records of
+    filtered logs looked at. There is a new one when time has passed (`fire`), and not with each
+    message: a hundred that return in one turn of the driver's loop share one. What is left goes on
+    then, and steps of the live stream that come between are not held up. Those with one condition
+    travel together (`durable.convoy`): what one took, others are sent as it is, and it counts less,
+    for it costs less.
     What a subscription wants from before it was known here is asked for as a whole, and filtered
     here.
 
@@ -65,7 +66,7 @@ ASK_COST = 2
 LOOK_COST = 8
 """The same for records of a filtered log that are looked at."""
 
-BYTES_COST = 4 << 10
+BYTES_COST = 1 << 10
 """So many bytes of events cost as much as one event more."""
 
 
@@ -99,8 +100,8 @@ class Behind:
         self._some: dict[SubscriptionName, Session] = {}  # all that are behind, and perhaps others
         self.turns = Turns(config.catch_up_total_max)
         self._stirred: dict[Key, None] = {}  # may have news
-        self._sent = 0  # events, in this step
-        self._spent = 0  # work, in this step
+        self._sent = 0  # events, of the budget
+        self._spent = 0  # work, of the budget
         self._made: Made = {}  # messages, in this step
         self._hold = Hold(config.catch_up_shared_bytes_max)
         self._convoys: dict[tuple[PubendName, Filter], Convoy] = {}  # while anyone is behind
@@ -181,13 +182,9 @@ class Behind:
         """Is there nothing to go on with?"""
         return not (self._stirred or self._later or self._asks or self.turns.has_line)
 
-    def begin_step(self) -> None:
-        if self._due is None:
-            self._sent = self._spent = 0
-
     @property
     def _is_spent(self) -> bool:
-        """Is what those that are behind may do in one step done?"""
+        """Is what those that are behind may do at a time done?"""
         config = self.config
         return self._sent >= config.catch_up_total_max or self._spent >= config.catch_up_work_max
 
@@ -206,7 +203,7 @@ class Behind:
         if first_later := self.turns.next():
             self._later[first_later] = None
         self._give_up()
-        if (self._later or (self._asks and self._is_spent)) and self._due is None:
+        if (self._later or self._asks or self._spent) and self._due is None:
             self._due = Instant(now + 1)
         return effects
 
@@ -243,7 +240,10 @@ class Behind:
         client, stream = session.client, self.durables.streams[pubend]
         before, size, looked = client.outstanding, client.outstanding_bytes, stream.log.reads
         effects, nacks = session.pump(pubend, stream, self.turns.room_of(key), self._made, now)
-        self._spent += (stream.log.reads - looked) // LOOK_COST
+        looked = stream.log.reads - looked
+        if catch_up.is_done(stream.latest):
+            looked += stream.pending_count  # for its tail
+        self._spent += looked // LOOK_COST
         if (sent := client.outstanding - before) > 0:
             self._spent += max(0, client.outstanding_bytes - size) // BYTES_COST
             cost = -(-sent // SHARED_COST) if catch_up.is_shared else sent
@@ -318,6 +318,7 @@ class Behind:
         if self._due is not None and self._due <= now:
             self._stirred.update(self._later)
             self._later, self._due = {}, None
+            self._sent = self._spent = 0
         for name, session in self._all():
             for pubend, catch_up in session.behind.items():
                 if catch_up.deadline is not None and catch_up.deadline <= now:

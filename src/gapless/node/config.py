@@ -212,7 +212,7 @@ class Config:
 
     catch_up_work_max: int = 3_000
     """What all that catch up do in one step, counted in events: those that are sent or asked for,
-    one more for each 4 KiB of what is sent, and one for eight records of a filtered log that are
+    one more for each KiB of what is sent, and one for eight records of a filtered log that are
     looked at; beyond it they go on in the next step, however far behind they are. The last to go on
     may need a window and a read more."""
 

@@ -236,7 +236,8 @@ class Durables:
             if refused is not None and refused.number == message.number:
                 self._let_go(refused)
         effects = self.subscriptions.persisted(message, now)
-        self.reports.update(dict.fromkeys(self.streams))
+        moved = self.subscriptions.take_moved()
+        self.reports.update((pubend, None) for pubend in moved if pubend in self.streams)
         return effects
 
     @property

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 def settle(streams: Streams, now: Instant) -> list[Effect]:
     effects, behind = list[Effect](), streams.attachments.behind
-    behind.begin_step()
     if streams.is_quiet:
         return effects
     effects += _report(streams, now)

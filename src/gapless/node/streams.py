@@ -106,6 +106,7 @@ class Streams:
         self.subends: Machines[PubendName, Subend] = Machines()
         self.merges: Machines[TopicName, Merge] = Machines()
         self.pace = Pace(config)
+        self._part = config.batch_events_max, config.answer_bytes_max  # delivered in one step
         self.published = 0  # events that became durable here
         self.beginnings = Beginnings(network, self.cell, config, routing, now)
         self.tell_due = Instant(now + config.silence_flush)
@@ -247,12 +248,15 @@ class Streams:
     def deliver(
         self, topic: TopicName, pubend: PubendName, *, merging: bool = False, now: Instant
     ) -> list[Effect]:
-        """Take what has become settled, deliver it, and acknowledge it to the relay."""
+        """Take what has become settled, deliver it, and acknowledge it to the relay; if it is too
+        much for one step, a part of it."""
         if merging:
             merge = self.merges[topic]
             if merge.least_horizon <= merge.position:
                 return []
-            settled = merge.take(now)
+            settled = merge.take(now, *self._part)
+            if merge.position < merge.least_horizon:
+                self.pace.put_off((topic,), now)
             for name in merge.inputs:
                 self.acknowledge(name, TOTAL_ORDER, merge.position, now)
             return self.subscribers.deliver(topic, None, settled, merge.position).effects
@@ -261,7 +265,10 @@ class Streams:
             return []
         if self.pace.holds(pubend, subend.stream.event_count, subend.stream.size, now):
             return []
-        before, settled = subend.taken, subend.take(subend.whole_through, now)
+        through = min(subend.whole_through, subend.fitting(*self._part))
+        before, settled = subend.taken, subend.take(through, now)
+        if subend.taken < subend.horizon:
+            self.pace.put_off(pubend, now)
         done = self.subscribers.deliver(topic, pubend, settled, subend.taken)
         self.pace.spend(len(done.effects), now, behind=bool(self.attachments.behind))
         takers, slow = done.takers, done.slow
@@ -272,8 +279,6 @@ class Streams:
         self.acknowledge(pubend, PUBLISHER_ORDER, subend.taken, now)
         if slow:
             effects += self.attachments.behind.fall_behind(slow, pubend, before)
-        if subend.taken < subend.horizon:  # it was cut where a loss begins or ends
-            effects += self.deliver(topic, pubend, now=now)
         return effects
 
     def released_of(self, pubend: PubendName) -> int:

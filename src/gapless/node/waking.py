@@ -34,7 +34,12 @@ def wake(streams: Streams, now: Instant) -> list[Effect]:
     for subend in streams.subends.ripe(now):
         effects += streams.carry(streams.ask(PUBLISHER_ORDER, subend.fire(now), now), now)
     for name in streams.pace.ripe(now):
-        if name in streams.subends:
+        if isinstance(name, tuple):
+            [topic] = name
+            if (merge := streams.merges.get(topic)) is not None:
+                first = next(iter(merge.inputs))
+                effects += streams.deliver(topic, first, merging=True, now=now)
+        elif name in streams.subends:
             effects += streams.deliver(streams.network.pubends[name].topic, name, now=now)
     for merge in streams.merges.ripe(now):
         effects += streams.carry(streams.ask(TOTAL_ORDER, merge.fire(now), now), now)

@@ -1,7 +1,7 @@
 """Effort: how much one step of a broker does, counted and not timed.
 
-A record that is looked at counts one, and so does whatever leaves: a message, each event in it, each
-span that it asks for. What counts is the same on every machine, so a bound on it can be held.
+A record that is looked at counts one, and so does whatever leaves: a message, each event in it,
+each span that it asks for. What counts is the same on every machine, so a bound on it can be held.
 """
 
 from __future__ import annotations
