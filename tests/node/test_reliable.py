@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from gapless.core.client_messages import (
     Consumed,
@@ -284,6 +285,45 @@ def test_a_dead_subscriber_costs_others_nothing_and_one_that_is_back_is_told_wha
     assert figures(country, "l")["told_losses"] == 1
     country.wait()
     assert figures(country, "a")["queued_publications"] == 0
+
+
+def awaiting(*which: str) -> Publish:
+    return replace(publish(*which, topic="feed"), confirmed=True)
+
+
+def test_a_receipt_that_is_to_confirm_comes_when_every_broker_within_reach_has_the_events() -> None:
+    country = started()
+    assert isinstance(country.ask("a", awaiting("nobody wants it"), "pat"), Receipt)
+    for broker in ("l", "b"):
+        country.ask(broker, subscribe(1, topic="feed"))
+    assert isinstance(country.ask("a", awaiting("1", "2"), "pat"), Receipt)
+    country.heard["pat@a"].clear()
+    country.cut.add("l")
+    country.towns["a"].sent += country.towns["a"].receive("pat", awaiting("3"))
+    country.run()
+    assert feed(country, "ann@b") == ["1", "2", "3"]
+    assert country.heard["pat@a"] == [], "it may be that l is within reach"
+    country.wait(PATIENCE)
+    assert [type(each) for each in country.heard["pat@a"]] == [Receipt]
+    assert isinstance(country.ask("a", awaiting("4"), "pat"), Receipt)
+    country.cut.clear()
+    country.wait(PATIENCE)
+    assert feed(country) == ["1", "2", "3", "4"]
+    assert len(country.heard["pat@a"]) == 2, "it is told once"
+
+
+def test_who_has_left_is_sent_no_receipt() -> None:
+    country = started()
+    country.ask("l", subscribe(1, topic="feed"))
+    country.cut.add("l")
+    country.towns["a"].connect("pat")
+    country.towns["a"].sent += country.towns["a"].receive("pat", awaiting("1"))
+    country.towns["a"].leave("pat")
+    country.heard["pat@a"] = []
+    country.cut.clear()
+    country.wait(PATIENCE)
+    assert feed(country) == ["1"]
+    assert country.heard["pat@a"] == []
 
 
 def test_a_broker_that_stops_in_order_leaves_nothing_for_others_to_keep() -> None:

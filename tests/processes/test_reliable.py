@@ -212,6 +212,24 @@ def test_what_brokers_take_that_joined_before_there_was_a_topic_reaches_everybod
     run(main())
 
 
+def test_what_is_confirmed_survives_the_crash_of_the_broker_that_took_it() -> None:
+    async def main() -> None:
+        async with Processes(CHAIN, FEED, config=QUICK) as town:
+            await town.start("a", "b", "c", "d")
+            async with (
+                gapless.connect(town.url("a"), patience_s=PATIENCE_S) as near,
+                gapless.connect(town.url("d"), patience_s=PATIENCE_S) as far,
+                far.subscribe("feed") as subscription,
+            ):
+                await reached(subscription)
+                for i in range(20):
+                    await near.publish("feed", {"i": i}, confirmed=True)
+                await asyncio.to_thread(town.kill, "a")
+                assert await take(subscription, 20) == list(range(20))
+
+    run(main())
+
+
 async def has_topic(client: Client, topic: str) -> None:
     """A broker that has just joined may not know the topic yet."""
     while topic not in [each.name for each in await client.topics()]:  # noqa: ASYNC110

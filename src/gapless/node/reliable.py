@@ -12,6 +12,8 @@ Theory of operation
     (`Unreached`) before they are told that it began, and when it has.
     A receipt says that the event is in this broker's queue, in memory: it reaches everybody who is
     connected unless this broker crashes first.
+    One whose publisher asked for that (`confirmed`) comes later: when all brokers within reach that
+    have subscribers for the events have them.
     A broker may be out of reach for so long that what waits for it is given up; its clients are
     told (`Lost`) which numbers of which source, once it is back.
 
@@ -23,6 +25,7 @@ Source: `tree.broker`. Decision: docs/decisions/0018.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Ended, Lost, Receipt, Refused, Subscribed, Unreached
@@ -39,7 +42,9 @@ from gapless.tree.messages import (
     Accepted,
     Beat,
     Carried,
+    Confirmed,
     Delivered,
+    Held,
     Join,
     Missed,
     SubscriptionId,
@@ -61,12 +66,23 @@ if TYPE_CHECKING:
     from gapless.node.epoch import Epoch
     from gapless.node.network import Network, Topic
     from gapless.node.subscribers import Subscribers
+    from gapless.tree.messages import PublicationId
+
+
+@dataclass(slots=True)
+class Awaited:
+    """A publication whose receipt waits until all within reach have it."""
+
+    client: ClientName
+    receipt: Receipt
+    numbers: set[int]  # of those that are not confirmed yet
 
 
 class Reliable:
     """See the module docstring; `node.services.Service` says what each method is for."""
 
     name = "reliable"
+    confirms = True
     kinds: tuple[type[Message], ...] = (Beat, Carried, Join, Welcome)
 
     def __init__(
@@ -92,6 +108,7 @@ class Reliable:
         self._unreached: dict[SubscriptionId, tuple[BrokerName, ...]] = {}  # as was told, if any
         self._joined = JoinedEdges(network, store)
         self._join_at: BrokerName | None = None
+        self._awaited: dict[int, Awaited] = {}  # by the numbers of our own publications
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -154,13 +171,25 @@ class Reliable:
         matched = [{**attributes, TOPIC: label} for attributes in decoded]
         try:
             batch = list(zip(matched, message.events, strict=True))
-            names, effects = tree.publish_batch(batch, now)
+            names, effects = tree.publish_batch(batch, now, is_awaited=message.confirmed)
         except UsageError as error:
             return later(client, request, error.problem)
         self.published += count
         numbers = tuple(name.number for name in names)
         receipt = Receipt(request, source_of(label, self.here, tree.epoch), numbers)
+        if message.confirmed:
+            awaited = Awaited(client, receipt, set(numbers))
+            self._awaited.update(dict.fromkeys(numbers, awaited))
+            return self._carry(effects, now)
         return [*self._carry(effects, now), Send(client, receipt)]
+
+    def _confirm(self, name: PublicationId) -> list[Effect]:
+        """All within reach have it."""
+        awaited = self._awaited.pop(name.number, None)
+        if awaited is None:
+            return []
+        awaited.numbers.discard(name.number)
+        return [] if awaited.numbers else [Send(awaited.client, awaited.receipt)]
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if self.tree is None or self._is_apart:
@@ -220,6 +249,9 @@ class Reliable:
         return [*self._end([(client, number)], now), Send(client, Ended(number))]
 
     def disconnect(self, client: ClientName, now: Instant) -> list[Effect]:
+        if self._awaited:
+            waiting = self._awaited.items()
+            self._awaited = {n: awaited for n, awaited in waiting if awaited.client != client}
         return self._end(self._groups.of_client(client), now)
 
     def _end(self, keys: Iterable[Key], now: Instant) -> list[Effect]:
@@ -263,6 +295,8 @@ class Reliable:
                 delivered = []
                 group = self._groups.named(effect.message.id)
                 done += self._let_in(group) if group is not None else []
+            elif isinstance(effect.message, Confirmed | Held):
+                done += self._confirm(effect.message.id)
             elif isinstance(effect.message, Missed):
                 done += self._deliver(delivered, now)
                 delivered = []

@@ -36,6 +36,7 @@ from gapless.tree.messages import (
     Losses,
     Publication,
     PublicationConfirmed,
+    PublicationHeld,
     Subscription,
     SubscriptionConfirmed,
     SubscriptionId,
@@ -171,9 +172,10 @@ class TreeBroker:
         return name, effects
 
     def publish_batch(
-        self, events: Sequence[tuple[Attributes, bytes]], now: Instant
+        self, events: Sequence[tuple[Attributes, bytes]], now: Instant, *, is_awaited: bool = False
     ) -> tuple[list[PublicationId], list[Effect]]:
-        """Take publications, in this order: all of them, or none with an error."""
+        """Take publications, in this order: all of them, or none with an error. If they are
+        awaited, `Held` says when all within reach have one, should there be others."""
         if not self._sessions.is_ready:
             raise UsageError(
                 f"{self.name} still learns what is subscribed",
@@ -186,7 +188,8 @@ class TreeBroker:
                     f"{waiting} publications at {self.name} wait to be confirmed, and {limit} may",
                     "Publish again when some are; if none are, look for brokers that are slow.",
                 )
-        names = [self._forwarding.publish(attributes, body) for attributes, body in events]
+        publish = self._forwarding.publish
+        names = [publish(attributes, body, is_awaited=is_awaited) for attributes, body in events]
         return names, self._settle(now)
 
     def subscribe(self, condition: str, now: Instant) -> tuple[SubscriptionId, list[Effect]]:
@@ -225,12 +228,8 @@ class TreeBroker:
                 self._forwarding.forget_before((message.id.source, message.life))
             case Publication():
                 self._forwarding.on_publication(sender, message)
-            case PublicationConfirmed():
-                self._forwarding.on_confirmed(sender, message)
-            case Taken():
-                self._forwarding.on_taken(sender, message)
-            case Losses():
-                self._forwarding.on_losses(sender, message.losses)
+            case PublicationConfirmed() | PublicationHeld() | Taken() | Losses():
+                self._forwarding.on_answer(sender, message)
             case SyncStart():
                 self._learn(sender, message.edges)
                 self._spreading.on_sync_start(sender, message)

@@ -29,11 +29,13 @@ from gapless.tree.losses import LossTable
 from gapless.tree.messages import (
     Confirmed,
     Delivered,
+    Held,
     Losses,
     Missed,
     Position,
     Publication,
     PublicationConfirmed,
+    PublicationHeld,
     Taken,
 )
 from gapless.tree.partitions import is_closed
@@ -81,10 +83,10 @@ class Forwarding:
 
     # --- messages --------------------------------------------------------------------------------
 
-    def publish(self, attributes: Attributes, body: bytes) -> PublicationId:
+    def publish(self, attributes: Attributes, body: bytes, *, is_awaited: bool) -> PublicationId:
         """A publication of our own begins its way."""
         name = self._publications.name_next()
-        self._accept(Publication(name, (), attributes, body), None)
+        self._accept(Publication(name, (), attributes, body, is_awaited=is_awaited), None)
         return name
 
     def announce(self, clearing: Clearing) -> None:
@@ -100,18 +102,27 @@ class Forwarding:
         entry = self._publications.get(publication.id)
         if entry is not None:
             entry.senders.add(sender)
+            entry.told = ()
         elif self._is_repeat(publication):
             self._sessions.send(sender, PublicationConfirmed(publication.id))
         else:
             self._accept(publication, sender)
 
-    def on_confirmed(self, sender: BrokerName, message: PublicationConfirmed) -> None:
-        entry = self._publications.settle(message.id, sender)
-        if entry is not None:
-            self._finish(entry)
-
-    def on_taken(self, sender: BrokerName, message: Taken) -> None:
-        self._publications.taken(sender, message.count)
+    def on_answer(
+        self, sender: BrokerName, message: PublicationConfirmed | PublicationHeld | Taken | Losses
+    ) -> None:
+        """What became of publications that a neighbour was sent, or will not be."""
+        match message:
+            case PublicationConfirmed():
+                entry = self._publications.settle(message.id, sender)
+                if entry is not None:
+                    self._finish(entry)
+            case PublicationHeld():
+                self._publications.hold(message.id, sender, message.away)
+            case Taken():
+                self._publications.taken(sender, message.count)
+            case Losses():
+                self.on_losses(sender, message.losses)
 
     def on_losses(self, sender: BrokerName | None, losses: Iterable[Loss]) -> None:
         """Pass on what is new, and wait no longer for who has lost it."""
@@ -149,9 +160,17 @@ class Forwarding:
         if away != self._away or self._must_look or self._publications.is_held_unknown():
             self._away, self._must_look = away, False
             self.on_losses(None, self._publications.held(away, self._losses))
+        self._tell_reached()
         for broker in self._sessions.live:
             for _, copy in self._publications.due(broker, self._sessions.active):
                 self._sessions.send(broker, copy)
+
+    def _tell_reached(self) -> None:
+        for entry, away in self._publications.reached(self._sessions.frontier):
+            for sender in sorted(entry.senders):
+                self._sessions.send(sender, PublicationHeld(entry.publication.id, away))
+            if not entry.senders:
+                self._sessions.effects.append(Tell(Held(entry.publication.id, away)))
 
     # --- steps -----------------------------------------------------------------------------------
 

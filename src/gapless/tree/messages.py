@@ -167,6 +167,8 @@ class Publication(Message, frozen=True):
     clearings: tuple[Clearing, ...] = ()
     not_for: tuple[SubscriptionId, ...] = ()
     """Somebody had it in his queue before he knew of these: they do not begin with it."""
+    is_awaited: bool = False
+    """Its publisher wants to hear when all within reach have it, though others may be away."""
 
     @property
     def topic(self) -> str:
@@ -177,6 +179,14 @@ class PublicationConfirmed(Message, frozen=True):
     """Every subscriber behind the sender for whom it is safe has it."""
 
     id: PublicationId
+
+
+class PublicationHeld(Message, frozen=True):
+    """Of one that is awaited: all behind the sender who can be reached have it; for these brokers
+    it is kept."""
+
+    id: PublicationId
+    away: tuple[BrokerName, ...]
 
 
 class Taken(Message, frozen=True):
@@ -235,6 +245,7 @@ CarriedMessage = (
     | SubscriptionWithdrawn
     | Publication
     | PublicationConfirmed
+    | PublicationHeld
     | Taken
     | Losses
     | SyncStart
@@ -296,3 +307,11 @@ class Confirmed(Message, frozen=True):
 
     id: PublicationId
     lost_to: tuple[BrokerName, ...] = ()
+
+
+class Held(Message, frozen=True):
+    """To the driver: a publication of ours that is awaited has reached all within reach; it is kept
+    for subscribers of these brokers."""
+
+    id: PublicationId
+    away: tuple[BrokerName, ...]

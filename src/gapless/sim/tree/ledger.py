@@ -42,6 +42,7 @@ class Ledger:
         self._owed: dict[PublicationId, set[SubscriptionId]] = {}
         self._lost: dict[tuple[SubscriptionId, Source], list[Missed]] = {}
         self.losses = 0
+        self.settled: set[PublicationId] = set()
         self.delivered_to: dict[SubscriptionId, list[PublicationId]] = {}
 
     @property
@@ -117,6 +118,7 @@ class Ledger:
 
     def confirmed(self, name: PublicationId, lost_to: tuple[BrokerName, ...]) -> None:
         """All who should have it, have it, but for some: so says its broker."""
+        self.settled.add(name)
         if owed := {each for each in self._owed[name] if each.source not in lost_to}:
             raise Violation(NOTHING_LOST, f"{name} is confirmed; owed to {min(owed)}")
 

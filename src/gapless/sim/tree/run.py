@@ -31,8 +31,9 @@ from gapless.tree.messages import TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gapless.core.events import Attributes
     from gapless.sim.watch import Watch
-    from gapless.tree.messages import SubscriptionId
+    from gapless.tree.messages import PublicationId, SubscriptionId
 
 AT_REST = "it comes to rest"
 LIVES = "it goes on while brokers are out of reach"
@@ -155,15 +156,22 @@ class TreeRun:
         self._faults = [undo for name in away if (undo := self._put_away(name, dice)) is not None]
         self.stage.run(400 * MILLISECOND)
         publishers = dice.sample(here, dice.randint(1, 2))
+        awaited: list[PublicationId] = []
         for number in range(self.options.siege):
             topic = "x" if dice.random() < 0.8 else "y"
             process = self.world.processes[dice.choice(publishers)]
-            if process.publish({"k": dice.randrange(4), TOPIC: topic}) is None:
+            event: Attributes = {"k": dice.randrange(4), TOPIC: topic}
+            published = process.publish(event, is_awaited=number % 2 == 0)
+            if published is None:
                 raise Violation(LIVES, f"{process.name} takes no publication for {topic}")
+            awaited += [published] if number % 2 == 0 else []
             self.stage.run(dice.choice((1, 5)) * MILLISECOND)
             if number % 50 == 0:
                 self._goes_on(here, dice)
         self._goes_on(here, dice)
+        for each in awaited:
+            if each not in self.ledger.settled:
+                raise Violation(LIVES, f"nobody says that {each} has reached all within reach")
         self._heal()
 
     def _put_away(self, name: BrokerName, dice: random.Random) -> Callable[[], None] | None:
