@@ -23,6 +23,7 @@ from gapless.core.effects import Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ProducerName, TopicName
 from gapless.core.range_messages import PositionsQuery
+from gapless.core.ticks import TICK_MAX, Span
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicEntry, TopicNews
 from gapless.core.transaction_messages import ProducerQuery
 from gapless.node.broker_tree import JoinedEdges, broker_tree
@@ -226,6 +227,26 @@ def test_a_broker_that_restarts_is_another_source_and_publishes_once_it_knows_wh
     assert isinstance(after, Receipt)
     assert before.pubend != after.pubend
     assert feed(country) == ["red", "green"]
+    told = [each for each in country.heard["ann@l"] if isinstance(each, Deliveries | Lost)]
+    assert [type(each) for each in told] == [Deliveries, Lost, Deliveries]
+    lost = told[1]
+    assert isinstance(lost, Lost)
+    assert lost.pubend == before.pubend
+    assert lost.span == Span(before.ticks[0] + 1, TICK_MAX), "nothing follows on the last"
+
+
+def test_of_a_broker_that_stopped_in_order_nothing_is_lost() -> None:
+    country = started()
+    country.ask("l", subscribe(1, topic="feed"))
+    country.ask("a", publish("red", topic="feed"), "pat")
+    town = country.towns["a"]
+    town._do(town.node.leave(town.now))
+    country.run()
+    country.restart("a")
+    country.wait(PATIENCE)
+    country.ask("a", publish("green", topic="feed"), "pat")
+    assert feed(country) == ["red", "green"]
+    assert not any(isinstance(each, Lost) for each in country.heard["ann@l"])
 
 
 def test_a_broker_that_has_just_started_says_that_it_may_be_tried_again() -> None:

@@ -15,7 +15,8 @@ Theory of operation
     One whose publisher asked for that (`confirmed`) comes later: when all brokers within reach that
     have subscribers for the events have them.
     A broker may be out of reach for so long that what waits for it is given up; its clients are
-    told (`Lost`) which numbers of which source, once it is back.
+    told (`Lost`) which numbers of which source, once it is back. Where a broker has crashed, those
+    who have heard something of that life are told that nothing follows on it: a `Lost` without end.
 
 Invariants: those of the tree and of the groups, and
     I1  what members were last told of brokers that are not reached is so, after each step
@@ -32,7 +33,7 @@ from gapless.core.client_messages import Ended, Lost, Receipt, Refused, Subscrib
 from gapless.core.effects import Effect, Send, Tell
 from gapless.core.errors import FilterError, ProtocolError, UsageError
 from gapless.core.identity import PubendName
-from gapless.core.ticks import Span
+from gapless.core.ticks import TICK_MAX, Span
 from gapless.node.broker_tree import JoinedEdges, broker_tree
 from gapless.node.groups import Group, Groups
 from gapless.node.handout import hand_out
@@ -47,6 +48,7 @@ from gapless.tree.messages import (
     Held,
     Join,
     Missed,
+    SourceEnded,
     SubscriptionId,
     Welcome,
 )
@@ -142,8 +144,9 @@ class Reliable:
         return self._carry(self.tree.fire(now), now) + self._joined.learn(self.tree.edges)
 
     def leave(self, now: Instant) -> list[Effect]:
-        """Nobody shall keep for us what nobody here will get."""
-        return self._remove(list(self._groups), now)
+        """Nobody shall keep for us what nobody here will get, nor think that we crashed."""
+        effects = self._remove(list(self._groups), now)
+        return effects + ([] if self.tree is None else self._carry(self.tree.leave(now), now))
 
     def add(self, topic: Topic, now: Instant) -> list[Effect]:
         assert topic.name in self.network.topic
@@ -297,6 +300,10 @@ class Reliable:
                 done += self._let_in(group) if group is not None else []
             elif isinstance(effect.message, Confirmed | Held):
                 done += self._confirm(effect.message.id)
+            elif isinstance(effect.message, SourceEnded):
+                done += self._deliver(delivered, now)
+                delivered = []
+                done += self._tell_end(effect.message)
             elif isinstance(effect.message, Missed):
                 done += self._deliver(delivered, now)
                 delivered = []
@@ -315,6 +322,18 @@ class Reliable:
         span = Span(missed.after + 1, missed.through + 1)
         self.lost += sum(map(len, losers.values()))
         return [Send(to, Lost(tuple(some), pubend, span)) for to, some in losers.items()]
+
+    def _tell_end(self, ended: SourceEnded) -> list[Effect]:
+        """Those who have heard something of a source may have lost what followed."""
+        effects: list[Effect] = []
+        for group in filter(None, map(self._groups.named, ended.subscriptions)):
+            epoch, last = group.heard.get(ended.source, (None, 0))
+            pubend = source_of(group.label, ended.source, ended.epoch)
+            for client, number in group.members if epoch == ended.epoch else ():
+                self.lost += 1
+                lost = Lost((number,), pubend, Span(last + 1, TICK_MAX))
+                effects.append(Send(client, lost))
+        return effects
 
     def _no_room(self, message: NoRoom) -> list[Effect]:
         """The tree has ended a subscription."""
@@ -343,7 +362,9 @@ class Reliable:
         return effects
 
     def _takers(self, message: Delivered) -> list[Key]:
-        groups = filter(None, map(self._groups.named, message.subscriptions))
+        groups = [*filter(None, map(self._groups.named, message.subscriptions))]
+        for group in groups:
+            group.heard[message.id.source] = (message.id.epoch, message.id.number)
         return [key for group in groups for key in group.members]
 
     # --- figures ---------------------------------------------------------------------------------

@@ -211,6 +211,12 @@ class TreeBroker:
             self._spreading.on_withdrawn(None, name, self.epoch)
         return self._settle(now)
 
+    def leave(self, now: Instant) -> list[Effect]:
+        """We are about to stop in order: nobody is to think that we crashed."""
+        if self._sessions.is_ready:
+            self._forwarding.turn("ends")
+        return self._settle(now)
+
     # --- what follows ----------------------------------------------------------------------------
 
     def _handle(self, sender: BrokerName, message: CarriedMessage) -> None:
@@ -251,7 +257,8 @@ class TreeBroker:
             self._forwarding.introduce(begun)
             self._spreading.forget(ended)
             self._publications.look_again()
-        self._sessions.become_ready()
+        if self._sessions.become_ready():
+            self._forwarding.turn("begins")
         self._partitions.update(self._sessions.frontier, self._subscriptions.tags_in_use)
         for clearing in self._spreading.advance():
             self._forwarding.announce(clearing)

@@ -36,6 +36,7 @@ from gapless.tree.messages import (
     Publication,
     PublicationConfirmed,
     PublicationHeld,
+    SourceEnded,
     Taken,
 )
 from gapless.tree.partitions import is_closed
@@ -43,10 +44,11 @@ from gapless.tree.trail import Seen, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Literal
 
     from gapless.core.events import Attributes
     from gapless.core.identity import BrokerName, Instant
-    from gapless.tree.messages import Clearing, Life, Loss, PublicationId
+    from gapless.tree.messages import Clearing, Life, Loss, PublicationId, SubscriptionId
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.publications import Entry, Publications, Routes
     from gapless.tree.recovery import Sessions
@@ -96,6 +98,13 @@ class Forwarding:
             name = self._publications.name_next()
             notifier = Publication(name, (), clearings=(clearing,))
             self._publications.append(notifier, {routed.route: {life_of(routed)}}, None)
+
+    def turn(self, life: Literal["begins", "ends"]) -> None:
+        """Our life begins, or ends in order: all who have subscribers are told, behind all that we
+        published before. Who hears of another life of ours without a word that the former one had
+        ended knows that something of it may be lost."""
+        if any(routed.towards is not None for routed in self._subscriptions):
+            self._accept(Publication(self._publications.name_next(), (), life=life), None)
 
     def on_publication(self, sender: BrokerName, publication: Publication) -> None:
         self._taken[sender] += 1
@@ -176,13 +185,21 @@ class Forwarding:
 
     def _is_repeat(self, publication: Publication) -> bool:
         if self._settings.repeats == "source":
-            return self._sources.is_repeat(publication.id)
+            former = self._sources.former_life(publication.id)
+            if former is not None:
+                self._end_of(publication.id.source, former)
+            is_repeat = self._sources.is_repeat(publication.id)
+            if publication.life == "ends":
+                self._sources.end(publication.id.source, publication.id.epoch)
+            return is_repeat
         return self._seen.is_repeat(publication.hops)
 
     def _accept(self, publication: Publication, sender: BrokerName | None) -> None:
         back = None if sender is None else self._neighbourhood.path(sender)[0]
         if publication.clearings:
             concerned = self._clear(publication)
+        elif publication.life:
+            concerned = list(self._subscriptions)
         else:
             concerned = self._subscriptions.matching(publication.attributes)
         ours: list[Routed] = []
@@ -195,7 +212,8 @@ class Forwarding:
         if not publication.clearings:
             routes = self._publications.without_lost(publication, routes, self._losses)
             self._must_look = self._must_look or self._losses.is_waived(publication)
-            if ours and not self._losses.is_lost(publication, self._life):
+            is_ours = ours and not publication.life
+            if is_ours and not self._losses.is_lost(publication, self._life):
                 self._deliver(publication, ours)
         entry = self._publications.append(publication, routes, sender)
         if not entry.routes:
@@ -235,17 +253,22 @@ class Forwarding:
         last = self._sources.last(source)
         if last >= Position(epoch, through):
             return  # it has come, or it is of a life that is over for us
-        own = self._subscriptions.own()
-        takers = tuple(sorted(each.id for each in own if self._has_begun(each, loss)))
+        takers = self._begun(source, epoch)
         if takers:
             after = last.number if last.epoch == epoch else 0
             missed = Missed(source, epoch, topic, after, through, takers)
             self._sessions.effects.append(Tell(missed))
 
-    def _has_begun(self, routed: Routed, loss: Loss) -> bool:
-        if not routed.is_complete:
-            return False
-        return not routed.tags or routed.begun.get(loss.source) == loss.epoch
+    def _end_of(self, source: BrokerName, epoch: int) -> None:
+        takers = self._begun(source, epoch)
+        if takers:
+            self._sessions.effects.append(Tell(SourceEnded(source, epoch, takers)))
+
+    def _begun(self, source: BrokerName, epoch: int) -> tuple[SubscriptionId, ...]:
+        """Our subscriptions that are in force for this life of a source."""
+        own = [each for each in self._subscriptions.own() if each.is_complete]
+        begun = [each for each in own if not each.tags or each.begun.get(source) == epoch]
+        return tuple(sorted(each.id for each in begun))
 
     def _is_late(self, name: PublicationId) -> bool:
         """A repeat that the trail has missed."""
@@ -257,7 +280,7 @@ class Forwarding:
         name = entry.publication.id
         for sender in sorted(entry.senders):
             self._sessions.send(sender, PublicationConfirmed(name))
-        if not entry.senders and not entry.publication.clearings:
+        if not entry.senders and not entry.publication.clearings and not entry.publication.life:
             lost_to = tuple(sorted({broker for broker, _ in entry.lost_to}))
             self._sessions.effects.append(Tell(Confirmed(name, lost_to)))
 

@@ -14,7 +14,7 @@ broker sees where each comes from. The numbers of a source are those of its brok
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gapless.core.events import Attributes
 from gapless.core.identity import BrokerName
@@ -169,6 +169,8 @@ class Publication(Message, frozen=True):
     """Somebody had it in his queue before he knew of these: they do not begin with it."""
     is_awaited: bool = False
     """Its publisher wants to hear when all within reach have it, though others may be away."""
+    life: Literal["", "begins", "ends"] = ""
+    """No event, but for all subscribers: the first or the last of a life of its source."""
 
     @property
     def topic(self) -> str:
@@ -298,6 +300,15 @@ class Missed(Message, frozen=True):
     topic: str
     after: int
     through: int
+    subscriptions: tuple[SubscriptionId, ...]
+
+
+class SourceEnded(Message, frozen=True):
+    """To the driver: a life of `source` has ended without a word, and nothing more comes of it:
+    these subscriptions of ours may have lost what came after the last of it."""
+
+    source: BrokerName
+    epoch: int
     subscriptions: tuple[SubscriptionId, ...]
 
 

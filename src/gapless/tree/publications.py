@@ -322,7 +322,9 @@ class Publications:
         hops = extend(p.hops, here, self._neighbourhood.path(to)[:-1])
         younger = self._subscriptions.younger_than(entry.number, p)
         not_for = tuple(sorted(younger.union(p.not_for))) if younger else p.not_for
-        return Publication(p.id, hops, p.attributes, p.body, p.clearings, not_for, p.is_awaited)
+        return Publication(
+            p.id, hops, p.attributes, p.body, p.clearings, not_for, p.is_awaited, p.life
+        )
 
     def has_flushed(self, to: BrokerName, before: int, frontier: Frontier) -> bool:
         """Has all that was queued before number `before` and leads the way to `to` gone that way?

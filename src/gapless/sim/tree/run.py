@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gapless.tree.messages import PublicationId, SubscriptionId
 
 AT_REST = "it comes to rest"
+ENDS = "that a source has ended is told"
 LIVES = "it goes on while brokers are out of reach"
 TOLD = "the trail tells repeats"
 ROUNDS_MAX = 40
@@ -212,6 +213,9 @@ class TreeRun:
             raise Violation(NOTHING_LOST, f"{owed[0][0]} is owed to {owed[0][1]}, after healing")
         if left := self.world.restlessness():
             raise Violation(AT_REST, "; ".join(left))
+        if (untold := self.ledger.untold()) and self.options.settings.repeats == "source":
+            subscription, source = untold[0]
+            raise Violation(ENDS, f"{subscription} lost something of {source}")
         if self._late_repeats() and "crash" not in self.options.faults:
             raise Violation(TOLD, f"{self._late_repeats()} by the source's number only")
 

@@ -23,6 +23,7 @@ from gapless.tree.messages import (
     Held,
     Missed,
     Refused,
+    SourceEnded,
     SubscriptionId,
 )
 
@@ -156,6 +157,8 @@ class TreeProcess:
                 self._world.ledger.confirmed(message.id, message.lost_to)
             case Held():
                 self._world.ledger.confirmed(message.id, message.away)
+            case SourceEnded():
+                self._world.ledger.source_ended(message)
             case Missed():
                 self._world.ledger.missed(self.name, message)
             case _:
