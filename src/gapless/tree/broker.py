@@ -220,7 +220,11 @@ class TreeBroker:
     # --- what follows ----------------------------------------------------------------------------
 
     def _handle(self, sender: BrokerName, message: CarriedMessage) -> None:
-        match message:
+        match message:  # what comes most, first
+            case Publication():
+                self._forwarding.on_publication(sender, message)
+            case PublicationConfirmed() | PublicationHeld() | Taken() | Losses():
+                self._forwarding.on_answer(sender, message)
             case Subscription():
                 self._spreading.on_subscription(sender, message)
             case SubscriptionConfirmed():
@@ -232,10 +236,6 @@ class TreeBroker:
             case SubscriptionWithdrawn():
                 self._spreading.on_withdrawn(sender, message.id, message.life)
                 self._forwarding.forget_before((message.id.source, message.life))
-            case Publication():
-                self._forwarding.on_publication(sender, message)
-            case PublicationConfirmed() | PublicationHeld() | Taken() | Losses():
-                self._forwarding.on_answer(sender, message)
             case SyncStart():
                 self._learn(sender, message.edges)
                 self._spreading.on_sync_start(sender, message)

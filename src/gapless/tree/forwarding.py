@@ -210,7 +210,8 @@ class Forwarding:
             elif each.towards != back:
                 routes.setdefault(each.route, set()).add(life_of(each))
         if not publication.clearings:
-            routes = self._publications.without_lost(publication, routes, self._losses)
+            if self._losses.has_losses:
+                routes = self._publications.without_lost(publication, routes, self._losses)
             self._must_look = self._must_look or self._losses.is_waived(publication)
             is_ours = ours and not publication.life
             if is_ours and not self._losses.is_lost(publication, self._life):

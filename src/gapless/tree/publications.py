@@ -77,8 +77,8 @@ class Entry:
     routes: Routes
     senders: set[BrokerName] = field(default_factory=set)
     sent: set[BrokerName] = field(default_factory=set)  # on the sessions that are active now
-    lost_to: set[Life] = field(default_factory=set)  # it was given up for these
-    held: dict[BrokerName, tuple[BrokerName, ...]] = field(default_factory=dict)  # see `reached`
+    lost_to: frozenset[Life] = frozenset()  # it was given up for these
+    held: dict[BrokerName, tuple[BrokerName, ...]] | None = None  # see `reached`
     told: tuple[BrokerName, ...] = ()
 
 
@@ -166,7 +166,7 @@ class Publications:
         """`sender` has seen to all behind it that it reaches."""
         entry = self._entries.get(name)
         if entry is not None and sender in entry.sent:
-            entry.held[sender] = away
+            entry.held = {**(entry.held or {}), sender: away}
             self._has_held = True
 
     def reached(self, frontier: Frontier) -> list[tuple[Entry, tuple[BrokerName, ...]]]:
@@ -180,7 +180,7 @@ class Publications:
                 session = session_of(route, active)
                 if session is None and failed.issuperset(route):
                     away.update(broker for broker, _ in lives)
-                elif session is not None and session in entry.held:
+                elif session is not None and entry.held and session in entry.held:
                     away.update(entry.held[session])
                 else:
                     break
@@ -282,7 +282,8 @@ class Publications:
         self._next.pop(session, None)
         for entry in self._entries.values():
             entry.sent.discard(session)
-            entry.held.pop(session, None)
+            if entry.held:
+                entry.held.pop(session, None)
 
     def look_again(self) -> None:
         """Routes may lead elsewhere now."""

@@ -94,10 +94,10 @@ class Sources:
     def former_life(self, name: PublicationId) -> int | None:
         """This is of a later life than the last that came from there: the epoch of that one, unless
         it has come to its end."""
-        last = self.last(name.source).epoch
-        if not 0 <= last < name.epoch or self._ended.get(name.source) == last:
+        last = self._last.get(name.source)
+        if last is None or last.epoch >= name.epoch or self._ended.get(name.source) == last.epoch:
             return None
-        return last
+        return last.epoch
 
     def is_repeat(self, name: PublicationId) -> bool:
         """Has it, or one after it, come before? Notes it if not."""
