@@ -249,13 +249,26 @@ class Client:
             self._thread.close()
             raise
 
-    def publish(self, topic: str, attributes: Mapping[str, Value], body: Bytes = b"") -> Receipt:
-        return self._thread.run(self._client.publish(topic, attributes, body))
+    def publish(
+        self,
+        topic: str,
+        attributes: Mapping[str, Value],
+        body: Bytes = b"",
+        *,
+        confirmed: bool = False,
+    ) -> Receipt:
+        published = self._client.publish(topic, attributes, body, confirmed=confirmed)
+        return self._thread.run(published)
 
     def publish_many(
-        self, topic: str, events: Iterable[tuple[Mapping[str, Value], Bytes]]
+        self,
+        topic: str,
+        events: Iterable[tuple[Mapping[str, Value], Bytes]],
+        *,
+        confirmed: bool = False,
     ) -> list[Receipt]:
-        return self._thread.run(self._client.publish_many(topic, list(events)))
+        published = self._client.publish_many(topic, list(events), confirmed=confirmed)
+        return self._thread.run(published)
 
     def publisher(self, topic: str, *, name: str, linger_s: float = LINGER_S) -> Publisher:
         async def make() -> AsyncPublisher:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from gapless.core.client_messages import (
     Consumed,
@@ -22,6 +23,7 @@ from gapless.core.effects import Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ProducerName, TopicName
 from gapless.core.range_messages import PositionsQuery
+from gapless.core.ticks import TICK_MAX, Span
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicEntry, TopicNews
 from gapless.core.transaction_messages import ProducerQuery
 from gapless.node.broker_tree import JoinedEdges, broker_tree
@@ -225,6 +227,26 @@ def test_a_broker_that_restarts_is_another_source_and_publishes_once_it_knows_wh
     assert isinstance(after, Receipt)
     assert before.pubend != after.pubend
     assert feed(country) == ["red", "green"]
+    told = [each for each in country.heard["ann@l"] if isinstance(each, Deliveries | Lost)]
+    assert [type(each) for each in told] == [Deliveries, Lost, Deliveries]
+    lost = told[1]
+    assert isinstance(lost, Lost)
+    assert lost.pubend == before.pubend
+    assert lost.span == Span(before.ticks[0] + 1, TICK_MAX), "nothing follows on the last"
+
+
+def test_of_a_broker_that_stopped_in_order_nothing_is_lost() -> None:
+    country = started()
+    country.ask("l", subscribe(1, topic="feed"))
+    country.ask("a", publish("red", topic="feed"), "pat")
+    town = country.towns["a"]
+    town._do(town.node.leave(town.now))
+    country.run()
+    country.restart("a")
+    country.wait(PATIENCE)
+    country.ask("a", publish("green", topic="feed"), "pat")
+    assert feed(country) == ["red", "green"]
+    assert not any(isinstance(each, Lost) for each in country.heard["ann@l"])
 
 
 def test_a_broker_that_has_just_started_says_that_it_may_be_tried_again() -> None:
@@ -284,6 +306,45 @@ def test_a_dead_subscriber_costs_others_nothing_and_one_that_is_back_is_told_wha
     assert figures(country, "l")["told_losses"] == 1
     country.wait()
     assert figures(country, "a")["queued_publications"] == 0
+
+
+def awaiting(*which: str) -> Publish:
+    return replace(publish(*which, topic="feed"), confirmed=True)
+
+
+def test_a_receipt_that_is_to_confirm_comes_when_every_broker_within_reach_has_the_events() -> None:
+    country = started()
+    assert isinstance(country.ask("a", awaiting("nobody wants it"), "pat"), Receipt)
+    for broker in ("l", "b"):
+        country.ask(broker, subscribe(1, topic="feed"))
+    assert isinstance(country.ask("a", awaiting("1", "2"), "pat"), Receipt)
+    country.heard["pat@a"].clear()
+    country.cut.add("l")
+    country.towns["a"].sent += country.towns["a"].receive("pat", awaiting("3"))
+    country.run()
+    assert feed(country, "ann@b") == ["1", "2", "3"]
+    assert country.heard["pat@a"] == [], "it may be that l is within reach"
+    country.wait(PATIENCE)
+    assert [type(each) for each in country.heard["pat@a"]] == [Receipt]
+    assert isinstance(country.ask("a", awaiting("4"), "pat"), Receipt)
+    country.cut.clear()
+    country.wait(PATIENCE)
+    assert feed(country) == ["1", "2", "3", "4"]
+    assert len(country.heard["pat@a"]) == 2, "it is told once"
+
+
+def test_who_has_left_is_sent_no_receipt() -> None:
+    country = started()
+    country.ask("l", subscribe(1, topic="feed"))
+    country.cut.add("l")
+    country.towns["a"].connect("pat")
+    country.towns["a"].sent += country.towns["a"].receive("pat", awaiting("1"))
+    country.towns["a"].leave("pat")
+    country.heard["pat@a"] = []
+    country.cut.clear()
+    country.wait(PATIENCE)
+    assert feed(country) == ["1"]
+    assert country.heard["pat@a"] == []
 
 
 def test_a_broker_that_stops_in_order_leaves_nothing_for_others_to_keep() -> None:

@@ -212,6 +212,50 @@ def test_what_brokers_take_that_joined_before_there_was_a_topic_reaches_everybod
     run(main())
 
 
+def test_what_is_confirmed_survives_the_crash_of_its_broker_and_that_it_crashed_is_told() -> None:
+    async def main() -> None:
+        async with Processes(CHAIN, FEED, config=QUICK) as town:
+            await town.start("a", "b", "c", "d")
+            async with (
+                gapless.connect(town.url("a"), patience_s=PATIENCE_S) as near,
+                gapless.connect(town.url("d"), patience_s=PATIENCE_S) as far,
+                far.subscribe("feed") as subscription,
+            ):
+                await reached(subscription)
+                for i in range(20):
+                    receipt = await near.publish("feed", {"i": i}, confirmed=True)
+                await asyncio.to_thread(town.kill, "a")
+                assert await take(subscription, 20) == list(range(20))
+                await town.start("a")
+                gap = await anext(subscription)
+                assert isinstance(gap, gapless.Gap)
+                assert (gap.pubend, gap.span.start) == (receipt.pubend, receipt.tick + 1)
+                await near.publish("feed", {"i": 20}, confirmed=True)
+                assert await take(subscription, 1) == [20]
+
+    run(main())
+
+
+def test_two_neighbours_that_died_are_stepped_over_without_waiting_for_their_silence() -> None:
+    patient = {"tree_beat": 200_000, "tree_patience": 3_600_000_000}
+
+    async def main() -> None:
+        async with Processes(CHAIN, FEED, config=patient) as town:
+            await town.start("a", "b", "c", "d")
+            async with (
+                gapless.connect(town.url("a"), patience_s=PATIENCE_S) as near,
+                gapless.connect(town.url("d"), patience_s=PATIENCE_S) as far,
+                far.subscribe("feed") as subscription,
+            ):
+                await reached(subscription)
+                for dead in "cb":  # the second is found when the first is dialled, and not there
+                    await asyncio.to_thread(town.kill, dead)
+                await near.publish("feed", {"i": 1})
+                assert await take(subscription, 1) == [1]
+
+    run(main())
+
+
 async def has_topic(client: Client, topic: str) -> None:
     """A broker that has just joined may not know the topic yet."""
     while topic not in [each.name for each in await client.topics()]:  # noqa: ASYNC110

@@ -11,6 +11,7 @@ from gapless.sim.tree.options import (
     TreeOptions,
     crashing,
     draw_siege,
+    dying,
     flapping,
     in_mode,
     restless,
@@ -25,6 +26,7 @@ SEEDS = range(8)
 
 SCOPED = in_mode(crashing(1), "source", "scoped")
 UNCLEAN = replace(in_mode(restless(2), "source", "scoped"), faults=("one_way_cut", "cut"))
+DYING = in_mode(dying(1), "source", "scoped")
 SIEGE = draw_siege(random.Random(2))
 
 
@@ -38,6 +40,7 @@ FINDS: dict[str, tuple[TreeOptions, str]] = {
     "no-window": (SIEGE, "AssertionError: I3"),
     "keeps-all": (SIEGE, "it goes on while brokers are out of reach"),
     "untold": (SIEGE, "a contiguous run"),
+    "silent-end": (DYING, "that a source has ended is told"),
     "not-introduced": (SIEGE, "a contiguous run"),
     "open-early": (SCOPED, "a contiguous run"),
     "always-clean": (UNCLEAN, "a contiguous run"),
@@ -62,7 +65,14 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "seed"),
-    [(flapping(1, repeats="trail"), 0), (restless(0), 0), (SCOPED, 1), (UNCLEAN, 5), (SIEGE, 0)],
+    [
+        (flapping(1, repeats="trail"), 0),
+        (restless(0), 0),
+        (SCOPED, 1),
+        (UNCLEAN, 5),
+        (SIEGE, 0),
+        (DYING, 2),
+    ],
 )
 def test_without_a_fault_the_same_seed_finds_nothing(options: TreeOptions, seed: int) -> None:
     assert simulate_tree(seed, options=options).violation == ""

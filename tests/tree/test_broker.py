@@ -166,6 +166,31 @@ def test_one_topic_that_waits_for_somebody_costs_others_nothing() -> None:
     assert scene.run.ledger.losses == 1
 
 
+def ended(scene: Scene, at: str) -> int:
+    """How often a broker was told that a source has ended without a word."""
+    return sum(f"{at} tells SourceEnded" in line for line in scene.run._trace.last)
+
+
+def test_that_a_source_crashed_is_told_once_it_is_back_and_not_if_it_stopped_in_order() -> None:
+    scene = Scene("A-B B-C", failures_tolerated=1)
+    subscription = scene.subscribe("C")
+    scene.subscribe("B", "k = 7")  # has heard nothing of A
+    scene.publish("A")
+    scene.crash("A")
+    assert ended(scene, "C") == 0, "it may just be away"
+    scene.restart("A")
+    assert ended(scene, "C") == 1
+    scene.publish("A")
+    process = scene.world.processes[BrokerName("A")]
+    process._carry_out(scene.machine("A").leave(scene.run.stage.now))
+    scene.wait(50)
+    scene.crash("A")
+    scene.restart("A")
+    scene.publish("A")
+    assert ended(scene, "C") == 1
+    assert len(scene.got(subscription)) == 3
+
+
 def test_losses_of_a_life_that_is_over_are_forgotten() -> None:
     scene = Scene("A-B B-C", failures_tolerated=1, queue_max=20)
     scene.subscribe("C")

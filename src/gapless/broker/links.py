@@ -259,8 +259,11 @@ class Links:
         self.on_missing(BrokerName(to))
 
     def give_up(self, name: BrokerName) -> None:
-        """A broker that is far does not answer: what waits for it is lost."""
+        """A broker that is far does not answer: what waits for it is lost, and whoever wants to
+        reach it need not wait for its silence."""
         self.unsent += len(self._held.pop(name, ()))
+        if name not in self.named:
+            self.pump.link_down(name)
 
     def flush(self) -> None:
         links, self._unsent_links = self._unsent_links, set()

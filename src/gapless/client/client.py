@@ -111,23 +111,34 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
     # --- for applications ------------------------------------------------------------------------
 
     async def publish(
-        self, topic: str, attributes: Mapping[str, Value], body: Bytes = b""
+        self,
+        topic: str,
+        attributes: Mapping[str, Value],
+        body: Bytes = b"",
+        *,
+        confirmed: bool = False,
     ) -> Receipt:
         """Publish one event; returns when it is on stable storage.
 
+        A reliable topic has none: it returns when its broker has the event in memory, and with
+        `confirmed` when every broker within reach that has subscribers for it does.
         `LinkError`: the connection broke, and the event may be published or not; a named
         `publisher` has no such doubt. `RefusedError`: it is not published.
         """
-        return (await self.publish_many(topic, [(attributes, body)]))[0]
+        return (await self.publish_many(topic, [(attributes, body)], confirmed=confirmed))[0]
 
     async def publish_many(
-        self, topic: str, events: Iterable[tuple[Mapping[str, Value], Bytes]]
+        self,
+        topic: str,
+        events: Iterable[tuple[Mapping[str, Value], Bytes]],
+        *,
+        confirmed: bool = False,
     ) -> list[Receipt]:
         """Publish these events, all or none, next to each other; a receipt for each.
 
         They go in one message, so a few hundred is a good number, and thousands are too many.
         """
-        return await publish_once(self, topic, events)
+        return await publish_once(self, topic, events, confirmed=confirmed)
 
     def publisher(self, topic: str, *, name: str, linger_s: float = LINGER_S) -> Publisher:
         """A pipelined publisher whose events are published once, whatever breaks meanwhile.

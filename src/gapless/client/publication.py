@@ -32,7 +32,11 @@ PUBLISH_BYTES_MAX = 8 << 20
 
 
 async def publish_once(
-    client: Carrier, topic: str, events: Iterable[tuple[Mapping[str, Value], Bytes]]
+    client: Carrier,
+    topic: str,
+    events: Iterable[tuple[Mapping[str, Value], Bytes]],
+    *,
+    confirmed: bool = False,
 ) -> list[EventReceipt]:
     """Publish these events next to each other; a receipt for each."""
     name = arguments.topic(topic)
@@ -44,7 +48,9 @@ async def publish_once(
             f"Give 1 to {PUBLISH_EVENTS_MAX} of at most {PUBLISH_BYTES_MAX} bytes together.",
         )
     answer = await ask_patiently(
-        client, lambda request: Publish(name, request, batch), f"publish {topic}"
+        client,
+        lambda request: Publish(name, request, batch, confirmed=confirmed),
+        f"publish {topic}",
     )
     match answer.message:
         case Receipt(pubend=pubend, ticks=ticks):

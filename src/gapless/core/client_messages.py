@@ -40,6 +40,9 @@ class Publish(Message, frozen=True):
     publisher: PublisherName | None = None
     sequence: int = 0
     term: int = 0  # 0: of a name that nobody asked about
+    confirmed: bool = False
+    """Of a reliable topic: the receipt shall come when every broker within reach that has
+    subscribers for them has all of them. Of a durable one it says more anyway."""
 
     def __post_init__(self) -> None:
         if not len(self.events):

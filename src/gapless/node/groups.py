@@ -35,6 +35,8 @@ class Group(Generic[NameT]):
     is_in_force: bool = False
     members: dict[Key, None] = field(default_factory=dict)
     waiting: dict[Key, int] = field(default_factory=dict)  # the request to answer
+    heard: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By source, the last that came from there: the number of its life, and its own."""
 
     def let_in(self) -> dict[Key, int]:
         """It is in force: who waits is a member from now on. Their requests."""

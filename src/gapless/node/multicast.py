@@ -64,6 +64,7 @@ class Multicast:
     """See the module docstring; `node.services.Service` says what each method is for."""
 
     name = "multicast"
+    confirms = False
     kinds: tuple[type[Message], ...] = (Ringed,)
 
     def __init__(

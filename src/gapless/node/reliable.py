@@ -12,8 +12,11 @@ Theory of operation
     (`Unreached`) before they are told that it began, and when it has.
     A receipt says that the event is in this broker's queue, in memory: it reaches everybody who is
     connected unless this broker crashes first.
+    One whose publisher asked for that (`confirmed`) comes later: when all brokers within reach that
+    have subscribers for the events have them.
     A broker may be out of reach for so long that what waits for it is given up; its clients are
-    told (`Lost`) which numbers of which source, once it is back.
+    told (`Lost`) which numbers of which source, once it is back. Where a broker has crashed, those
+    who have heard something of that life are told that nothing follows on it: a `Lost` without end.
 
 Invariants: those of the tree and of the groups, and
     I1  what members were last told of brokers that are not reached is so, after each step
@@ -23,13 +26,14 @@ Source: `tree.broker`. Decision: docs/decisions/0018.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Ended, Lost, Receipt, Refused, Subscribed, Unreached
 from gapless.core.effects import Effect, Send, Tell
 from gapless.core.errors import FilterError, ProtocolError, UsageError
 from gapless.core.identity import PubendName
-from gapless.core.ticks import Span
+from gapless.core.ticks import TICK_MAX, Span
 from gapless.node.broker_tree import JoinedEdges, broker_tree
 from gapless.node.groups import Group, Groups
 from gapless.node.handout import hand_out
@@ -39,9 +43,12 @@ from gapless.tree.messages import (
     Accepted,
     Beat,
     Carried,
+    Confirmed,
     Delivered,
+    Held,
     Join,
     Missed,
+    SourceEnded,
     SubscriptionId,
     Welcome,
 )
@@ -61,12 +68,23 @@ if TYPE_CHECKING:
     from gapless.node.epoch import Epoch
     from gapless.node.network import Network, Topic
     from gapless.node.subscribers import Subscribers
+    from gapless.tree.messages import PublicationId
+
+
+@dataclass(slots=True)
+class Awaited:
+    """A publication whose receipt waits until all within reach have it."""
+
+    client: ClientName
+    receipt: Receipt
+    numbers: set[int]  # of those that are not confirmed yet
 
 
 class Reliable:
     """See the module docstring; `node.services.Service` says what each method is for."""
 
     name = "reliable"
+    confirms = True
     kinds: tuple[type[Message], ...] = (Beat, Carried, Join, Welcome)
 
     def __init__(
@@ -92,6 +110,7 @@ class Reliable:
         self._unreached: dict[SubscriptionId, tuple[BrokerName, ...]] = {}  # as was told, if any
         self._joined = JoinedEdges(network, store)
         self._join_at: BrokerName | None = None
+        self._awaited: dict[int, Awaited] = {}  # by the numbers of our own publications
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -125,8 +144,9 @@ class Reliable:
         return self._carry(self.tree.fire(now), now) + self._joined.learn(self.tree.edges)
 
     def leave(self, now: Instant) -> list[Effect]:
-        """Nobody shall keep for us what nobody here will get."""
-        return self._remove(list(self._groups), now)
+        """Nobody shall keep for us what nobody here will get, nor think that we crashed."""
+        effects = self._remove(list(self._groups), now)
+        return effects + ([] if self.tree is None else self._carry(self.tree.leave(now), now))
 
     def add(self, topic: Topic, now: Instant) -> list[Effect]:
         assert topic.name in self.network.topic
@@ -154,13 +174,25 @@ class Reliable:
         matched = [{**attributes, TOPIC: label} for attributes in decoded]
         try:
             batch = list(zip(matched, message.events, strict=True))
-            names, effects = tree.publish_batch(batch, now)
+            names, effects = tree.publish_batch(batch, now, is_awaited=message.confirmed)
         except UsageError as error:
             return later(client, request, error.problem)
         self.published += count
         numbers = tuple(name.number for name in names)
         receipt = Receipt(request, source_of(label, self.here, tree.epoch), numbers)
+        if message.confirmed:
+            awaited = Awaited(client, receipt, set(numbers))
+            self._awaited.update(dict.fromkeys(numbers, awaited))
+            return self._carry(effects, now)
         return [*self._carry(effects, now), Send(client, receipt)]
+
+    def _confirm(self, name: PublicationId) -> list[Effect]:
+        """All within reach have it."""
+        awaited = self._awaited.pop(name.number, None)
+        if awaited is None:
+            return []
+        awaited.numbers.discard(name.number)
+        return [] if awaited.numbers else [Send(awaited.client, awaited.receipt)]
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if self.tree is None or self._is_apart:
@@ -220,6 +252,9 @@ class Reliable:
         return [*self._end([(client, number)], now), Send(client, Ended(number))]
 
     def disconnect(self, client: ClientName, now: Instant) -> list[Effect]:
+        if self._awaited:
+            waiting = self._awaited.items()
+            self._awaited = {n: awaited for n, awaited in waiting if awaited.client != client}
         return self._end(self._groups.of_client(client), now)
 
     def _end(self, keys: Iterable[Key], now: Instant) -> list[Effect]:
@@ -263,6 +298,12 @@ class Reliable:
                 delivered = []
                 group = self._groups.named(effect.message.id)
                 done += self._let_in(group) if group is not None else []
+            elif isinstance(effect.message, Confirmed | Held):
+                done += self._confirm(effect.message.id)
+            elif isinstance(effect.message, SourceEnded):
+                done += self._deliver(delivered, now)
+                delivered = []
+                done += self._tell_end(effect.message)
             elif isinstance(effect.message, Missed):
                 done += self._deliver(delivered, now)
                 delivered = []
@@ -281,6 +322,18 @@ class Reliable:
         span = Span(missed.after + 1, missed.through + 1)
         self.lost += sum(map(len, losers.values()))
         return [Send(to, Lost(tuple(some), pubend, span)) for to, some in losers.items()]
+
+    def _tell_end(self, ended: SourceEnded) -> list[Effect]:
+        """Those who have heard something of a source may have lost what followed."""
+        effects: list[Effect] = []
+        for group in filter(None, map(self._groups.named, ended.subscriptions)):
+            epoch, last = group.heard.get(ended.source, (None, 0))
+            pubend = source_of(group.label, ended.source, ended.epoch)
+            for client, number in group.members if epoch == ended.epoch else ():
+                self.lost += 1
+                lost = Lost((number,), pubend, Span(last + 1, TICK_MAX))
+                effects.append(Send(client, lost))
+        return effects
 
     def _no_room(self, message: NoRoom) -> list[Effect]:
         """The tree has ended a subscription."""
@@ -309,7 +362,9 @@ class Reliable:
         return effects
 
     def _takers(self, message: Delivered) -> list[Key]:
-        groups = filter(None, map(self._groups.named, message.subscriptions))
+        groups = [*filter(None, map(self._groups.named, message.subscriptions))]
+        for group in groups:
+            group.heard[message.id.source] = (message.id.epoch, message.id.number)
         return [key for group in groups for key in group.members]
 
     # --- figures ---------------------------------------------------------------------------------

@@ -53,6 +53,9 @@ class Service(Protocol):
     joins: bool
     """We are in no network file: wait for `join`, and begin nothing alone."""
 
+    confirms: bool
+    """Can a receipt wait until all subscribers within reach have the events?"""
+
     @property
     def deadline(self) -> Instant | None: ...
 
@@ -146,6 +149,10 @@ class Services:
         if problem:
             return refuse(client, message, problem, remedy)
         if isinstance(message, Publish):
+            if message.confirmed and not service.confirms:
+                problem = f"topic {message.topic!r} is of the {service.name} service"
+                remedy = "Leave confirmed out, or use a topic of the reliable or durable service."
+                return refuse(client, message, f"{problem}: nobody knows who has an event", remedy)
             return self._publish(service, client, message, now)
         assert isinstance(message, Subscribe)
         return self._subscribe(service, client, message, now)

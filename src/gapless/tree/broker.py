@@ -36,6 +36,7 @@ from gapless.tree.messages import (
     Losses,
     Publication,
     PublicationConfirmed,
+    PublicationHeld,
     Subscription,
     SubscriptionConfirmed,
     SubscriptionId,
@@ -171,9 +172,10 @@ class TreeBroker:
         return name, effects
 
     def publish_batch(
-        self, events: Sequence[tuple[Attributes, bytes]], now: Instant
+        self, events: Sequence[tuple[Attributes, bytes]], now: Instant, *, is_awaited: bool = False
     ) -> tuple[list[PublicationId], list[Effect]]:
-        """Take publications, in this order: all of them, or none with an error."""
+        """Take publications, in this order: all of them, or none with an error. If they are
+        awaited, `Held` says when all within reach have one, should there be others."""
         if not self._sessions.is_ready:
             raise UsageError(
                 f"{self.name} still learns what is subscribed",
@@ -186,7 +188,8 @@ class TreeBroker:
                     f"{waiting} publications at {self.name} wait to be confirmed, and {limit} may",
                     "Publish again when some are; if none are, look for brokers that are slow.",
                 )
-        names = [self._forwarding.publish(attributes, body) for attributes, body in events]
+        publish = self._forwarding.publish
+        names = [publish(attributes, body, is_awaited=is_awaited) for attributes, body in events]
         return names, self._settle(now)
 
     def subscribe(self, condition: str, now: Instant) -> tuple[SubscriptionId, list[Effect]]:
@@ -208,10 +211,20 @@ class TreeBroker:
             self._spreading.on_withdrawn(None, name, self.epoch)
         return self._settle(now)
 
+    def leave(self, now: Instant) -> list[Effect]:
+        """We are about to stop in order: nobody is to think that we crashed."""
+        if self._sessions.is_ready:
+            self._forwarding.turn("ends")
+        return self._settle(now)
+
     # --- what follows ----------------------------------------------------------------------------
 
     def _handle(self, sender: BrokerName, message: CarriedMessage) -> None:
-        match message:
+        match message:  # what comes most, first
+            case Publication():
+                self._forwarding.on_publication(sender, message)
+            case PublicationConfirmed() | PublicationHeld() | Taken() | Losses():
+                self._forwarding.on_answer(sender, message)
             case Subscription():
                 self._spreading.on_subscription(sender, message)
             case SubscriptionConfirmed():
@@ -223,14 +236,6 @@ class TreeBroker:
             case SubscriptionWithdrawn():
                 self._spreading.on_withdrawn(sender, message.id, message.life)
                 self._forwarding.forget_before((message.id.source, message.life))
-            case Publication():
-                self._forwarding.on_publication(sender, message)
-            case PublicationConfirmed():
-                self._forwarding.on_confirmed(sender, message)
-            case Taken():
-                self._forwarding.on_taken(sender, message)
-            case Losses():
-                self._forwarding.on_losses(sender, message.losses)
             case SyncStart():
                 self._learn(sender, message.edges)
                 self._spreading.on_sync_start(sender, message)
@@ -252,7 +257,8 @@ class TreeBroker:
             self._forwarding.introduce(begun)
             self._spreading.forget(ended)
             self._publications.look_again()
-        self._sessions.become_ready()
+        if self._sessions.become_ready():
+            self._forwarding.turn("begins")
         self._partitions.update(self._sessions.frontier, self._subscriptions.tags_in_use)
         for clearing in self._spreading.advance():
             self._forwarding.announce(clearing)

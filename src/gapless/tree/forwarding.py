@@ -30,11 +30,14 @@ from gapless.tree.losses import LossTable
 from gapless.tree.messages import (
     Confirmed,
     Delivered,
+    Held,
     Losses,
     Missed,
     Position,
     Publication,
     PublicationConfirmed,
+    PublicationHeld,
+    SourceEnded,
     Taken,
 )
 from gapless.tree.partitions import is_closed
@@ -42,10 +45,11 @@ from gapless.tree.trail import Seen, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Literal
 
     from gapless.core.events import Attributes
     from gapless.core.identity import BrokerName, Instant
-    from gapless.tree.messages import Clearing, Life, Loss, PublicationId
+    from gapless.tree.messages import Clearing, Life, Loss, PublicationId, SubscriptionId
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.publications import Entry, Publications, Routes
     from gapless.tree.recovery import Sessions
@@ -82,10 +86,10 @@ class Forwarding:
 
     # --- messages --------------------------------------------------------------------------------
 
-    def publish(self, attributes: Attributes, body: bytes) -> PublicationId:
+    def publish(self, attributes: Attributes, body: bytes, *, is_awaited: bool) -> PublicationId:
         """A publication of our own begins its way."""
         name = self._publications.name_next()
-        self._accept(Publication(name, (), attributes, body), None)
+        self._accept(Publication(name, (), attributes, body, is_awaited=is_awaited), None)
         return name
 
     def announce(self, clearing: Clearing) -> None:
@@ -96,23 +100,39 @@ class Forwarding:
             notifier = Publication(name, (), clearings=(clearing,))
             self._publications.append(notifier, {routed.route: {life_of(routed)}}, None)
 
+    def turn(self, life: Literal["begins", "ends"]) -> None:
+        """Our life begins, or ends in order: all who have subscribers are told, behind all that we
+        published before. Who hears of another life of ours without a word that the former one had
+        ended knows that something of it may be lost."""
+        if any(routed.towards is not None for routed in self._subscriptions):
+            self._accept(Publication(self._publications.name_next(), (), life=life), None)
+
     def on_publication(self, sender: BrokerName, publication: Publication) -> None:
         self._taken[sender] += 1
         entry = self._publications.get(publication.id)
         if entry is not None:
             entry.senders.add(sender)
+            entry.told = ()
         elif self._is_repeat(publication):
             self._sessions.send(sender, PublicationConfirmed(publication.id))
         else:
             self._accept(publication, sender)
 
-    def on_confirmed(self, sender: BrokerName, message: PublicationConfirmed) -> None:
-        entry = self._publications.settle(message.id, sender)
-        if entry is not None:
-            self._finish(entry)
-
-    def on_taken(self, sender: BrokerName, message: Taken) -> None:
-        self._publications.taken(sender, message.count)
+    def on_answer(
+        self, sender: BrokerName, message: PublicationConfirmed | PublicationHeld | Taken | Losses
+    ) -> None:
+        """What became of publications that a neighbour was sent, or will not be."""
+        match message:
+            case PublicationConfirmed():
+                entry = self._publications.settle(message.id, sender)
+                if entry is not None:
+                    self._finish(entry)
+            case PublicationHeld():
+                self._publications.hold(message.id, sender, message.away)
+            case Taken():
+                self._publications.taken(sender, message.count)
+            case Losses():
+                self.on_losses(sender, message.losses)
 
     def on_losses(self, sender: BrokerName | None, losses: Iterable[Loss]) -> None:
         """Pass on what is new, and wait no longer for who has lost it."""
@@ -150,21 +170,37 @@ class Forwarding:
         if away != self._away or self._must_look or self._publications.is_held_unknown():
             self._away, self._must_look = away, False
             self.on_losses(None, self._publications.held(away, self._losses))
+        self._tell_reached()
         for broker in self._sessions.live:
             for _, copy in self._publications.due(broker, self._sessions.active):
                 self._sessions.send(broker, copy)
+
+    def _tell_reached(self) -> None:
+        for entry, away in self._publications.reached(self._sessions.frontier):
+            for sender in sorted(entry.senders):
+                self._sessions.send(sender, PublicationHeld(entry.publication.id, away))
+            if not entry.senders:
+                self._sessions.effects.append(Tell(Held(entry.publication.id, away)))
 
     # --- steps -----------------------------------------------------------------------------------
 
     def _is_repeat(self, publication: Publication) -> bool:
         if self._settings.repeats == "source":
-            return self._sources.is_repeat(publication.id)
+            former = self._sources.former_life(publication.id)
+            if former is not None:
+                self._end_of(publication.id.source, former)
+            is_repeat = self._sources.is_repeat(publication.id)
+            if publication.life == "ends":
+                self._sources.end(publication.id.source, publication.id.epoch)
+            return is_repeat
         return self._seen.is_repeat(publication.hops)
 
     def _accept(self, publication: Publication, sender: BrokerName | None) -> None:
         back = None if sender is None else self._neighbourhood.path(sender)[0]
         if publication.clearings:
             concerned = self._clear(publication)
+        elif publication.life:
+            concerned = list(self._subscriptions)
         else:
             concerned = self._subscriptions.matching(publication.attributes)
         ours: list[Routed] = []
@@ -175,9 +211,11 @@ class Forwarding:
             elif each.towards != back:
                 routes.setdefault(each.route, set()).add(life_of(each))
         if not publication.clearings:
-            routes = self._publications.without_lost(publication, routes, self._losses)
+            if self._losses.has_losses:
+                routes = self._publications.without_lost(publication, routes, self._losses)
             self._must_look = self._must_look or self._losses.is_waived(publication)
-            if ours and not self._losses.is_lost(publication, self._life):
+            is_ours = ours and not publication.life
+            if is_ours and not self._losses.is_lost(publication, self._life):
                 self._deliver(publication, ours)
         entry = self._publications.append(publication, routes, sender)
         if not entry.routes:
@@ -217,17 +255,22 @@ class Forwarding:
         last = self._sources.last(source)
         if last >= Position(epoch, through):
             return  # it has come, or it is of a life that is over for us
-        own = self._subscriptions.own()
-        takers = tuple(sorted(each.id for each in own if self._has_begun(each, loss)))
+        takers = self._begun(source, epoch)
         if takers:
             after = last.number if last.epoch == epoch else 0
             missed = Missed(source, epoch, topic, after, through, takers)
             self._sessions.effects.append(Tell(missed))
 
-    def _has_begun(self, routed: Routed, loss: Loss) -> bool:
-        if not routed.is_complete:
-            return False
-        return not routed.tags or routed.begun.get(loss.source) == loss.epoch
+    def _end_of(self, source: BrokerName, epoch: int) -> None:
+        takers = self._begun(source, epoch)
+        if takers:
+            self._sessions.effects.append(Tell(SourceEnded(source, epoch, takers)))
+
+    def _begun(self, source: BrokerName, epoch: int) -> tuple[SubscriptionId, ...]:
+        """Our subscriptions that are in force for this life of a source."""
+        own = [each for each in self._subscriptions.own() if each.is_complete]
+        begun = [each for each in own if not each.tags or each.begun.get(source) == epoch]
+        return tuple(sorted(each.id for each in begun))
 
     def _is_late(self, name: PublicationId) -> bool:
         """A repeat that the trail has missed."""
@@ -239,7 +282,7 @@ class Forwarding:
         name = entry.publication.id
         for sender in sorted(entry.senders):
             self._sessions.send(sender, PublicationConfirmed(name))
-        if not entry.senders and not entry.publication.clearings:
+        if not entry.senders and not entry.publication.clearings and not entry.publication.life:
             lost_to = tuple(sorted({broker for broker, _ in entry.lost_to}))
             self._sessions.effects.append(Tell(Confirmed(name, lost_to)))
 

@@ -65,13 +65,21 @@ class LossTable:
             self._lost[flow] = loss.through
         return is_new
 
+    @property
+    def has_losses(self) -> bool:
+        return bool(self._lost)
+
     def is_lost(self, publication: Publication, target: Life) -> bool:
+        if not self._lost:
+            return False
         name = publication.id
         flow = (target, name.source, name.epoch, publication.topic)
         return name.number <= self._lost.get(flow, 0)
 
     def is_waived(self, publication: Publication) -> bool:
         """Need nobody keep it for who is out of reach?"""
+        if not self._waived:
+            return False
         name = publication.id
         waived = self._waived.get((name.source, publication.topic), NOTHING)
         return Position(name.epoch, name.number) <= waived

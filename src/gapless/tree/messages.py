@@ -14,7 +14,7 @@ broker sees where each comes from. The numbers of a source are those of its brok
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gapless.core.events import Attributes
 from gapless.core.identity import BrokerName
@@ -167,6 +167,10 @@ class Publication(Message, frozen=True):
     clearings: tuple[Clearing, ...] = ()
     not_for: tuple[SubscriptionId, ...] = ()
     """Somebody had it in his queue before he knew of these: they do not begin with it."""
+    is_awaited: bool = False
+    """Its publisher wants to hear when all within reach have it, though others may be away."""
+    life: Literal["", "begins", "ends"] = ""
+    """No event, but for all subscribers: the first or the last of a life of its source."""
 
     @property
     def topic(self) -> str:
@@ -177,6 +181,14 @@ class PublicationConfirmed(Message, frozen=True):
     """Every subscriber behind the sender for whom it is safe has it."""
 
     id: PublicationId
+
+
+class PublicationHeld(Message, frozen=True):
+    """Of one that is awaited: all behind the sender who can be reached have it; for these brokers
+    it is kept."""
+
+    id: PublicationId
+    away: tuple[BrokerName, ...]
 
 
 class Taken(Message, frozen=True):
@@ -235,6 +247,7 @@ CarriedMessage = (
     | SubscriptionWithdrawn
     | Publication
     | PublicationConfirmed
+    | PublicationHeld
     | Taken
     | Losses
     | SyncStart
@@ -290,9 +303,26 @@ class Missed(Message, frozen=True):
     subscriptions: tuple[SubscriptionId, ...]
 
 
+class SourceEnded(Message, frozen=True):
+    """To the driver: a life of `source` has ended without a word, and nothing more comes of it:
+    these subscriptions of ours may have lost what came after the last of it."""
+
+    source: BrokerName
+    epoch: int
+    subscriptions: tuple[SubscriptionId, ...]
+
+
 class Confirmed(Message, frozen=True):
     """To the driver: a publication of ours has reached all it should, but for brokers that were out
     of reach for so long that it was given up for them."""
 
     id: PublicationId
     lost_to: tuple[BrokerName, ...] = ()
+
+
+class Held(Message, frozen=True):
+    """To the driver: a publication of ours that is awaited has reached all within reach; it is kept
+    for subscribers of these brokers."""
+
+    id: PublicationId
+    away: tuple[BrokerName, ...]

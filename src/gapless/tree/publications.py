@@ -77,7 +77,9 @@ class Entry:
     routes: Routes
     senders: set[BrokerName] = field(default_factory=set)
     sent: set[BrokerName] = field(default_factory=set)  # on the sessions that are active now
-    lost_to: set[Life] = field(default_factory=set)  # it was given up for these
+    lost_to: frozenset[Life] = frozenset()  # it was given up for these
+    held: dict[BrokerName, tuple[BrokerName, ...]] | None = None  # see `reached`
+    told: tuple[BrokerName, ...] = ()
 
 
 class Publications:
@@ -102,6 +104,8 @@ class Publications:
         self._own: dict[str, dict[int, None]] = {}  # by topic, the numbers of our own, ascending
         self._unwaived: Counter[str] = Counter()  # by topic, our own since the last waiver
         self._crowded: dict[str, None] = {}  # topics with too much of our own, an ordered set
+        self._awaited: dict[PublicationId, Entry] = {}
+        self._has_held = False  # some neighbour says that it keeps one of those
         self._since_look = 0  # entries since `held` was last looked at
 
     def __len__(self) -> int:
@@ -130,6 +134,8 @@ class Publications:
         if entry.routes:
             self._entries[publication.id] = entry
             self._since_look += 1
+            if publication.is_awaited:
+                self._awaited[publication.id] = entry
             if sender is None and not publication.clearings:
                 self._own.setdefault(publication.topic, {})[entry.number] = None
                 self._unwaived[publication.topic] += 1
@@ -152,7 +158,38 @@ class Publications:
             del own[entry.number]
             if not own:
                 del self._own[p.topic], self._unwaived[p.topic]
+        self._awaited.pop(p.id, None)
+        self._has_held = self._has_held and bool(self._awaited)
         return self._entries.pop(p.id)
+
+    def hold(self, name: PublicationId, sender: BrokerName, away: tuple[BrokerName, ...]) -> None:
+        """`sender` has seen to all behind it that it reaches."""
+        entry = self._entries.get(name)
+        if entry is not None and sender in entry.sent:
+            entry.held = {**(entry.held or {}), sender: away}
+            self._has_held = True
+
+    def reached(self, frontier: Frontier) -> list[tuple[Entry, tuple[BrokerName, ...]]]:
+        """Of what is awaited, what all within reach have: only brokers that are away do not, as far
+        as we know or our neighbours say (`held`). Each once for the same brokers."""
+        found: list[tuple[Entry, tuple[BrokerName, ...]]] = []
+        active, failed = frozenset(frontier.active), frozenset(frontier.failed)
+        for entry in self._awaited.values() if failed or self._has_held else ():
+            away: set[BrokerName] = set()
+            for route, lives in entry.routes.items():
+                session = session_of(route, active)
+                if session is None and failed.issuperset(route):
+                    away.update(broker for broker, _ in lives)
+                elif session is not None and entry.held and session in entry.held:
+                    away.update(entry.held[session])
+                else:
+                    break
+            else:
+                names = tuple(sorted(away.union(broker for broker, _ in entry.lost_to)))
+                if names != entry.told:
+                    entry.told = names
+                    found.append((entry, names))
+        return found
 
     # --- bounds ----------------------------------------------------------------------------------
 
@@ -245,6 +282,8 @@ class Publications:
         self._next.pop(session, None)
         for entry in self._entries.values():
             entry.sent.discard(session)
+            if entry.held:
+                entry.held.pop(session, None)
 
     def look_again(self) -> None:
         """Routes may lead elsewhere now."""
@@ -284,7 +323,9 @@ class Publications:
         hops = extend(p.hops, here, self._neighbourhood.path(to)[:-1])
         younger = self._subscriptions.younger_than(entry.number, p)
         not_for = tuple(sorted(younger.union(p.not_for))) if younger else p.not_for
-        return Publication(p.id, hops, p.attributes, p.body, p.clearings, not_for)
+        return Publication(
+            p.id, hops, p.attributes, p.body, p.clearings, not_for, p.is_awaited, p.life
+        )
 
     def has_flushed(self, to: BrokerName, before: int, frontier: Frontier) -> bool:
         """Has all that was queued before number `before` and leads the way to `to` gone that way?

@@ -162,11 +162,14 @@ class Sessions:
         """It has sent us all it has."""
         self._told[sender] = self._connections.session(sender)
 
-    def become_ready(self) -> None:
-        """If we may: once ready, always ready, what is subscribed later comes like all else."""
+    def become_ready(self) -> bool:
+        """If we may: once ready, always ready, what is subscribed later comes like all else. Says
+        whether we are from now on."""
         if not self.is_ready and not self.is_joining:
             is_alone = not len(self._neighbourhood)
             self.is_ready = self.knows_all() and (bool(self._sessions) or is_alone)
+            return self.is_ready
+        return False
 
     def knows_all(self, but: BrokerName | None = None) -> bool:
         """Have all who are nearest, but one, sent us all they have?"""

@@ -144,7 +144,7 @@ class Subscriptions:
     def younger_than(self, number: int, publication: Publication) -> set[SubscriptionId]:
         """Those that match and became known only after that number of the queue."""
         younger = set(takewhile(lambda each: each.since > number, reversed(self._table.values())))
-        if not younger or publication.clearings:
+        if not younger or publication.clearings or publication.life:
             return set()
         return {r.id for r in younger.intersection(self._matcher.match(publication.attributes))}
 

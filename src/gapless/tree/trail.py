@@ -84,6 +84,20 @@ class Sources:
     def __init__(self, settings: TreeSettings) -> None:
         self._settings = settings
         self._last: dict[BrokerName, Position] = {}  # longest silent first
+        self._ended: dict[BrokerName, int] = {}  # lives that have said goodbye, of those
+
+    def end(self, source: BrokerName, epoch: int) -> None:
+        """This life of it has come to its end, and all of it has come."""
+        if self.last(source).epoch == epoch:
+            self._ended[source] = epoch
+
+    def former_life(self, name: PublicationId) -> int | None:
+        """This is of a later life than the last that came from there: the epoch of that one, unless
+        it has come to its end."""
+        last = self._last.get(name.source)
+        if last is None or last.epoch >= name.epoch or self._ended.get(name.source) == last.epoch:
+            return None
+        return last.epoch
 
     def is_repeat(self, name: PublicationId) -> bool:
         """Has it, or one after it, come before? Notes it if not."""
@@ -94,7 +108,9 @@ class Sources:
             return True
         self._last[name.source] = position
         if len(self._last) > self._settings.sources_max:
-            del self._last[next(iter(self._last))]
+            silent = next(iter(self._last))
+            del self._last[silent]
+            self._ended.pop(silent, None)
         return False
 
     def last(self, source: BrokerName) -> Position:

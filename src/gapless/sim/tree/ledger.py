@@ -21,7 +21,13 @@ from gapless.tree.messages import topic_of
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
     from gapless.core.identity import BrokerName
-    from gapless.tree.messages import Delivered, Missed, PublicationId, SubscriptionId
+    from gapless.tree.messages import (
+        Delivered,
+        Missed,
+        PublicationId,
+        SourceEnded,
+        SubscriptionId,
+    )
 
 Source = tuple["BrokerName", int]
 
@@ -42,6 +48,9 @@ class Ledger:
         self._owed: dict[PublicationId, set[SubscriptionId]] = {}
         self._lost: dict[tuple[SubscriptionId, Source], list[Missed]] = {}
         self.losses = 0
+        self.settled: set[PublicationId] = set()
+        self._doomed: set[tuple[SubscriptionId, Source]] = set()
+        self._ended: set[tuple[SubscriptionId, Source]] = set()
         self.delivered_to: dict[SubscriptionId, list[PublicationId]] = {}
 
     @property
@@ -81,6 +90,8 @@ class Ledger:
         condition, index = self.filters[subscription], self._index[name]
         flow, before = self._published[source], self._position.get((subscription, source))
         what = f"{subscription} at {at} gets {name}"
+        if (subscription, source) in self._ended:
+            raise Violation(TOLD_LOST, f"{what}, of which it was told that it has ended")
         if self._is_lost(subscription, name):
             raise Violation(TOLD_LOST, f"{what}, of which it was told that it is lost")
         if not condition.matches(self._attributes[name]):
@@ -117,6 +128,7 @@ class Ledger:
 
     def confirmed(self, name: PublicationId, lost_to: tuple[BrokerName, ...]) -> None:
         """All who should have it, have it, but for some: so says its broker."""
+        self.settled.add(name)
         if owed := {each for each in self._owed[name] if each.source not in lost_to}:
             raise Violation(NOTHING_LOST, f"{name} is confirmed; owed to {min(owed)}")
 
@@ -124,11 +136,24 @@ class Ledger:
         """What it published and what its subscribers wait for is no longer owed."""
         for name, owed in self._owed.items():
             if name.source == broker:
+                source = (name.source, name.epoch)
+                self._doomed |= {(s, source) for s in owed if self.has_begun(s, source)}
                 owed.clear()
             else:
                 owed -= {s for s in owed if s.source == broker}
+        self._doomed = {each for each in self._doomed if each[0].source != broker}
+
+    def source_ended(self, message: SourceEnded) -> None:
+        source = (message.source, message.epoch)
+        self._ended |= {(subscription, source) for subscription in message.subscriptions}
+
+    def untold(self) -> list[tuple[SubscriptionId, Source]]:
+        """Who has lost something by the crash of a source that it had begun to hear, and was never
+        told that it ended."""
+        return sorted(self._doomed - self._ended)
 
     def withdrawn(self, subscription: SubscriptionId) -> None:
+        self._doomed = {each for each in self._doomed if each[0] != subscription}
         for owed in self._owed.values():
             owed.discard(subscription)
 

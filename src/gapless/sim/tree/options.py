@@ -182,6 +182,17 @@ def crashing(failures_tolerated: int) -> TreeOptions:
     )
 
 
+def dying(failures_tolerated: int) -> TreeOptions:
+    """Brokers crash while they publish much, to subscribers who stay."""
+    return replace(
+        flapping(failures_tolerated, brokers=4),
+        faults=("crash", "cut"),
+        faults_at_once_max=2,
+        publish_every=2 * MILLISECOND,
+        fault_every=100 * MILLISECOND,
+    )
+
+
 def draw_restless(dice: random.Random) -> TreeOptions:
     """Much trouble in a short time, in a tree of any shape: it finds most."""
     options = (restless if dice.random() < 0.7 else flapping)(dice.choice((0, 1, 1, 2, 3)))

@@ -93,6 +93,13 @@ class Untold(Forwarding):
         pass
 
 
+class SilentEnd(Forwarding):
+    """Says nothing when a source has crashed and begun another life."""
+
+    def _end_of(self, source: BrokerName, epoch: int) -> None:
+        pass
+
+
 class NotIntroduced(Forwarding):
     """Does not tell those whom it reaches anew what is lost."""
 
@@ -149,6 +156,7 @@ PLANTED_PARTS: dict[str, Parts] = {
     "no-window": Parts(publications=NoWindow),
     "keeps-all": Parts(publications=KeepsAll),
     "untold": Parts(forwarding=Untold),
+    "silent-end": Parts(forwarding=SilentEnd),
     "not-introduced": Parts(forwarding=NotIntroduced),
     "no-flush": Parts(spreading=NoFlush),
     "no-tags": Parts(forwarding=NoTags),

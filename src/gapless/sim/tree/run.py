@@ -31,10 +31,12 @@ from gapless.tree.messages import TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gapless.core.events import Attributes
     from gapless.sim.watch import Watch
-    from gapless.tree.messages import SubscriptionId
+    from gapless.tree.messages import PublicationId, SubscriptionId
 
 AT_REST = "it comes to rest"
+ENDS = "that a source has ended is told"
 LIVES = "it goes on while brokers are out of reach"
 TOLD = "the trail tells repeats"
 ROUNDS_MAX = 40
@@ -155,15 +157,22 @@ class TreeRun:
         self._faults = [undo for name in away if (undo := self._put_away(name, dice)) is not None]
         self.stage.run(400 * MILLISECOND)
         publishers = dice.sample(here, dice.randint(1, 2))
+        awaited: list[PublicationId] = []
         for number in range(self.options.siege):
             topic = "x" if dice.random() < 0.8 else "y"
             process = self.world.processes[dice.choice(publishers)]
-            if process.publish({"k": dice.randrange(4), TOPIC: topic}) is None:
+            event: Attributes = {"k": dice.randrange(4), TOPIC: topic}
+            published = process.publish(event, is_awaited=number % 2 == 0)
+            if published is None:
                 raise Violation(LIVES, f"{process.name} takes no publication for {topic}")
+            awaited += [published] if number % 2 == 0 else []
             self.stage.run(dice.choice((1, 5)) * MILLISECOND)
             if number % 50 == 0:
                 self._goes_on(here, dice)
         self._goes_on(here, dice)
+        for each in awaited:
+            if each not in self.ledger.settled:
+                raise Violation(LIVES, f"nobody says that {each} has reached all within reach")
         self._heal()
 
     def _put_away(self, name: BrokerName, dice: random.Random) -> Callable[[], None] | None:
@@ -204,6 +213,9 @@ class TreeRun:
             raise Violation(NOTHING_LOST, f"{owed[0][0]} is owed to {owed[0][1]}, after healing")
         if left := self.world.restlessness():
             raise Violation(AT_REST, "; ".join(left))
+        if (untold := self.ledger.untold()) and self.options.settings.repeats == "source":
+            subscription, source = untold[0]
+            raise Violation(ENDS, f"{subscription} lost something of {source}")
         if self._late_repeats() and "crash" not in self.options.faults:
             raise Violation(TOLD, f"{self._late_repeats()} by the source's number only")
 

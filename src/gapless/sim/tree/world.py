@@ -16,7 +16,16 @@ from gapless.core.effects import Send, Tell
 from gapless.core.errors import UsageError
 from gapless.sim.links import Links
 from gapless.tree.broker import Parts, TreeBroker
-from gapless.tree.messages import Accepted, Confirmed, Delivered, Missed, Refused, SubscriptionId
+from gapless.tree.messages import (
+    Accepted,
+    Confirmed,
+    Delivered,
+    Held,
+    Missed,
+    Refused,
+    SourceEnded,
+    SubscriptionId,
+)
 
 if TYPE_CHECKING:
     from gapless.core.effects import Effect
@@ -80,13 +89,15 @@ class TreeProcess:
 
     # --- verbs -----------------------------------------------------------------------------------
 
-    def publish(self, attributes: Attributes) -> PublicationId | None:
+    def publish(self, attributes: Attributes, *, is_awaited: bool = False) -> PublicationId | None:
         """None where the broker is down or takes none now."""
         if self.machine is None:
             return None
         in_force = self._owed_to(self.machine) if self._world.options.is_checked else []
         try:
-            name, effects = self.machine.publish(attributes, b"", self._stage.now)
+            [name], effects = self.machine.publish_batch(
+                [(attributes, b"")], self._stage.now, is_awaited=is_awaited
+            )
         except UsageError:
             return None
         self._stage.say(f"{self.name} publishes {name.number} {attributes}")
@@ -144,6 +155,10 @@ class TreeProcess:
                 self._world.ledger.withdrawn(message.id)
             case Confirmed():
                 self._world.ledger.confirmed(message.id, message.lost_to)
+            case Held():
+                self._world.ledger.confirmed(message.id, message.away)
+            case SourceEnded():
+                self._world.ledger.source_ended(message)
             case Missed():
                 self._world.ledger.missed(self.name, message)
             case _:
