@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapless.cli.connection import credentials
+from gapless.cli.connection import check_unused, credentials
 from gapless.cli.terminal import say
 from gapless.core.errors import UsageError
 
@@ -46,7 +46,10 @@ def source_of(url: str, topic: str) -> Source:
     from gapless.client.address import is_tls
     from gapless.pipelines.source import Source
 
-    return Source(url, topic, credentials.get()) if is_tls(url) else Source(url, topic)
+    if is_tls(url):
+        return Source(url, topic, credentials.get())
+    check_unused("gapless+tls:// in the address")
+    return Source(url, topic)
 
 
 def replay_of(

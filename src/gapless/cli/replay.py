@@ -13,7 +13,6 @@ from gapless.cli.job import (
     MASTER,
     End,
     LakeOption,
-    Master,
     NoLog,
     SkipLost,
     Start,
@@ -45,7 +44,9 @@ def replay(
     ] = None,
     no_log: NoLog = False,
     skip_lost: SkipLost = False,
-    master: Master = MASTER,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --out: where Spark runs; else local[*].")
+    ] = None,
     url: Url = URL,
 ) -> None:
     """Read events from the lake, and from the log what the lake does not have yet.
@@ -64,6 +65,8 @@ def replay(
 
     if gap and (start or end or out):
         raise UsageError("a gap has a start and an end", "Leave out --from, --to and --out.")
+    if master is not None and out is None:
+        raise UsageError("--master is for --out", "Give both, or leave it out.")
     job = replay_of(topic, condition, lake, url, no_log=no_log, skip_lost=skip_lost)
     if gap:
         for event in fill_gap(job, read_gap(gap, topic)):
@@ -77,7 +80,7 @@ def replay(
             say(show_json(event))
         return
     folder = new_folder(out)
-    with session(master) as spark:
+    with session(master or MASTER) as spark:
         replay_rows(spark, job, pieces).write.mode("overwrite").parquet(folder)
         say(f"{spark.read.parquet(folder).count():,} events in {out}")
 
