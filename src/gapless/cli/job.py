@@ -60,6 +60,9 @@ def replay_of(
 
     if no_log and lake is None:
         raise UsageError("there is nothing to read", "Give --lake, or leave out --no-log.")
+    if no_log and lake is not None and not Lake(lake, topic).folder.is_dir():
+        problem = f"{lake} has nothing of the topic {topic!r}"
+        raise UsageError(problem, "Check both; `gapless pipeline archive` makes a lake.")
     return Replay(
         None if lake is None else Lake(lake, topic),
         None if no_log else source_of(url, topic),

@@ -147,7 +147,8 @@ def ask(address: str, what: str = "statistics") -> Any | None:
     context = shown.context() if shown is not None else None
     try:
         with urlopen(request, timeout=ANSWER_S, context=context) as answer:
-            return json.load(answer)
+            found = json.load(answer)
+        return found if is_answer(found, what) else None  # something else listens there
     except HTTPError as error:
         with error:
             if error.code in (401, 403):
@@ -164,6 +165,13 @@ def ask(address: str, what: str = "statistics") -> Any | None:
                 "Give the brokers' authority with --ca.",
             ) from None
         return None
+
+
+def is_answer(found: Any, what: str) -> bool:
+    """Does a broker say such things?"""
+    if what == "statistics":
+        return isinstance(found, dict) and {"ready", "links", "disk", "address"} <= found.keys()
+    return isinstance(found, list) and all(isinstance(each, dict) for each in found)
 
 
 def rows(found: Found) -> list[dict[str, str]]:
