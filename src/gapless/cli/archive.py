@@ -12,7 +12,7 @@ import typer
 
 from gapless.cli.connection import URL, Url
 from gapless.cli.job import MASTER, AsJson, Topic, session, source_of, tell
-from gapless.cli.terminal import say
+from gapless.cli.terminal import counted, say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def archive(
     if as_json:
         say(json.dumps({"events": job.events, "token": dict(job.token)}))
     else:
-        say(f"{job.events:,} events were moved to {lake}")
+        verb = "was" if job.events == 1 else "were"
+        say(f"{counted(job.events, 'event')} {verb} moved to {lake}")
 
 
 class Job:
@@ -137,5 +138,6 @@ class Job:
 def show(progress: Progress) -> None:
     if progress.stage == "committed" and progress.events:
         lost = sum(len(each.lost) for each in progress.manifest.pubends.values())
-        note = f"; {lost} ranges of the log were lost before" if lost else ""
-        tell(f"{progress.events:,} events in {progress.files} files{note}")
+        note = f"; lost before: {counted(lost, 'range')} of the log" if lost else ""
+        files = counted(progress.files, "file")
+        tell(f"{counted(progress.events, 'event')} in {files}{note}")

@@ -9,7 +9,7 @@ import typer
 
 from gapless.cli.connection import URL, Url, connected
 from gapless.cli.job import SkipLost  # noqa: TC001 - typer reads it
-from gapless.cli.terminal import say
+from gapless.cli.terminal import counted, say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -123,4 +123,4 @@ async def _write(batches: AsyncIterator[RangeBatch], path: Path) -> None:
         raise UsageError(problem, "Give a file that can be written.") from None
     finally:
         new.unlink(missing_ok=True)
-    say(f"{count} events in {path}", err=True)
+    say(f"{counted(count, 'event')} in {path}", err=True)

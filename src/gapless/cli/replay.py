@@ -23,7 +23,7 @@ from gapless.cli.job import (
     tell,
     token_of,
 )
-from gapless.cli.terminal import say
+from gapless.cli.terminal import counted, say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def replay(
         return
     pieces = plan(job, token_of(start), token_of(end))
     of_lake = sum(bool(piece.path) for piece in pieces.pieces)
-    tell(f"{of_lake} files of the lake, {len(pieces.pieces) - of_lake} ranges of the log")
+    of_log = counted(len(pieces.pieces) - of_lake, "range")
+    tell(f"{counted(of_lake, 'file')} of the lake, {of_log} of the log")
     if out is None:
         for event in replay_events(job, pieces):
             say(show_json(event))
@@ -82,7 +83,7 @@ def replay(
     folder = new_folder(out)
     with session(master or MASTER) as spark:
         replay_rows(spark, job, pieces).write.mode("overwrite").parquet(folder)
-        say(f"{spark.read.parquet(folder).count():,} events in {out}")
+        say(f"{counted(spark.read.parquet(folder).count(), 'event')} in {out}")
 
 
 def read_gap(text: str, topic: str) -> Gap:
