@@ -41,6 +41,7 @@ PLAIN = ("--url", "gapless://127.0.0.1:1")
         (("pipeline", "audit", "t", "x", "--published", "y", "--no-log"), "--published says"),
         (("security", "certificate", "x", "--host", "h"), "--host is for a broker"),
         (("security", "certificate", "x", "--broker", "--rights", "all"), "a broker has no rights"),
+        (("broker", "x", "--join", "nonsense"), "'nonsense' is no address"),
         (("serve", "--set", "topics_max=1", "--set", "topics_max=2"), "topics_max is set twice"),
     ],
 )
