@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 USER = 65534
 DROP = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
 READ = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
-TRIAL = [sys.executable, "-c", "import numba"]
+CHILD = "import numba, subprocess, sys; subprocess.run([sys.executable, '-c', ''], check=True)"
+TRIAL = [sys.executable, "-c", CHILD]
+"""A broker starts another process, too."""
 SOURCES = Path(gapless.__file__).parent
 
 

@@ -57,7 +57,7 @@ def test_events_are_read_from_a_file_and_counted(tmp_path: Path) -> None:
 def test_bad_events_are_wrong_usage_and_named_by_line() -> None:
     for line, complaint in (
         ("{", "line 2 is not JSON"),
-        ("[1]", "line 2 is not a JSON object"),
+        ("[1]", "line 2 is no JSON object"),
         ('{"a": [1]}', "line 2: attribute 'a'"),
     ):
         code, output = run("price > 5", "-", given='{"price": 1}\n' + line)
@@ -70,7 +70,7 @@ def test_a_file_that_is_not_utf8_is_no_surprise(tmp_path: Path) -> None:
     path.write_bytes(b'{"price": 7}\n\xff\n')
     code, output = run("price > 5", str(path))
     assert code == 2
-    assert "line 2 is not JSON" in output
+    assert "line 2 is not UTF-8" in output
 
 
 def test_explain_shows_the_conjunctions() -> None:

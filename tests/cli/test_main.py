@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import gapless
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.children import PATIENCE_S, PROGRAM, child, told
 
 HEAVY = ("numpy", "numba", "pyarrow", "pyspark", "matplotlib", "asyncio", "rich.progress")
 
@@ -121,3 +120,29 @@ def test_a_broker_does_not_run_without_its_assertions(tmp_path: Path) -> None:
 def test_the_version_is_told() -> None:
     code = "import sys; sys.argv[1:] = ['--version']; import gapless.cli as c; c.main()"
     assert python(code).stdout == f"gapless {gapless.__version__}\n"
+
+
+def test_what_cannot_be_written_is_told_without_a_traceback() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [*PROGRAM, "filter", "a = 1"]
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, text=True)
+    assert (ran.returncode, "No space left" in ran.stderr) == (1, True)
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_reader_that_goes_away_ends_a_command_without_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"a": 1}\n' * 100_000)
+    with child([*PROGRAM, "filter", "a = 1", str(path)]) as process:
+        assert told(process) == '{"a": 1}\n'
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait(PATIENCE_S) == 1
+
+
+def test_a_standard_input_that_is_closed_is_told() -> None:
+    words = " ".join(map(shlex.quote, [*PROGRAM, "publish", "t", "--file", "-"]))
+    ran = subprocess.run(["sh", "-c", f"{words} <&-"], capture_output=True, check=False, text=True)
+    assert (ran.returncode, ran.stderr[:35]) == (2, "gapless: standard input is closed. ")

@@ -50,7 +50,8 @@ def test_a_first_user_serves_subscribes_publishes_and_looks(tmp_path: Path) -> N
         assert "subscribed to trades" in warned(subscribe)
         done = gapless("publish", "trades", "symbol=IBM", "price=92.5", "--body", "b", "--url", url)
         assert done.stdout.startswith("published at trades/0, tick "), done.stderr
-        gapless("publish", "trades", "price=1", "--url", url)
+        bytes_of_no_text = gapless("publish", "trades", "a=1", "--body", "\udcff", "--url", url)
+        assert bytes_of_no_text.returncode == 0, bytes_of_no_text.stderr
         gapless("publish", "trades", "price=91", 'symbol="7"', "--url", url)
         first, second = map(json.loads, rest(subscribe).splitlines())
         assert (first["attributes"], first["body"]) == ({"symbol": "IBM", "price": 92.5}, "b")

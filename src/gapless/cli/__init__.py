@@ -37,4 +37,8 @@ def run() -> int:
     except GaplessError as error:
         fail(error)
         return 2 if isinstance(error, UsageError | FilterError) else 1
+    except OSError as error:  # a disk that is full, a terminal that is gone
+        where = f" {error.filename}" if error.filename else ""
+        fail(f"cannot read or write{where}: {error.strerror or error}")
+        return 1
     return 0

@@ -12,7 +12,8 @@ import typer
 
 from gapless.cli.connection import URL, Url
 from gapless.cli.job import MASTER, AsJson, Topic, session, source_of, tell
-from gapless.cli.terminal import say
+from gapless.cli.terminal import counted, say
+from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,14 +21,17 @@ if TYPE_CHECKING:
     from gapless.pipelines.archive import Limits, Progress, Run
     from gapless.pipelines.source import Source
 
+EVERY_S = 30.0
+
 
 def archive(
     topic: Topic,
     lake: Annotated[Path, typer.Argument(help="The folder of the lake; made if it is new.")],
     follow: Annotated[bool, typer.Option(help="Go on with what comes, until Ctrl-C.")] = False,
     every: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="With --follow: how often.")
-    ] = 30.0,
+        float | None,
+        typer.Option(min=0.1, metavar="SECONDS", help="With --follow: how often; else 30."),
+    ] = None,
     name: Annotated[
         str, typer.Option(help="The subscription that holds the log; else archive-TOPIC.")
     ] = "",
@@ -59,6 +63,9 @@ def archive(
     from gapless.pipelines.archive import Limits
     from gapless.pipelines.spread import InSpark, run_here
 
+    if every is not None and not follow:
+        raise UsageError("--every is for --follow", "Give both, or leave it out.")
+    every = every or EVERY_S
     limits = Limits(file_mb << 20, slice_seconds * 1_000_000)
     with ExitStack() as stack:
         master = master or (MASTER if stream else "")
@@ -75,7 +82,8 @@ def archive(
     if as_json:
         say(json.dumps({"events": job.events, "token": dict(job.token)}))
     else:
-        say(f"{job.events:,} events were moved to {lake}")
+        verb = "was" if job.events == 1 else "were"
+        say(f"{counted(job.events, 'event')} {verb} moved to {lake}")
 
 
 class Job:
@@ -130,5 +138,6 @@ class Job:
 def show(progress: Progress) -> None:
     if progress.stage == "committed" and progress.events:
         lost = sum(len(each.lost) for each in progress.manifest.pubends.values())
-        note = f"; {lost} ranges of the log were lost before" if lost else ""
-        tell(f"{progress.events:,} events in {progress.files} files{note}")
+        note = f"; lost before: {counted(lost, 'range')} of the log" if lost else ""
+        files = counted(progress.files, "file")
+        tell(f"{counted(progress.events, 'event')} in {files}{note}")

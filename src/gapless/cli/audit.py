@@ -76,6 +76,9 @@ def audit(
     """
     from gapless.pipelines.audit import audit as judge
 
+    if published and (lake is not None or no_log):
+        problem = "--published says what there was, and --lake or --no-log where to look"
+        raise UsageError(problem, "Leave one of them out.")
     wanted = read_subscriptions(subscriptions)
     folder = new_folder(details) if details is not None else ""
     scratch = Path(mkdtemp(prefix="gapless-audit-", dir=work))

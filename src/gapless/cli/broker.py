@@ -89,10 +89,12 @@ def which(
     network: Path, name: str | None, join: str | None, listen: str | None
 ) -> tuple[BrokerName, Network]:
     """The broker that is meant, and its network; who joins may have left out the file."""
+    from gapless.broker.address import parse_address
     from gapless.core.errors import UsageError
     from gapless.core.identity import BrokerName
 
     if join is not None:
+        parse_address(join)  # a slip of the pen is told, not dialled for ever
         file, own = (network, name) if name is not None else (None, str(network))
         return BrokerName(own), joining_network(own, file, listen)
     if name is None:

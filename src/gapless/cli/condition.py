@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gapless.cli.event_file import read_line, utf8_lines
 from gapless.cli.terminal import say
-from gapless.client.json_values import from_json
+from gapless.core.errors import EventError, UsageError
 
 if TYPE_CHECKING:
     from gapless.core.events import Attributes
@@ -21,7 +21,7 @@ def condition(
         typer.FileText | None,
         typer.Argument(
             metavar="FILE",
-            encoding="utf-8",
+            encoding="utf-8-sig",
             errors="surrogateescape",
             help="Events as JSON objects, one a line; - for standard input.",
         ),
@@ -42,6 +42,8 @@ def condition(
     """
     from gapless.filters.filter import Filter
 
+    if count and events is None:
+        raise UsageError("--count is for events", "Give a FILE of them, or - for standard input.")
     parsed = Filter.parse(text)
     for note in notes(parsed):
         say(note, err=True)
@@ -51,11 +53,14 @@ def condition(
         say(f"ok: {parsed}" if text.strip() else "ok: matches everything")
         return
     matched = 0
-    for number, line in enumerate(events, start=1):
-        if line.strip() and parsed.matches(attributes_of(line, number)):
-            matched += 1
-            if not count:
-                say(line.rstrip("\n"))
+    try:
+        for number, line in enumerate(utf8_lines(events), start=1):
+            if line.strip() and parsed.matches(attributes_of(line, number)):
+                matched += 1
+                if not count:
+                    say(line.rstrip("\n"))
+    except EventError as error:
+        raise typer.BadParameter(error.problem) from None
     if count:
         say(matched)
 
@@ -80,13 +85,7 @@ def notes(parsed: Filter) -> list[str]:
 
 def attributes_of(line: str, number: int) -> Attributes:
     """The attributes on one line; a usage error that names the line if there are none."""
-    try:
-        read = json.loads(line)
-    except ValueError as error:
-        raise typer.BadParameter(f"line {number} is not JSON: {error}") from None
-    if not isinstance(read, dict):
-        raise typer.BadParameter(f"line {number} is not a JSON object of attributes")
-    read = from_json(read)
+    read = read_line(number, line)
     for name, value in read.items():
         if not isinstance(value, bool | int | float | str | None):
             raise typer.BadParameter(

@@ -60,6 +60,8 @@ OPTIONS: dict[str, Any] = {
 }
 
 credentials: ContextVar[Options] = ContextVar("credentials", default={})  # noqa: B039 - not changed
+written: ContextVar[tuple[str, ...]] = ContextVar("written", default=())
+"""Which of them are on the command line, and not in the environment."""
 
 
 def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
@@ -68,6 +70,8 @@ def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
         given = {name: options.pop(name) for name in OPTIONS}
+        context = options.pop("context")
+        written.set(tuple(filter(lambda name: is_written(context, name), given)))
         given["token"] = read_token(given.pop("access_token"))
         credentials.set(cast("Options", given))
         command(*arguments, **options)
@@ -77,11 +81,27 @@ def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in OPTIONS.items()
     ]
-    everything = [*signature.parameters.values(), *more]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    everything = [*signature.parameters.values(), *more, context]
     run.__signature__ = signature.replace(parameters=everything)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in everything}
     del run.__wrapped__
     return run
+
+
+def is_written(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def check_unused(where: str) -> None:
+    """Nobody is to believe that a token was shown, or a certificate looked at, where none was."""
+    if written.get():
+        from gapless.core.errors import UsageError
+
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in written.get())
+        remedy = f"Write {where}, or leave out what is for TLS."
+        raise UsageError(f"{named} would have no effect: this is not TLS", remedy)
 
 
 def read_token(path: Path | None) -> str | None:
@@ -104,6 +124,7 @@ async def connected(url: str) -> AsyncIterator[Client]:
     if is_tls(url):
         client = connect(url, patience_s=TLS_ANSWER_S, **credentials.get())
     else:
+        check_unused("gapless+tls:// in the address")
         client = connect(url, patience_s=ANSWER_S)
     async with client:
         client.patience_s = 30.0

@@ -133,20 +133,24 @@ def body_of(value: Any, number: int, field: str) -> bytes:
 def read_json(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The object of each line that is not empty, nulls and all."""
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            found = json.loads(line.rstrip(), object_pairs_hook=without_doubles)
-        except json.JSONDecodeError as error:
-            problem = f"line {number} is not JSON: {error.msg} at column {error.colno}"
-            raise EventError(problem, CORRECT) from None
-        except DoubleError as error:
-            raise EventError(f"line {number} has the name {error.name!r} twice", CORRECT) from None
-        except (ValueError, RecursionError) as error:
-            raise EventError(f"line {number} is not JSON: {error}", CORRECT) from None
-        if not isinstance(found, dict):
-            raise EventError(f"line {number} is no JSON object", "Write one object a line.")
-        yield number, from_json(found)
+        if line.strip():
+            yield number, read_line(number, line)
+
+
+def read_line(number: int, line: str) -> dict[str, Any]:
+    """The object of one line."""
+    try:
+        found = json.loads(line.rstrip(), object_pairs_hook=without_doubles)
+    except json.JSONDecodeError as error:
+        problem = f"line {number} is not JSON: {error.msg} at column {error.colno}"
+        raise EventError(problem, CORRECT) from None
+    except DoubleError as error:
+        raise EventError(f"line {number} has the name {error.name!r} twice", CORRECT) from None
+    except (ValueError, RecursionError) as error:
+        raise EventError(f"line {number} is not JSON: {error}", CORRECT) from None
+    if not isinstance(found, dict):
+        raise EventError(f"line {number} is no JSON object", "Write one object a line.")
+    return from_json(found)
 
 
 class DoubleError(Exception):
@@ -194,7 +198,7 @@ class EventTable:
     def told(self) -> str:
         """Which types were chosen."""
         named = [f"{name} {kind}" for name, kind in self.types.items()]
-        return ", ".join(named) or "no columns"
+        return ", ".join(named) or "none, for no column has a value"
 
     def _look(self) -> None:
         """Find all that is wrong, and the types."""

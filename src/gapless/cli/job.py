@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapless.cli.connection import credentials
+from gapless.cli.connection import check_unused, credentials
 from gapless.cli.terminal import say
 from gapless.core.errors import UsageError
 
@@ -46,7 +46,10 @@ def source_of(url: str, topic: str) -> Source:
     from gapless.client.address import is_tls
     from gapless.pipelines.source import Source
 
-    return Source(url, topic, credentials.get()) if is_tls(url) else Source(url, topic)
+    if is_tls(url):
+        return Source(url, topic, credentials.get())
+    check_unused("gapless+tls:// in the address")
+    return Source(url, topic)
 
 
 def replay_of(
@@ -57,6 +60,9 @@ def replay_of(
 
     if no_log and lake is None:
         raise UsageError("there is nothing to read", "Give --lake, or leave out --no-log.")
+    if no_log and lake is not None and not Lake(lake, topic).folder.is_dir():
+        problem = f"{lake} has nothing of the topic {topic!r}"
+        raise UsageError(problem, "Check both; `gapless pipeline archive` makes a lake.")
     return Replay(
         None if lake is None else Lake(lake, topic),
         None if no_log else source_of(url, topic),

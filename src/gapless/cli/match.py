@@ -27,7 +27,7 @@ from gapless.cli.job import (
     tell,
     token_of,
 )
-from gapless.cli.terminal import say, visible
+from gapless.cli.terminal import counted, say, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ def match(
     from gapless.pipelines.match import match_replay
     from gapless.pipelines.replay import plan
 
-    job = replay_of(topic, "", lake, url, no_log=no_log, skip_lost=skip_lost)
     folder, audience = new_folder(out), out.absolute().with_name(f".{out.name}.audience")
+    job = replay_of(topic, "", lake, url, no_log=no_log, skip_lost=skip_lost)
     pieces = plan(job, token_of(start), token_of(end))
+    count, refusals = write_audience(read_table(subscriptions), audience)
+    for refused in refusals[:SHOWN_MAX]:
+        tell(f"refused: {visible(refused.name)}: {refused.reason}")
+    tell(f"{counted(count, 'subscription')}, refused: {len(refusals):,}")
     with session(master) as spark:
-        count, refusals = write_audience(read_table(subscriptions), audience)
-        for refused in refusals[:SHOWN_MAX]:
-            tell(f"refused: {visible(refused.name)}: {refused.reason}")
-        tell(f"{count:,} subscriptions, {len(refusals):,} were refused")
         matches = match_replay(spark, job, pieces, str(audience))
         ordered = matches.sortWithinPartitions("subscription", "pubend", "tick")
         ordered.write.mode("overwrite").parquet(folder)
@@ -81,7 +81,7 @@ def match(
     (out / "_refused.jsonl").write_text("".join(lines), encoding="utf-8")
     shutil.rmtree(audience)
     result = {"subscriptions": count, "refused": len(refusals), "matches": found}
-    say(json.dumps(result) if as_json else f"{found:,} matches in {out}")
+    say(json.dumps(result) if as_json else f"{counted(found, 'match')} in {out}")
 
 
 def read_table(path: Path) -> Iterator[tuple[str, str]]:

@@ -38,7 +38,7 @@ def publish(
     attributes: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE", help="One event's attributes.")
     ] = None,
-    body: Annotated[str, typer.Option(help="Its body, as text.")] = "",
+    body: Annotated[str, typer.Option(help="Its body, as it stands here.")] = "",
     file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Events: JSON objects, a line each, or .csv; -: stdin."),
@@ -85,7 +85,7 @@ def publish(
         raise UsageError("--body is for one event", "Give --body-field with --file.")
     if file is None:
         event = read_pairs(attributes or [])
-        asyncio.run(publish_one(url, topic, event, body.encode(), as_json=as_json))
+        asyncio.run(publish_one(url, topic, event, os.fsencode(body), as_json=as_json))
         return
     opened = open_file(file)
     with opened:

@@ -9,7 +9,8 @@ import typer
 
 from gapless.cli.connection import URL, Url, connected
 from gapless.cli.job import SkipLost  # noqa: TC001 - typer reads it
-from gapless.cli.terminal import say
+from gapless.cli.terminal import counted, say
+from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,6 +56,10 @@ def read(
     from gapless.core.token import Token
     from gapless.filters.filter import Filter
 
+    if as_json and parquet is not None:
+        raise UsageError("--json and --parquet contradict each other", "Leave one of them out.")
+    if parquet is not None and (parquet.is_dir() or not parquet.name):
+        raise UsageError(f"{parquet} is a folder", "Give a file to write.")
     Filter.parse(condition)
     low = Token.from_json(start) if start else None
     high = Token.from_json(end) if end else None
@@ -104,7 +109,6 @@ async def _write(batches: AsyncIterator[RangeBatch], path: Path) -> None:
     from pyarrow.parquet import ParquetWriter
 
     from gapless.client.columns import SCHEMA
-    from gapless.core.errors import UsageError
 
     count, new = 0, path.with_name(f"{path.name}.new")
     try:
@@ -119,4 +123,4 @@ async def _write(batches: AsyncIterator[RangeBatch], path: Path) -> None:
         raise UsageError(problem, "Give a file that can be written.") from None
     finally:
         new.unlink(missing_ok=True)
-    say(f"{count} events in {path}", err=True)
+    say(f"{counted(count, 'event')} in {path}", err=True)

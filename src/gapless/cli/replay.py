@@ -13,7 +13,6 @@ from gapless.cli.job import (
     MASTER,
     End,
     LakeOption,
-    Master,
     NoLog,
     SkipLost,
     Start,
@@ -24,7 +23,7 @@ from gapless.cli.job import (
     tell,
     token_of,
 )
-from gapless.cli.terminal import say
+from gapless.cli.terminal import counted, say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +44,9 @@ def replay(
     ] = None,
     no_log: NoLog = False,
     skip_lost: SkipLost = False,
-    master: Master = MASTER,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --out: where Spark runs; else local[*].")
+    ] = None,
     url: Url = URL,
 ) -> None:
     """Read events from the lake, and from the log what the lake does not have yet.
@@ -64,6 +65,8 @@ def replay(
 
     if gap and (start or end or out):
         raise UsageError("a gap has a start and an end", "Leave out --from, --to and --out.")
+    if master is not None and out is None:
+        raise UsageError("--master is for --out", "Give both, or leave it out.")
     job = replay_of(topic, condition, lake, url, no_log=no_log, skip_lost=skip_lost)
     if gap:
         for event in fill_gap(job, read_gap(gap, topic)):
@@ -71,15 +74,16 @@ def replay(
         return
     pieces = plan(job, token_of(start), token_of(end))
     of_lake = sum(bool(piece.path) for piece in pieces.pieces)
-    tell(f"{of_lake} files of the lake, {len(pieces.pieces) - of_lake} ranges of the log")
+    of_log = counted(len(pieces.pieces) - of_lake, "range")
+    tell(f"{counted(of_lake, 'file')} of the lake, {of_log} of the log")
     if out is None:
         for event in replay_events(job, pieces):
             say(show_json(event))
         return
     folder = new_folder(out)
-    with session(master) as spark:
+    with session(master or MASTER) as spark:
         replay_rows(spark, job, pieces).write.mode("overwrite").parquet(folder)
-        say(f"{spark.read.parquet(folder).count():,} events in {out}")
+        say(f"{counted(spark.read.parquet(folder).count(), 'event')} in {out}")
 
 
 def read_gap(text: str, topic: str) -> Gap:

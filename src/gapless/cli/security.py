@@ -153,6 +153,10 @@ def certificate(
     from gapless.broker.rights import parse_rights
 
     check_name(name)
+    if broker and rights:
+        raise UsageError("a broker has no rights", "Leave out --rights, or --broker.")
+    if host and not broker:
+        raise UsageError("--host is for a broker", "Give --broker too, or leave it out.")
     authority = read_authority(folder)
     if broker:
         where = write_pair(

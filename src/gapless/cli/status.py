@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from gapless.cli.connection import credentials
-from gapless.cli.serve import DATA, Data
+from gapless.cli.connection import check_unused, credentials
+from gapless.cli.serve import DATA
 from gapless.cli.terminal import add_row, make_table, pairs, say, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from rich.console import Console
     from rich.table import Table
 
+DataOrNone = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Of the brokers to ask.", show_default=str(DATA)),
+]
 Found = dict[str, Any]
 """By broker: its figures, None where nobody answers, or a word for why there are none."""
 
@@ -42,7 +46,7 @@ def status(
         list[str] | None,
         typer.Option(metavar="HOST:PORT", help="Ask here, not those of the data folder."),
     ] = None,
-    data: Data = DATA,
+    data: DataOrNone = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it anew every second.")] = False,
 ) -> None:
@@ -91,8 +95,13 @@ def watch_live(console: Console, draw: Callable[[], Table]) -> NoReturn:
             live.update(draw(), refresh=True)
 
 
-def ask_all(admin: list[str] | None, data: Path, what: str = "statistics") -> dict[str, Any | None]:
+def ask_all(
+    admin: list[str] | None, data: Path | None, what: str = "statistics"
+) -> dict[str, Any | None]:
     """By broker or address: what it answers, or None where nobody does."""
+    if admin and data is not None:
+        raise UsageError("--admin and --data contradict each other", "Leave one of them out.")
+    data = data or DATA
     if admin:
         return {address: ask(address, what) for address in admin}
     from gapless.broker.address import FILE, read_addresses
@@ -129,6 +138,8 @@ def ask(address: str, what: str = "statistics") -> Any | None:
 
     options, address = credentials.get(), address.removeprefix("http://")
     is_tls = address.startswith("https://") or bool(options.get("ca"))
+    if not is_tls:
+        check_unused("https:// before the address, or give --ca")
     shown = find_credentials(is_tls=True, **options) if is_tls else None
     scheme, address = "https" if is_tls else "http", address.removeprefix("https://")
     headers = {"Authorization": f"Bearer {shown.token}"} if shown and shown.token else {}
@@ -136,7 +147,8 @@ def ask(address: str, what: str = "statistics") -> Any | None:
     context = shown.context() if shown is not None else None
     try:
         with urlopen(request, timeout=ANSWER_S, context=context) as answer:
-            return json.load(answer)
+            found = json.load(answer)
+        return found if is_answer(found, what) else None  # something else listens there
     except HTTPError as error:
         with error:
             if error.code in (401, 403):
@@ -153,6 +165,13 @@ def ask(address: str, what: str = "statistics") -> Any | None:
                 "Give the brokers' authority with --ca.",
             ) from None
         return None
+
+
+def is_answer(found: Any, what: str) -> bool:
+    """Does a broker say such things?"""
+    if what == "statistics":
+        return isinstance(found, dict) and {"ready", "links", "disk", "address"} <= found.keys()
+    return isinstance(found, list) and all(isinstance(each, dict) for each in found)
 
 
 def rows(found: Found) -> list[dict[str, str]]:

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gapless.cli.serve import DATA, Data
-from gapless.cli.status import ask_all
+from gapless.cli.status import DataOrNone, ask_all
 from gapless.cli.terminal import is_terminal, make_table, pairs, say, show_table
 
 COLUMNS = ("name", "broker", "topic", "condition", "state", "unacknowledged")
@@ -19,7 +18,7 @@ def subscriptions(
         list[str] | None,
         typer.Option(metavar="HOST:PORT", help="Ask here, not those of the data folder."),
     ] = None,
-    data: Data = DATA,
+    data: DataOrNone = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> None:
     """List the durable subscriptions: who is attached, and how much is kept for each.

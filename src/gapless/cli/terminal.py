@@ -50,6 +50,13 @@ def _escaped(character: str) -> str:
     return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
+def counted(count: int, what: str) -> str:
+    """`1 event`, `2,000 events`."""
+    return (
+        f"{count:,} {what}" if count == 1 else f"{count:,} {what}{'es' if what[-1] == 'h' else 's'}"
+    )
+
+
 def pairs(row: dict[str, Any]) -> str:
     """`key=value  key=value`, for a pipe."""
     return "  ".join(f"{visible(key)}={visible(value)}" for key, value in row.items())
