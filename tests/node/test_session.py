@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gapless.core.broker_messages import ReleaseHold, StartQuery, StartReply
+from gapless.core.broker_messages import Knowledge, ReleaseHold, StartQuery, StartReply
 from gapless.core.client_messages import Deliveries, Lost, Refused, Subscribe, Subscribed
 from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.identity import BrokerName, SubscriptionName
+from gapless.core.ticks import Span
 from tests.bounds import so_long_as
 from tests.node.town import ALONE, CHAIN, NEWS, Town, publish
 
@@ -128,6 +129,26 @@ def test_a_hold_on_release_waits_until_the_epoch_is_durable() -> None:
     for _ in range(20):
         sent += town.wait(100_000)
     assert any(isinstance(each, ReleaseHold) for _, each in sent)
+
+
+def test_a_hold_for_one_that_arrives_releases_nothing_that_another_here_still_needs() -> None:
+    """It counts as this broker's newest report, so it must speak for all of its subscriptions."""
+    town, start = Town("f", CHAIN), 1 << 20
+    [query] = [each for _, each in town.wait(0) if isinstance(each, StartQuery)]
+    town.connect("ann")
+    town.receive("h", StartReply(query.pubend, query.cell, query.number, start))
+    keeper = SubscriptionName("k3")  # which this broker need ask nobody about
+    [(_, answer)] = town.receive("ann", Subscribe(NEWS, 1, 1, name=keeper))
+    assert isinstance(answer, Subscribed)
+    town.receive("h", Knowledge(query.pubend, Span(start, 3 * start)))
+    town.wait(1_000_000)
+    here = {"news/0": 2 * start}
+    wish = Subscribe(NEWS, 2, 2, name=DESK, token=here, previous=BrokerName("h"), moves=1)
+    sent = town.receive("ann", wish)
+    for _ in range(20):
+        sent += town.wait(100_000)
+    holds = {each.tick for _, each in sent if isinstance(each, ReleaseHold)}
+    assert holds == {start}
 
 
 def test_who_loses_a_name_that_is_being_created_may_come_again_and_has_it() -> None:
