@@ -7,15 +7,16 @@ from gapless.core.broker_messages import (
     AckExpected,
     Knowledge,
     Nack,
+    ReleaseHold,
     Sideways,
     StartQuery,
     StartReply,
 )
 from gapless.core.client_messages import Deliveries, Subscribed
 from gapless.core.events import EventBatch
-from gapless.core.identity import CellName, PubendName
+from gapless.core.identity import BrokerName, CellName, PubendName
 from gapless.core.messages import Message, Ping, Pong
-from gapless.core.ticks import Span
+from gapless.core.ticks import Span, Tick
 from tests.node.town import ALONE, ANN, CHAIN, CONFIG, NEWS, TOWN, Town, event, publish, subscribe
 
 PUBEND = PubendName("news/0")
@@ -231,3 +232,19 @@ def test_a_merge_ends_with_its_last_subscriber_even_one_that_was_too_slow() -> N
         town.wait(2 * CONFIG.idle_silence)
     assert town.node.subscribers.ended_slow == 1
     assert town.node.streams.merges == {}
+
+
+def test_a_hold_that_passed_through_a_sibling_counts_here_too() -> None:
+    """The next report of a member of the cell may be the one that the pubend goes by."""
+    town = Town("m2")
+    town.flush()
+    town.receive("s", knowledge(0, 200))
+    for cell in ("left", "right"):
+        reported = BrokerName(cell[0]), 1, 1
+        town.receive(cell[0], Ack(PUBEND, CellName(cell), 100, 100, *reported))
+    acks = [each for _, each in town.wait(2 * CONFIG.ack_delay) if isinstance(each, Ack)]
+    assert {each.released for each in acks} == {100}
+    hold = ReleaseHold(PUBEND, LEFT, Tick(40), 7, BrokerName("l"), 1, 2)
+    assert town.receive("m1", hold) == [], "it has gone up already"
+    acks = [each for _, each in town.wait(2 * CONFIG.ack_delay) if isinstance(each, Ack)]
+    assert {each.released for each in acks} == {40}
