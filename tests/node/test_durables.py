@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gapless.core.client_messages import Deliveries, Subscribed
+from gapless.core.client_messages import Acknowledge, Deliveries, Done, Subscribed
 from gapless.core.effects import Delete
 from gapless.core.identity import BrokerName, SubscriptionName, TopicName
+from gapless.core.ticks import TICK_MAX
 from gapless.core.topic_messages import CreateTopic
 from gapless.node.catalogue import CATALOGUE
 from gapless.node.config import Config
@@ -59,3 +60,22 @@ def test_what_survives_a_restart_is_still_told_upward(topic: str) -> None:
     country.wait(3)
     heard = [each for each in country.heard["bob@l"] if isinstance(each, Deliveries)]
     assert [colour for each in heard for colour in colours(each.events)] == ["red", "red"]
+
+
+def test_the_filtered_log_gives_back_what_every_durable_subscription_has_acknowledged() -> None:
+    country, pubend = Country(), "fixed/0"
+    volume = country.towns["l"].volume
+    for number, name in enumerate(("x", "y"), start=1):
+        named = replace(subscribe(number, topic="fixed"), name=SubscriptionName(name))
+        country.ask("l", named)
+        country.wait(1)
+    assert len(country.towns["l"].node.durables.subscriptions) == 2
+    country.ask("a", publish("red", "blue", topic="fixed"), client="pub")
+    country.wait(3)
+    ticks, _ = volume.scan(f"filtered/{pubend}", 0, TICK_MAX)
+    assert len(ticks) == 2
+    for number, kept in ((1, 2), (2, 1)):
+        acknowledged = Acknowledge(number, {pubend: ticks[0] + 1}, request=10 + number)
+        assert country.ask("l", acknowledged) == Done(10 + number)
+        country.wait(2)
+        assert len(volume.scan(f"filtered/{pubend}", 0, TICK_MAX)[0]) == kept

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gapless.core.broker_messages import ReleaseHold, StartQuery, StartReply
-from gapless.core.client_messages import Deliveries, Lost, Refused, Subscribe, Subscribed
+from gapless.core.broker_messages import Knowledge, ReleaseHold, StartQuery, StartReply
+from gapless.core.client_messages import Consumed, Deliveries, Lost, Refused, Subscribe, Subscribed
 from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.identity import BrokerName, SubscriptionName
+from gapless.core.ticks import Span
 from tests.bounds import so_long_as
-from tests.node.town import ALONE, CHAIN, NEWS, Town, publish
+from tests.node.town import ALONE, CHAIN, NEWS, Town, colours, publish
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -128,6 +129,63 @@ def test_a_hold_on_release_waits_until_the_epoch_is_durable() -> None:
     for _ in range(20):
         sent += town.wait(100_000)
     assert any(isinstance(each, ReleaseHold) for _, each in sent)
+
+
+def test_a_hold_for_one_that_arrives_releases_nothing_that_another_here_still_needs() -> None:
+    """It counts as this broker's newest report, so it must speak for all of its subscriptions."""
+    town, start = Town("f", CHAIN), 1 << 20
+    [query] = [each for _, each in town.wait(0) if isinstance(each, StartQuery)]
+    town.connect("ann")
+    town.receive("h", StartReply(query.pubend, query.cell, query.number, start))
+    keeper = SubscriptionName("k3")  # which this broker need ask nobody about
+    [(_, answer)] = town.receive("ann", Subscribe(NEWS, 1, 1, name=keeper))
+    assert isinstance(answer, Subscribed)
+    town.receive("h", Knowledge(query.pubend, Span(start, 3 * start)))
+    town.wait(1_000_000)
+    here = {"news/0": 2 * start}
+    wish = Subscribe(NEWS, 2, 2, name=DESK, token=here, previous=BrokerName("h"), moves=1)
+    sent = town.receive("ann", wish)
+    for _ in range(20):
+        sent += town.wait(100_000)
+    holds = {each.tick for _, each in sent if isinstance(each, ReleaseHold)}
+    assert holds == {start}
+
+
+def test_who_returns_is_level_only_when_its_client_has_room_for_what_is_not_logged_yet() -> None:
+    town = SlowDisk("h", HOME, client_queue_max=2)
+    town.write_all()
+    town.connect("ann")
+    town.receive("ann", Subscribe(NEWS, 1, 1, name=KEEPER))
+    town.write_all()
+    town.leave("ann")
+    sent: list[tuple[str, Message]] = []
+
+    def write_all_but_the_filtered_log() -> None:
+        for _ in range(20):
+            logged = [each for each in town.writing if "filtered/" not in repr(each.writes)]
+            for each in logged[:1]:
+                town.writing.remove(each)
+                town.writing.appendleft(each)
+                sent.extend(town.write())
+            sent.extend(town.wait(100_000))
+
+    town.connect("pub")
+    town.receive("pub", publish("1", "2", "3", "4", "5"))
+    write_all_but_the_filtered_log()
+    assert town.writing, "delivered, and not in the filtered log yet"
+    town.connect("bob")
+    sent += town.receive("bob", Subscribe(NEWS, 1, 1, name=KEEPER))
+    write_all_but_the_filtered_log()
+
+    def got() -> list[str]:
+        batches = [m.events for to, m in sent if to == "bob" and isinstance(m, Deliveries)]
+        return [colour for each in batches for colour in colours(each)]
+
+    assert len(got()) <= 2
+    for _ in range(10):
+        sent += town.receive("bob", Consumed(1))
+        sent += town.write_all() + town.wait(100_000)
+    assert got() == ["1", "2", "3", "4", "5"]
 
 
 def test_who_loses_a_name_that_is_being_created_may_come_again_and_has_it() -> None:

@@ -11,15 +11,16 @@ from gapless.core.broker_messages import (
     AckExpected,
     Knowledge,
     Nack,
+    ReleaseHold,
     Sideways,
     StartQuery,
     StartReply,
 )
 from gapless.core.client_messages import Deliveries, Subscribed
 from gapless.core.events import EventBatch
-from gapless.core.identity import CellName, PubendName
+from gapless.core.identity import BrokerName, CellName, PubendName
 from gapless.core.messages import Message, Ping, Pong
-from gapless.core.ticks import Span
+from gapless.core.ticks import Span, Tick
 from tests.node.town import ALONE, ANN, CHAIN, CONFIG, NEWS, TOWN, Town, event, publish, subscribe
 
 if TYPE_CHECKING:
@@ -256,3 +257,19 @@ def test_what_becomes_settled_all_at_once_is_delivered_a_part_in_a_step(order: O
         parts.append([tick for ticks in delivered(town.wait(1)) for tick in ticks])
     assert parts == [[7, 9], [11, 13], [15]]
     assert town.node.deadline != town.now + 1
+
+
+def test_a_hold_that_passed_through_a_sibling_counts_here_too() -> None:
+    """The next report of a member of the cell may be the one that the pubend goes by."""
+    town = Town("m2")
+    town.flush()
+    town.receive("s", knowledge(0, 200))
+    for cell in ("left", "right"):
+        reported = BrokerName(cell[0]), 1, 1
+        town.receive(cell[0], Ack(PUBEND, CellName(cell), 100, 100, *reported))
+    acks = [each for _, each in town.wait(2 * CONFIG.ack_delay) if isinstance(each, Ack)]
+    assert {each.released for each in acks} == {100}
+    hold = ReleaseHold(PUBEND, LEFT, Tick(40), 7, BrokerName("l"), 1, 2)
+    assert town.receive("m1", hold) == [], "it has gone up already"
+    acks = [each for _, each in town.wait(2 * CONFIG.ack_delay) if isinstance(each, Ack)]
+    assert {each.released for each in acks} == {40}
