@@ -138,7 +138,13 @@ class Broker:
 
     def reload(self) -> None:
         """New certificates and principals count from now on; bad ones are logged and do not."""
+        if self.access is None and self._network.security is not None:
+            return  # it is starting, and is about to read them
         if self.access is None:
+            logger.warning(
+                "there is nothing to reload without security",
+                extra={"remedy": "restart the broker to change its limits or its network"},
+            )
             return
         try:
             self.access.reload()
