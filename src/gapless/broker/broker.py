@@ -216,7 +216,8 @@ class Broker:
             from gapless.broker.admin import Admin
 
             at = parse_address(self.settings.admin)
-            self._admin = await Admin.open(self, at, self.access, self._check_exposure)
+            hosts = self.settings.admin_hosts
+            self._admin = await Admin.open(self, at, self.access, self._check_exposure, hosts)
             self.admin_address = self._admin.address if self._admin else None
 
     def _check_exposure(self, endpoint: str, option: str) -> None:

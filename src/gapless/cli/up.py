@@ -16,7 +16,7 @@ import typer
 
 from gapless.cli.broker import NetworkFile, read_network
 from gapless.cli.limits import Limits, read_limits
-from gapless.cli.serve import DATA, Data, Insecure
+from gapless.cli.serve import DATA, AdminHosts, Data, Insecure
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ def up(
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only these brokers of it.")
     ] = None,
+    admin_host: AdminHosts = None,
     insecure: Insecure = False,
     limits: Limits = None,
 ) -> None:
@@ -181,6 +182,7 @@ def up(
     check_addresses([each for each in brokers if not only or each.name in only])
     command = [*PROGRAM, "broker", str(network), "--with-parent", "--data", str(data)]
     command += ["--insecure"] if insecure else []
+    command += [f"--admin-host={each}" for each in admin_host or ()]
     read_limits(limits)  # refuses here what no broker would take
     command += [f"--set={pair}" for pair in limits or ()]
     children = [
