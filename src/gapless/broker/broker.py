@@ -147,7 +147,7 @@ class Broker:
             )
             return
         try:
-            self.access.reload()
+            self.access.reload(clock.read() / 1e6)
         except UsageError as error:
             logger.error("nothing was reloaded", extra={"reason": str(error)})
         else:

@@ -47,6 +47,9 @@ KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 SILENT_LOOKS = 4
 """Looks that find nothing in a row, and a link has been silent for too long."""
 
+END_S = 0.8
+"""How long a peer that is told why its link ends may take to read it, and what was sent before."""
+
 TURN_S = 0.05
 """A client's bytes that took longer to work off are the last in this turn of the loop. A socket may
 bring megabytes in one, and what they ask for may take many seconds."""
@@ -284,10 +287,14 @@ class Link(asyncio.Protocol):
     # --- the end ---------------------------------------------------------------------------------
 
     def end(self, error: GaplessError) -> None:
-        """Say why, and close."""
+        """Say why, and close; at once if the other end does not read that for a while."""
         self._reason = str(error)
         self.send(Goodbye(error.problem, error.remedy, final=isinstance(error, AccessError)))
         self.close()
+        if self._patience is not None:
+            self._patience.cancel()
+        if not self.gone.done():
+            self._patience = asyncio.get_running_loop().call_later(END_S, self.abort)
 
     def close(self) -> None:
         """Send what is queued, then close. What still comes is not taken."""

@@ -168,6 +168,12 @@ def brokers_in(certificate: Certificate | None) -> frozenset[str]:
     )
 
 
+def is_expired(certificate: Certificate | None, now_s: float) -> bool:
+    """Does it count no more at this time of the wall clock? What does not say when, counts."""
+    until = (certificate or {}).get("notAfter")
+    return until is not None and ssl.cert_time_to_seconds(until) < now_s
+
+
 def common_name(certificate: Certificate | None) -> str:
     """Of whom it is; empty where there is none."""
     for part in (certificate or {}).get("subject", ()):
