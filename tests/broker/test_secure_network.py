@@ -143,8 +143,9 @@ def test_a_broker_process_cuts_off_who_is_revoked_whether_it_reads_or_not(tmp_pa
                     again.subscribe("t", name="kept") as kept,
                 ):
                     await admin.publish("t", {"a": 1})
-                    while (await anext(kept)).attributes != {"a": 1}:
-                        pass
+                    async for event in kept:
+                        if isinstance(event, Event) and event.attributes:
+                            break
                 assert admin.session == 1
                 await deaf.close()
 

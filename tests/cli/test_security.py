@@ -21,8 +21,7 @@ from tests.cli.test_serve import gapless, serving
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gapless.broker.principals import read_principals
-from gapless.broker.security import Security
+    from gapless.broker.security import Security
 
 
 class Said(NamedTuple):
