@@ -52,9 +52,17 @@ class Merge:
         self._watch(now)
         return nacks
 
-    def take(self, now: Instant) -> Settled:
-        """What has become settled for all inputs, in tick order."""
-        through = self.least_horizon
+    def end_of(self, count: int) -> int:
+        """How far one may take so that it is no more than so many events."""
+        streams = [subend.stream for subend in self.inputs.values()]
+        if sum(stream.event_count for stream in streams) <= count:
+            return self.least_horizon
+        ticks = sorted(tick for stream in streams for tick in stream.ticks_of(count + 1))
+        return min(self.least_horizon, ticks[count])
+
+    def take(self, now: Instant, through: int | None = None) -> Settled:
+        """What has become settled for all inputs, in tick order; all of it, or up to a tick."""
+        through = self.least_horizon if through is None else through
         settled = [subend.take(through, now) for subend in self.inputs.values()]
         self.position = through
         self._watch(now)

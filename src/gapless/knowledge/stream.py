@@ -121,6 +121,10 @@ class KnowledgeStream:
         self.forget_below(tick)
         return ticks, events
 
+    def ticks_of(self, count: int) -> list[int]:
+        """Of the first so many events."""
+        return self._ticks[:count]
+
     @property
     def event_count(self) -> int:
         return len(self._ticks)

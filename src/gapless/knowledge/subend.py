@@ -114,6 +114,13 @@ class Subend:
             self._repeat_due = Instant(now + self.timing.gap_patience)
         return Settled(ticks, events, lost)
 
+    def end_of(self, count: int) -> int:
+        """How far one may take so that it is no more than so many events."""
+        if self.stream.event_count <= count:
+            return self.horizon
+        ticks = self.stream.ticks_of(count + 1)
+        return min(self.horizon, ticks[count])
+
     def expect(self, tick: int, now: Instant) -> list[Nack]:
         """Everything before `tick` should be here: ask at once for what is not."""
         self.seen = max(self.seen, tick)

@@ -43,6 +43,7 @@ from gapless.node.beginnings import Beginnings
 from gapless.node.deadlines import Machines, earliest
 from gapless.node.machines import make_pubend, make_relay
 from gapless.node.pace import Pace
+from gapless.node.subscribers import order_of
 
 if TYPE_CHECKING:
     from gapless.core.broker_messages import Routed
@@ -251,7 +252,10 @@ class Streams:
             merge = self.merges[topic]
             if merge.least_horizon <= merge.position:
                 return []
-            settled = merge.take(now)
+            through = self._cut(topic, None, merge, merge.least_horizon, now)
+            if through <= merge.position:
+                return []
+            settled = merge.take(now, through)
             for name in merge.inputs:
                 self.acknowledge(name, TOTAL_ORDER, merge.position, now)
             return self.subscribers.deliver(topic, None, settled, merge.position).effects
@@ -260,7 +264,10 @@ class Streams:
             return []
         if self.pace.holds(pubend, subend.stream.event_count, subend.stream.size, now):
             return []
-        before, settled = subend.taken, subend.take(subend.horizon, now)
+        through = self._cut(topic, pubend, subend, subend.horizon, now)
+        if through <= subend.taken:
+            return []
+        before, settled = subend.taken, subend.take(through, now)
         done = self.subscribers.deliver(topic, pubend, settled, subend.taken)
         self.pace.spend(len(done.effects), now, behind=bool(self.attachments.behind))
         effects = done.effects + self.durables.advance(
@@ -270,6 +277,23 @@ class Streams:
         if done.slow:
             effects += self.attachments.behind.fall_behind(done.slow, pubend, before)
         return effects
+
+    def _cut(
+        self,
+        topic: TopicName,
+        pubend: PubendName | None,
+        machine: Subend | Merge,
+        horizon: int,
+        now: Instant,
+    ) -> int:
+        """How far to deliver now: to the horizon, or less where matching takes long. The rest is
+        due at once, once others had their turn."""
+        meter = self.subscribers.meter
+        room = meter.room((topic, order_of(pubend)))
+        through = machine.end_of(room)
+        if through < horizon:
+            meter.leave((topic, pubend), now, had_some=room > 0)
+        return through
 
     # --- where to start ---------------------------------------------------------------------------
 
@@ -356,7 +380,7 @@ class Streams:
 
     @property
     def deadline(self) -> Instant | None:
-        waiting = self.beginnings, self.pace
+        waiting = self.beginnings, self.pace, self.subscribers.meter
         machines = (self.relays, self.pubends, self.subends, self.merges, *waiting)
         tell_due = self.tell_due if self.subscribers.audiences else None
         return earliest([*[each.deadline for each in machines], tell_due])
