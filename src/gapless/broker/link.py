@@ -8,7 +8,7 @@ Theory of operation
     Whatever goes wrong (bytes that are no message, a message that makes no sense, silence where a
     Hello or a heartbeat is due, a queue over its bound) ends this link, with a `Goodbye` that says
     why where it can be said, and touches nobody else. A wrong proof is answered late, and nothing
-    is read meanwhile. What takes long to work off is not read on before others had their turn.
+    is read meanwhile. What takes long to work off waits its turn (`broker.shares`).
 
 Invariants
     I1  no message is handed over before the Hello, nor after the link began to close
@@ -19,8 +19,9 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-import time
+from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gapless.broker.frames import Frames
@@ -29,14 +30,17 @@ from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireEr
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.core.transaction_messages import Stage
 from gapless.node.services import KINDS as SERVICE_KINDS
-from gapless.wire.codec import Unknown
+from gapless.wire.codec import Unknown, first_kind
 from gapless.wire.framing import Unframer
 from gapless.wire.kinds import codec
 from gapless.wire.version import agree
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gapless.broker.principals import Principal
     from gapless.broker.settings import Settings
+    from gapless.broker.shares import Shares
     from gapless.broker.tls import Certificate
     from gapless.core.identity import BrokerName, PeerName
     from gapless.core.messages import Message
@@ -50,9 +54,8 @@ SILENT_LOOKS = 4
 END_S = 0.8
 """How long a peer that is told why its link ends may take to read it, and what was sent before."""
 
-TURN_S = 0.05
-"""A client's bytes that took longer to work off are the last in this turn of the loop. A socket may
-bring megabytes in one, and what they ask for may take many seconds."""
+LARGE = (Publish.__struct_config__.tag, Stage.__struct_config__.tag)
+"""Kinds of messages of a client that may be as large as a frame."""
 
 
 class Owner(Protocol):
@@ -61,6 +64,7 @@ class Owner(Protocol):
     settings: Settings
     hello: Hello
     denial_delay_s: float
+    shares: Shares
 
     def opened(self, link: Link) -> bool:
         """Whether to say Hello at once; or else the link has ended, or is to prove itself first."""
@@ -87,6 +91,7 @@ class Link(asyncio.Protocol):
         self._owner = owner
         self._codec = codec(*SERVICE_KINDS)
         self._unframer = Unframer(first_bytes_max=owner.settings.hello_bytes_max)
+        self._inbox: deque[memoryview] = deque()  # read, and not taken yet
         self._outbox: list[Message] = []
         self._has_greeted = self._is_denied = False
         self._holds: set[str] = set()  # why nothing is read just now
@@ -120,14 +125,23 @@ class Link(asyncio.Protocol):
         self._transport.write(bytes(self._codec.frames([self._owner.hello])))
 
     def data_received(self, data: bytes) -> None:
-        begin_s = time.monotonic()
         self.bytes_in += len(data)
+        with contextlib.suppress(WireError):  # `work` finds it, after what came before it
+            self._inbox.extend(self._unframer.feed(data))
+        if self.is_broker:
+            self.work(lambda: False)
+        else:
+            self._owner.shares.serve(self)
+
+    def work(self, is_over: Callable[[], bool]) -> bool:
+        """Take messages that were read, until there are none or `is_over`; whether there are more,
+        which are taken in another turn of the loop. Nothing is read meanwhile."""
         try:
-            for payload in self._unframer.feed(data):
-                if self.is_closing or self._is_denied:
-                    return
-                self._take(self._codec.decode(payload))
-            if self._unframer.error is not None:
+            while self._inbox and not (self.is_closing or self._is_denied):
+                self._take(self._decoded(self._inbox.popleft()))
+                if is_over() and not self.is_broker:
+                    break
+            if not self._inbox and self._unframer.error is not None and not self.is_closing:
                 raise self._unframer.error
         except AccessError as error:
             self._deny(error)
@@ -136,9 +150,25 @@ class Link(asyncio.Protocol):
         if self._has_answers:
             self._has_answers = False
             self.flush()
-        if not self.is_broker and time.monotonic() - begin_s > TURN_S:
-            self._hold("others come first")
-            asyncio.get_running_loop().call_soon(self._read_on, "others come first")
+        if self.is_closing or self._is_denied:
+            self._inbox.clear()
+        return bool(self._inbox)
+
+    def wait_turn(self) -> None:
+        self._hold("others come first")
+
+    def go_on(self) -> None:
+        self._read_on("others come first")
+
+    def _decoded(self, payload: memoryview) -> Message | Unknown:
+        """What takes long to decode is looked at first: of clients, publications only are large."""
+        limit = self._owner.settings.request_bytes_max
+        if len(payload) > limit and not self.is_broker and first_kind(payload) not in LARGE:
+            raise WireError(
+                f"a message of {len(payload)} bytes is no publication; the limit is {limit}",
+                "Ask for less at a time; a publication says its kind first.",
+            )
+        return self._codec.decode(payload)
 
     def pause_writing(self) -> None:
         """The other end does not read: do not let it ask for more."""
@@ -165,6 +195,8 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closing = True
+        self._inbox.clear()
+        self._owner.shares.leave(self)
         if self._patience is not None:
             self._patience.cancel()
         if not self.gone.done():

@@ -23,6 +23,7 @@ from gapless.broker.descriptors import links_max
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
 from gapless.broker.rights import visible
+from gapless.broker.shares import Shares
 from gapless.broker.whereabouts import Whereabouts
 from gapless.core.client_messages import Refused
 from gapless.core.errors import AccessError, ProtocolError
@@ -59,6 +60,7 @@ class Links:
         self.settings = settings
         self.access = access
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
+        self.shares = Shares()
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
         self._links_max = links_max(settings.connections_max)

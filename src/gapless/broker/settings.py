@@ -62,6 +62,10 @@ class Settings:
     publish_events_max: int = 10_000
     """Events that one message publishes or stages; beyond it the client's link is dropped."""
 
+    request_bytes_max: int = MEBIBYTE // 4
+    """The longest message of a client that publishes nothing: beyond it the client's link is
+    dropped before the message is decoded, which may take seconds for one as long as a frame."""
+
     broker_queue_bytes_max: int = 16 * MEBIBYTE
     """Bytes that wait to be sent to another broker; beyond it messages are dropped and counted,
     and the protocol asks for them again."""
