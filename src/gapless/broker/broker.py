@@ -94,6 +94,7 @@ class Broker:
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
         self._links = Links(self.name, self._network, self.settings, self.access)
         reader, surveyor = Reader(), Surveyor()
+        self._links.reader = reader
         node = Node(
             self.name,
             self._network,

@@ -25,6 +25,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gapless.broker.frames import Frames
+from gapless.broker.reader import STEP_BYTES
 from gapless.core.client_messages import Publish
 from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
@@ -36,7 +37,7 @@ from gapless.wire.kinds import codec
 from gapless.wire.version import agree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gapless.broker.principals import Principal
     from gapless.broker.settings import Settings
@@ -53,6 +54,8 @@ SILENT_LOOKS = 4
 
 END_S = 0.8
 """How long a peer that is told why its link ends may take to read it, and what was sent before."""
+
+IS_DONE = object()
 
 LARGE = (Publish.__struct_config__.tag, Stage.__struct_config__.tag)
 """Kinds of messages of a client that may be as large as a frame."""
@@ -73,6 +76,9 @@ class Owner(Protocol):
     def greeted(self, link: Link, hello: Hello) -> PeerName: ...
     def received(self, link: Link, message: Message) -> None: ...
     def closed(self, link: Link, reason: str) -> None: ...
+    def checking(self, link: Link, message: Publish | Stage) -> Iterator[None] | None:
+        """The steps in which to look at a large publication; None: there is no need."""
+        ...
 
 
 class Link(asyncio.Protocol):
@@ -92,6 +98,7 @@ class Link(asyncio.Protocol):
         self._codec = codec(*SERVICE_KINDS)
         self._unframer = Unframer(first_bytes_max=owner.settings.hello_bytes_max)
         self._inbox: deque[memoryview] = deque()  # read, and not taken yet
+        self._checking: tuple[Message, Iterator[None]] | None = None  # the first of them, if large
         self._outbox: list[Message] = []
         self._has_greeted = self._is_denied = False
         self._holds: set[str] = set()  # why nothing is read just now
@@ -137,11 +144,11 @@ class Link(asyncio.Protocol):
         """Take messages that were read, until there are none or `is_over`; whether there are more,
         which are taken in another turn of the loop. Nothing is read meanwhile."""
         try:
-            while self._inbox and not (self.is_closing or self._is_denied):
-                self._take(self._decoded(self._inbox.popleft()))
+            while self.has_work and not (self.is_closing or self._is_denied):
+                self._advance()
                 if is_over() and not self.is_broker:
                     break
-            if not self._inbox and self._unframer.error is not None and not self.is_closing:
+            if not self.has_work and self._unframer.error is not None and not self.is_closing:
                 raise self._unframer.error
         except AccessError as error:
             self._deny(error)
@@ -151,8 +158,34 @@ class Link(asyncio.Protocol):
             self._has_answers = False
             self.flush()
         if self.is_closing or self._is_denied:
-            self._inbox.clear()
-        return bool(self._inbox)
+            self._drop_work()
+        return self.has_work
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._inbox) or self._checking is not None
+
+    def _drop_work(self) -> None:
+        self._inbox.clear()
+        self._checking = None
+
+    def _advance(self) -> None:
+        """Take a message; or a step of looking at one that is large."""
+        if self._checking is not None:
+            message, steps = self._checking
+            if next(steps, IS_DONE) is IS_DONE:
+                self._checking = None
+                self._take(message)
+            return
+        payload = self._inbox.popleft()
+        decoded = self._decoded(payload)
+        is_large = len(payload) > STEP_BYTES and not self.is_broker and self.peer is not None
+        if is_large and isinstance(decoded, Publish | Stage):
+            checking = self._owner.checking(self, decoded)
+            if checking is not None:
+                self._checking = decoded, checking
+                return
+        self._take(decoded)
 
     def wait_turn(self) -> None:
         self._hold("others come first")
@@ -195,7 +228,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closing = True
-        self._inbox.clear()
+        self._drop_work()
         self._owner.shares.leave(self)
         if self._patience is not None:
             self._patience.cancel()
