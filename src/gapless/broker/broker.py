@@ -319,6 +319,7 @@ class Broker:
             "uptime_s": round((clock.read() - self.started_at) / 1e6, 3),
             "steps": self._pump.steps,
             "matching_s": getattr(self._pump.node.subscribers, "matching_ns", 0) / 1e9,
+            "matching_slices": self._pump.node.subscribers.meter.slices,
             "links": self._links.statistics(),
             "disk": {
                 "pending": self._disk.pending,

@@ -292,6 +292,7 @@ class Links:
             "accepted": self.accepted,
             "refused": self.refused,
             "unsent": self.unsent,
+            "waiting_turns": len(self.shares),
             **(self._denials() if self.access is not None else {}),
             **totals,
         }
