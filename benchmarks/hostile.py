@@ -11,6 +11,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.hostile_clients import waits
 from benchmarks.report import Report, cpu_seconds
 from gapless.core.errors import FilterError
 from gapless.core.events import EventBatch
@@ -77,7 +78,7 @@ EVENT: Attributes = {"a": 1, "b": "x", "n5": 2, "n77": "ab", "symbol": "S5", "pr
 
 def run(quick: bool) -> list[Report]:
     sizes = (1_000, 10_000) if quick else (1_000, 10_000, 100_000)
-    return [read(), matched(), named(sizes), changed(sizes)]
+    return [read(), matched(), named(sizes), changed(sizes), waits(quick)]
 
 
 def read() -> Report:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gapless.broker.rights import parse_rights
-from gapless.client.errors import RefusedError
-from gapless.core.client_messages import Receipt
+from gapless.client.errors import RefusedError, SubscriptionInterruptedError
+from gapless.core.client_messages import Receipt, Subscribe, Subscribed
+from gapless.core.events import Event
+from gapless.core.identity import TopicName
 from gapless.core.messages import Goodbye, Hello
 from tests.broker.castle import TABLE, Castle
 from tests.broker.stage import publication, run, wait_until
@@ -17,6 +20,7 @@ from tests.broker.stage import publication, run, wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gapless.broker.broker import Broker
     from gapless.client.client import Client
 
 
@@ -156,6 +160,100 @@ def test_a_reload_admits_new_tokens_and_ends_who_has_lost_rights(tmp_path: Path)
             broker.reload()
             async with castle.client(broker, "new") as new:
                 await new.publish("t", {})
+
+    run(main())
+
+
+def count(broker: Broker) -> int:
+    """Connections, of whomever."""
+    return broker.statistics()["links"]["clients"]  # type: ignore[index, no-any-return]
+
+
+def test_who_came_with_a_token_that_was_replaced_is_sent_away_and_told_why(tmp_path: Path) -> None:
+    """The principal is the same, and so are its rights: it is the token that counts no more."""
+
+    async def main() -> None:
+        castle = Castle(tmp_path)
+        async with castle.broker() as broker:
+            old, other = await castle.by_hand(broker, "desk"), await castle.by_hand(broker, "desk")
+            await old.read_until(Hello)
+            await other.read_until(Hello)
+            other.stop_reading()
+            entry = castle.principals.entries["desk"]
+            new_token = castle.principals.add_token("desk", entry.rights)
+            castle.principals.write(tmp_path / "principals.json")
+            broker.reload()
+            async with castle.client(broker, token=new_token) as new:
+                old.send(Subscribe(TopicName("t"), 1, 1))
+                assert await old.read_until(Subscribed), "a token more ends nobody"
+                del entry.hashes[0]
+                castle.principals.write(tmp_path / "principals.json")
+                broker.reload()
+                (said,) = await old.read_all()
+                assert isinstance(said, Goodbye)
+                assert said.final
+                assert "what 'desk' has shown counts no more" in said.problem
+                await wait_until(lambda: count(broker) == 1)  # also that of who does not read
+                async with new.subscribe("t"):
+                    assert new.session == 1, "who has the new one keeps its connection"
+            with pytest.raises(RefusedError, match="not admitted"):
+                await castle.client(broker, "desk").__aenter__()
+            await other.close()
+
+    run(main())
+
+
+def test_rights_that_grow_count_at_once_and_what_is_lost_ends_with_a_refusal(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        castle = Castle(tmp_path)
+        entry = castle.principals.entries["desk"]
+        async with (
+            castle.broker() as broker,
+            castle.client(broker, "desk") as desk,
+            desk.subscribe("t", name="kept") as kept,
+            desk.subscribe("t") as passing,
+        ):
+            entry.rights = parse_rights(["subscribe=t,two"])
+            castle.principals.write(tmp_path / "principals.json")
+            broker.reload()
+            async with desk.subscribe("two", name="other") as other:
+                assert desk.session == 1, "it keeps its connection, and all it has"
+                entry.rights = parse_rights(["subscribe=two"])
+                castle.principals.write(tmp_path / "principals.json")
+                broker.reload()
+                with pytest.raises(SubscriptionInterruptedError, match="not allowed to sub"):
+                    await anext(kept)
+                with pytest.raises(SubscriptionInterruptedError):
+                    await anext(passing)
+                async with castle.client(broker, "admin") as admin:
+                    await admin.publish("two", {"a": 1})
+                event = await anext(other)
+                assert isinstance(event, Event)
+                assert event.attributes == {"a": 1}
+            with pytest.raises(RefusedError, match="not allowed to subscribe on topic 't'"):
+                await desk.subscribe("t").__aenter__()
+
+    run(main())
+
+
+def test_a_reload_ends_those_whose_certificate_has_expired_since(tmp_path: Path) -> None:
+    async def main() -> None:
+        castle = Castle(tmp_path)
+        shown = castle.write(castle.authority.client("feed", days=1), "feed")
+        async with (
+            castle.broker() as broker,
+            castle.client(broker, **shown) as feed,
+            castle.client(broker, "admin") as admin,
+        ):
+            assert broker.access is not None
+            broker.access.reload(time.time())
+            await feed.publish("t", {})
+            broker.access.reload(time.time() + 100_000)
+            await wait_until(lambda: feed.session == 2)  # by our clock it still counts
+            await admin.publish("t", {})
+            assert admin.session == 1, "who came with a token has no certificate to lose"
 
     run(main())
 

@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import msgpack  # noqa: TID251 - what our codec would not write
 
 from gapless.core.broker_messages import Nack
 from gapless.core.client_messages import Receipt, Subscribe, Subscribed
@@ -14,6 +15,7 @@ from gapless.core.identity import BrokerName, PubendName, TopicName
 from gapless.core.messages import Goodbye, Hello, Message, Ping, Pong
 from gapless.core.ticks import Span
 from gapless.wire.codec import Codec
+from gapless.wire.framing import frame
 from gapless.wire.kinds import codec
 from tests.broker.stage import (
     LINE,
@@ -270,7 +272,7 @@ def test_a_neighbour_that_falls_silent_is_let_go_and_one_that_speaks_is_kept(
 def test_a_client_whose_bytes_took_long_is_read_on_after_others_had_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gapless.broker.link.TURN_S", 0.0)  # whatever comes takes long
+    monkeypatch.setattr("gapless.broker.shares.SHARE_S", 0.0)  # whatever comes takes long
     ping = bytes(codec().frames([Ping(1)]))
 
     async def main() -> None:
@@ -296,5 +298,53 @@ def test_a_client_whose_bytes_took_long_is_read_on_after_others_had_their_turn(
             await asyncio.sleep(0)
             assert not transport.is_reading()
             await peer.close()
+
+    run(main())
+
+
+def test_messages_of_one_read_are_taken_in_order_over_many_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gapless.broker.shares.SHARE_S", 0.0)  # one message is a share
+
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            peer = await ByHand.connect(broker)
+            await peer.read_until(Hello)
+            await wait_until(lambda: bool(broker._links.named))
+            (link,) = broker._links.named.values()
+            before = link.messages_in
+            link.data_received(bytes(codec().frames([Ping(n) for n in range(100)])))
+            assert link.messages_in == before + 1, "the others had their turn"
+            numbers: list[int] = []
+            while len(numbers) < 100:
+                numbers += [
+                    each.number for each in await peer.read_until(Pong) if isinstance(each, Pong)
+                ]
+            assert numbers == list(range(100))
+            link.data_received(bytes(codec().frames([Ping(1), Ping(2)])) + b"x" * 100)
+            said = await peer.read_all()
+            assert [type(each) for each in said] == [Pong, Pong, Goodbye], "what was good counts"
+
+    run(main())
+
+
+@pytest.mark.parametrize("where", ["first", "last"])
+def test_only_a_publication_may_be_large_and_the_rest_is_refused_before_it_is_decoded(
+    tmp_path: Path, where: str
+) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path, request_bytes_max=10_000) as broker:
+            publisher = await ByHand.connect(broker)
+            publisher.send(publication(1, body=b"x" * 100_000))
+            assert [e for e in await publisher.read_until(Receipt) if isinstance(e, Receipt)]
+            await publisher.close()
+            hostile = await ByHand.connect(broker)
+            said = {"topic": "t", "request": 1, "subscription": 1, "token": {"t/0": 1}}
+            kind = {"kind": "subscribe"}
+            filled = {**said, "condition": "x" * 10_000}
+            whole = {**kind, **filled} if where == "first" else {**filled, "kind": "publish"}
+            hostile.writer.write(frame(msgpack.encode(whole)))
+            assert "bytes is no publication; the limit is 10000" in await goodbye(hostile)
 
     run(main())

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
 
+import pytest
+
+from gapless.broker.address import read_addresses
 from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
 from gapless.core.client_messages import Subscribe, Subscribed
@@ -13,9 +18,7 @@ from gapless.core.identity import TopicName
 from gapless.core.messages import Hello
 from gapless.storage.disk import DiskVolume
 from tests.broker.stage import ONE, ByHand, run, wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.children import PROGRAM, child
 
 
 def test_sigterm_stops_in_order(tmp_path: Path) -> None:
@@ -68,3 +71,92 @@ def test_a_broker_whose_parent_is_gone_stops(tmp_path: Path) -> None:
             assert await brokers.ended("b") == 0
 
     run(main())
+
+
+HARMLESS = (signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@pytest.mark.parametrize("number", HARMLESS)
+def test_no_signal_but_the_two_that_stop_it_ends_a_broker(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Without security there is nothing to reload, which is no reason to end."""
+
+    async def main() -> None:
+        async with Processes(ONE, folder=tmp_path) as brokers:
+            await brokers.start("b")
+            brokers.signal("b", number)
+            async with connect(brokers.url("b")) as client:
+                await client.publish("t", {})
+                if number == signal.SIGHUP:
+                    await wait_until(lambda: "nothing to reload" in brokers.log("b"))
+                elif number != signal.SIGPIPE:
+                    await wait_until(lambda: "most recent call first" in brokers.log("b"))
+                brokers.signal("b", number)
+                await client.publish("t", {})
+            await brokers.stop("b")
+            assert "broker stopped" in brokers.log("b")
+
+    run(main())
+
+
+def test_a_broker_that_is_told_to_stop_while_it_starts_stops_in_order(tmp_path: Path) -> None:
+    """It listens only after the signal, and still says that it stops."""
+
+    async def main() -> None:
+        async with Processes(ONE, folder=tmp_path) as brokers:
+            starting = asyncio.create_task(brokers.start("b"))
+            await wait_until(lambda: "volume opened" in log(brokers))
+            process = brokers.running["b"]
+            process.send_signal(signal.SIGHUP)
+            process.send_signal(signal.SIGTERM)
+            await asyncio.gather(starting, return_exceptions=True)  # it may be over by then
+            assert await brokers.ended("b") == 0
+            assert "broker stopped" in brokers.log("b")
+
+    def log(brokers: Processes) -> str:
+        return brokers.log("b") if (tmp_path / "b" / "log").exists() else ""
+
+    run(main())
+    assert_closed_in_order(tmp_path / "b")
+
+
+def assert_closed_in_order(folder: Path) -> None:
+    volume = DiskVolume(folder / "volume")
+    assert volume.recovery.clean
+    volume.close()
+
+
+IN_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
+
+
+@pytest.mark.parametrize("with_nohup", [False, True])
+def test_a_broker_whose_terminal_is_closed_stops_in_order_unless_told_otherwise(
+    tmp_path: Path, *, with_nohup: bool
+) -> None:
+    """As a window does that is closed: the terminal hangs up."""
+    nohup = ["nohup"] if with_nohup else []
+    options = ("--listen", "127.0.0.1:0", "--admin", "none", "--data", str(tmp_path))
+    command = [*nohup, *PROGRAM, "serve", "--topic", "t", "--log-level", "info", *options]
+    with child([sys.executable, "-c", IN_A_TERMINAL, *command], cwd=tmp_path) as terminal:
+
+        async def main() -> None:
+            await wait_until(lambda: bool(read_addresses(tmp_path / "serve")))
+            number = int(read_addresses(tmp_path / "serve")["process"])
+            terminal.kill()
+            if with_nohup:
+                async with connect(read_addresses(tmp_path / "serve")["url"]) as client:
+                    await client.publish("t", {})
+                os.kill(number, signal.SIGTERM)
+            await wait_until(lambda: not is_alive(number))
+
+        run(main())
+    assert_closed_in_order(tmp_path / "serve")
+
+
+def is_alive(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[:1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import ssl
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from gapless.core.identity import BrokerName, SubscriptionName, TopicName
 from gapless.core.messages import Hello
 from gapless.node.network import parse_network
 from tests.broker.castle import Castle
-from tests.broker.stage import ONE, run, wait_until
+from tests.broker.stage import ONE, ByHand, run, wait_until
 from tests.broker.test_durable_process import Reader, publish_on
 
 if TYPE_CHECKING:
@@ -101,6 +102,52 @@ def test_three_processes_deliver_over_mutual_tls_while_one_is_killed(tmp_path: P
         await wait_until(lambda: "principals reloaded" in brokers.log("p"))
         async with connect(brokers.url("p"), token=token, ca=castle.ca) as client:
             await client.publish("t", {})
+
+    run(main())
+
+
+def test_a_broker_process_cuts_off_who_is_revoked_whether_it_reads_or_not(tmp_path: Path) -> None:
+    """The token is replaced, as `gapless security` does it: the rights are what they were."""
+
+    async def main() -> None:
+        castle = Castle(tmp_path)
+        async with Processes(castle.text, folder=tmp_path) as brokers:
+            await brokers.start("b")
+            url, ca = brokers.url("b"), castle.ca
+            async with (
+                connect(url, token=castle.tokens["admin"], ca=ca) as admin,
+                connect(url, token=castle.tokens["desk"], ca=ca) as desk,
+                desk.subscribe("t", name="kept") as subscription,
+            ):
+                host, port = brokers.address("b").split(":")
+                context = ssl.create_default_context(cafile=str(ca))
+                deaf = ByHand(*await asyncio.open_connection(host, int(port), ssl=context))
+                deaf.send(Hello(token=castle.tokens["desk"]), Subscribe(TopicName("t"), 1, 1))
+                await deaf.read_until(Subscribed)
+                deaf.stop_reading()
+                for _ in range(40):
+                    await admin.publish_many("t", [({}, b"x" * 250_000)])
+                for _ in range(40):
+                    await anext(subscription)
+                rights = castle.principals.entries.pop("desk").rights
+                token = castle.principals.add_token("desk", rights)
+                castle.principals.write(tmp_path / "principals.json")
+                brokers.signal("b", signal.SIGHUP)
+                with pytest.raises(RefusedError, match="not admitted"):
+                    await anext(subscription)
+                with pytest.raises(RefusedError, match="not admitted"):
+                    await desk.subscribe("t").__aenter__()
+                await wait_until(lambda: brokers.log("b").count("counts no more") == 2)
+                async with (
+                    connect(url, token=token, ca=ca) as again,
+                    again.subscribe("t", name="kept") as kept,
+                ):
+                    await admin.publish("t", {"a": 1})
+                    async for event in kept:
+                        if isinstance(event, Event) and event.attributes:
+                            break
+                assert admin.session == 1
+                await deaf.close()
 
     run(main())
 

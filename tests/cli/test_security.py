@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
+from gapless.broker.principals import read_principals
 from gapless.broker.security import read_security
 from gapless.broker.tls import Tls
 from gapless.cli import app
@@ -82,6 +83,21 @@ def test_a_first_user_makes_a_secure_broker_and_talks_to_it(tmp_path: Path) -> N
         assert "not allowed to publish on topic 'events'" in refused.stderr
         process.terminate()
         assert rest(process) == "", "nothing about missing security"
+
+
+def test_a_token_that_replaces_others_leaves_none_of_them(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    assert security("init", str(folder)).exit_code == 0
+    at = ("--folder", str(folder))
+    tokens = [
+        security("token", "feed", *options, *at).stdout.strip()
+        for options in (("--rights", "publish=t"), (), ("--replace",))
+    ]
+    principals = read_principals(folder / "principals.json")
+    found = [principals.by_token(each) for each in tokens]
+    assert [each is not None for each in found] == [False, False, True]
+    assert found[2] is not None
+    assert found[2].rights.show() == "publish=t"
 
 
 def test_every_broker_of_a_network_gets_a_certificate(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_inputs_that_lag_are_asked_up_to_the_foremost() -> None:
     machine.check()
 
 
-def test_while_the_least_horizon_moves_nobody_is_asked() -> None:
+def test_while_the_horizon_moves_nobody_is_asked() -> None:
     machine = merge()
     for number in range(3):
         tell(machine, number, f"[0,{2 + number})")

@@ -203,3 +203,17 @@ def test_few_events_leave_nothing_behind(pubend: Pubend) -> None:
     search = LogSearch(Config(range_bytes_max=500), decode_attributes)
     find_all(search, pubend, Wanted("rare = 7"))
     assert search.digests is None
+
+
+def test_the_dearer_a_condition_the_fewer_events_are_asked_in_one_step(pubend: Pubend) -> None:
+    """Or a thousand patterns would be held against all events of a megabyte."""
+    many = " OR ".join(f"colour LIKE '%{n}_%'" for n in range(500))
+    dear, plain = Wanted(f"({many}) AND n + 1 > 0"), Wanted("n + 1 > 0")
+    for wanted, most in ((dear, 10), (plain, COUNT)):
+        search = Counting()
+        _, _, through, _ = search.find(pubend, Span(0, pubend.end), wanted)
+        assert 0 < search.decoded <= most
+        assert through > 0
+    assert dear.cost > 500 * plain.cost
+    some = " OR ".join(f"colour LIKE '%{n}'" for n in (3, *range(10, 40)))
+    assert find_all(Counting(), pubend, Wanted(some))[0] == [n for n in range(COUNT) if n % 7 == 3]

@@ -8,8 +8,10 @@ Theory of operation
     Subscriptions of a principal are counted upward as they are asked for; only where that reaches
     the limit are those that really exist counted, at most once in `RECOUNT_S`. A tally is kept
     for every principal that was ever here: there are as many as the authority vouches for.
-    After `reload`, those whose rights are not the same lose their links: when they come back,
-    everything they ask for is checked anew.
+    After `reload`, those lose their links for good whose token or principal is gone, or whose
+    certificate, a neighbour's too, has expired since. Those who have lost some right lose their
+    links as well, but may come back: everything that they ask for is checked anew then, and what is
+    not allowed any more ends with that refusal. Those who have gained rights have them at once.
 
 Invariants
     I1  the node knows no client that has not proved who it is
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 from gapless.broker.logs import logger
 from gapless.broker.rights import name_refusal, refusal
 from gapless.broker.subscriptions import count_of
-from gapless.broker.tls import Tls, brokers_in, common_name
+from gapless.broker.tls import Tls, brokers_in, common_name, is_expired
 from gapless.core.client_messages import Acknowledge, Forget, Refused, Subscribe
 from gapless.core.errors import AccessError, GaplessError, ProtocolError
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from gapless.node.node import Node
 
 RECOUNT_S = 1.0
+RENEW = "Renew it with `gapless security certificate`, and connect again."
 
 
 class Guest(Protocol):
@@ -48,7 +51,8 @@ class Guest(Protocol):
 
     @property
     def certificate(self) -> Certificate | None: ...
-    def end(self, error: GaplessError) -> None: ...
+    def end(self, error: GaplessError) -> None:
+        """Say why, and close it within a second, whether the other end reads or not."""
 
 
 class Tally:
@@ -70,6 +74,7 @@ class Access:
         self.refused_logins = self.refused_requests = 0
         self.owned: dict[str, int] = {}  # durable subscriptions by owner, when the broker started
         self._tallies: dict[str, Tally] = {}
+        self._brokers: set[Guest] = set()
 
     # --- who it is --------------------------------------------------------------------------------
 
@@ -78,6 +83,7 @@ class Access:
         if name not in brokers_in(link.certificate):
             self._log_refused(link, f"no certificate of broker {name}")
             raise AccessError(f"the certificate does not name the broker {name!r}")
+        self._brokers.add(link)
 
     def greet(self, link: Guest, hello: Hello) -> Principal:
         """Who this client is; `AccessError` if it does not prove it."""
@@ -110,6 +116,7 @@ class Access:
         logger.warning("login refused", extra={"address": link.address, "reason": reason})
 
     def leave(self, link: Guest) -> None:
+        self._brokers.discard(link)
         if link.principal is not None:
             self._tallies[link.principal.name].links.discard(link)
 
@@ -146,14 +153,29 @@ class Access:
 
     # --- new certificates and principals ----------------------------------------------------------
 
-    def reload(self) -> None:
-        """Read certificate, key and principals anew; `UsageError`, and all is as it was."""
+    def reload(self, now_s: float) -> None:
+        """Read certificate, key and principals anew; `UsageError`, and all is as it was.
+        `now_s`: of the wall clock."""
         principals = self.security.read_principals()
         self.tls.reload()
         self.principals = principals
-        for tally in list(self._tallies.values()):
-            for link in list(tally.links):
-                assert link.principal is not None
-                name = link.principal.name
-                if link.principal.rights != principals.rights_of(name):
-                    link.end(ProtocolError(f"the rights of {name!r} have changed", "Try again."))
+        for link in [link for tally in self._tallies.values() for link in tally.links]:
+            self._confirm(link, now_s)
+        for link in list(self._brokers):
+            if is_expired(link.certificate, now_s):
+                link.end(AccessError("the broker's certificate has expired", RENEW))
+
+    def _confirm(self, link: Guest, now_s: float) -> None:
+        """Does a client's proof still count, and for as much as it did?"""
+        before = link.principal
+        assert before is not None
+        now = self.principals.confirmed(before)
+        if now is None:
+            link.end(AccessError(f"what {before.name!r} has shown counts no more: it was revoked"))
+        elif before.proof is None and is_expired(link.certificate, now_s):
+            link.end(AccessError(f"the certificate of {before.name!r} has expired", RENEW))
+        elif now.rights.has_all_of(before.rights):
+            link.principal = now
+        else:
+            problem = f"the rights of {before.name!r} have changed"
+            link.end(ProtocolError(problem, "Connect again: what is still allowed goes on."))

@@ -3,14 +3,15 @@
 It runs on the broker's own loop, so that it also tells whether that loop still turns. Without the
 `console` extra there is no admin port, which is logged, and the broker works all the same.
 With security it speaks TLS, and only to those who bring a token with the right to administer all
-topics (`Authorization: Bearer TOKEN`).
+topics (`Authorization: Bearer TOKEN`). Without, it answers whoever reaches it and names it as it is
+named (`for_host`). How many may be connected, and for how long: `broker.visitors`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from gapless.broker.address import show_endpoint
@@ -18,25 +19,22 @@ from gapless.broker.logs import logger
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
-    import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from gapless.broker.access import Access
+    from gapless.broker.visitors import Visitors
 
+BACKLOG = 128
+"""Connections that the system holds until they are taken."""
 
-CLOSE_S = 1
-"""How long a stopping broker waits for those who have asked and do not read the answer."""
-
-CONNECTIONS_MAX = 32
-"""Connections to the admin port; beyond it a new one is closed."""
-
-LIFE_S = 60.0
-"""How long one lasts at most, whatever it does; whoever asks again makes another."""
+LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost")
+HOST_SHOWN_MAX = 255
+"""Characters of a `Host` that a refusal repeats."""
 
 PATHS = {
     "/health": "200 while the loop turns",
@@ -59,10 +57,10 @@ class Subject(Protocol):
 class Admin:
     """The open admin port of one broker."""
 
-    def __init__(self, server: uvicorn.Server, listener: socket.socket) -> None:
+    def __init__(self, visitors: Visitors, listener: socket.socket) -> None:
         self.address = show_endpoint(*listener.getsockname()[:2])
-        self._server = server
-        self._task = asyncio.create_task(server.serve([listener]), name="admin")
+        self._visitors = visitors
+        visitors.open(listener)
 
     @classmethod
     async def open(
@@ -71,11 +69,16 @@ class Admin:
         at: tuple[str, int],
         access: Access | None = None,
         check: Callable[[str, str], None] = lambda *_: None,
+        hosts: Iterable[str] = (),
     ) -> Self | None:
-        """`check` raises if it may not listen there."""
+        """`check` raises if it may not listen there; `hosts`: names under which others reach it."""
         try:
+            from gapless.broker.visitors import Visitors
+
             app: ASGIApp = make_app(subject)
-            server = make_server(guarded(app, access) if access else app, access)
+            known = frozenset(each.lower().rstrip(".") for each in (*hosts, at[0]))
+            app = guarded(app, access) if access else for_host(app, known)
+            visitors = Visitors(app, access.tls.admin if access else None)
         except ImportError as error:
             logger.warning(
                 "no admin port", extra={"reason": error, "remedy": "pip install gapless[console]"}
@@ -87,7 +90,7 @@ class Admin:
         try:
             listener.bind(at)
             check(show_endpoint(*listener.getsockname()[:2]), "--admin")
-            listener.listen()  # now: who is told the address may ask at once
+            listener.listen(BACKLOG)  # now: who is told the address may ask at once
         except UsageError:
             listener.close()
             raise
@@ -97,11 +100,10 @@ class Admin:
                 f"cannot listen on {show_endpoint(*at)} for the admin port: {error.strerror}",
                 "Stop what uses it, or give another address with --admin (port 0: any).",
             ) from error
-        return cls(server, listener)
+        return cls(visitors, listener)
 
     async def close(self) -> None:
-        self._server.should_exit = True
-        await self._task
+        await self._visitors.close()
 
 
 def guarded(app: ASGIApp, access: Access) -> ASGIApp:
@@ -130,48 +132,45 @@ def guarded(app: ASGIApp, access: Access) -> ASGIApp:
     return guard
 
 
-def make_server(app: ASGIApp, access: Access | None = None) -> uvicorn.Server:
-    import uvicorn
+def for_host(app: ASGIApp, hosts: frozenset[str]) -> ASGIApp:
+    """The same, for those who name us as we are named.
 
-    class Server(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield  # signals are the broker's business
+    A page of a stranger may have a name of its own lead here, and a browser would let it read what
+    is answered to that name. So a name must be ours; an address cannot be lent.
+    """
+    from starlette.datastructures import Headers
+    from starlette.responses import PlainTextResponse
 
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        log_level="warning",
-        timeout_graceful_shutdown=CLOSE_S,
-        http=bounded_protocol(),
-        ws="none",
-    )
-    if access is not None:
-        config.load()
-        config.ssl = access.tls.admin
-    return Server(config)
+    async def check(scope: Scope, receive: Receive, send: Send) -> None:
+        given = Headers(scope=scope).get("host")
+        if given is None or is_ours(
+            given, hosts
+        ):  # HTTP/1.0 names nobody, and no browser speaks it
+            await app(scope, receive, send)
+            return
+        refusal = PlainTextResponse(
+            f"this admin port is not called {given[:HOST_SHOWN_MAX]!r}: ask by address, or as "
+            "localhost, or start the broker with --admin-host NAME\n",
+            status_code=421,
+        )
+        await refusal(scope, receive, send)
+
+    return check
 
 
-def bounded_protocol() -> type[asyncio.Protocol]:
-    """HTTP for few at a time, and not for long: connections take descriptors, which the log and
-    the broker's links need, too."""
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    class Bounded(H11Protocol):
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            loop = asyncio.get_running_loop()
-            self._end = loop.call_later(LIFE_S, transport.abort)
-            if len(self.connections) > CONNECTIONS_MAX:
-                transport.abort()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._end.cancel()
-            super().connection_lost(exc)
-
-    return Bounded
+def is_ours(host: str, hosts: frozenset[str]) -> bool:
+    """Whether a `Host` names us: `name`, `name:port`, an address; case does not count."""
+    name = host.lower()
+    if not name.endswith("]"):  # an address of version 6, without a port
+        name = name.rpartition(":")[0] or name
+    name = name.rstrip(".")
+    if name in LOOPBACK_NAMES or name in hosts:
+        return True
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def make_app(subject: Subject) -> Starlette:
@@ -195,10 +194,10 @@ def make_app(subject: Subject) -> Starlette:
         return PlainTextResponse("not ready\n", status_code=503)
 
     async def statistics(_: Request) -> Response:
-        return JSONResponse(subject.statistics())
+        return await asyncio.to_thread(JSONResponse, subject.statistics())
 
     async def subscriptions(_: Request) -> Response:
-        return JSONResponse(subject.subscriptions())
+        return await asyncio.to_thread(JSONResponse, subject.subscriptions())
 
     async def metrics(_: Request) -> Response:
         text = await asyncio.to_thread(written, subject.statistics())  # long with many pubends

@@ -98,6 +98,7 @@ class Broker:
         if problem := machine_code.complaint():
             logger.warning("this broker does without compiled code", extra={"reason": problem})
         reader, surveyor = Reader(), Surveyor()
+        self._links.reader = reader
         node = Node(
             self.name,
             self._network,
@@ -142,10 +143,16 @@ class Broker:
 
     def reload(self) -> None:
         """New certificates and principals count from now on; bad ones are logged and do not."""
+        if self.access is None and self._network.security is not None:
+            return  # it is starting, and is about to read them
         if self.access is None:
+            logger.warning(
+                "there is nothing to reload without security",
+                extra={"remedy": "restart the broker to change its limits or its network"},
+            )
             return
         try:
-            self.access.reload()
+            self.access.reload(clock.read() / 1e6)
         except UsageError as error:
             logger.error("nothing was reloaded", extra={"reason": str(error)})
         else:
@@ -214,7 +221,8 @@ class Broker:
             from gapless.broker.admin import Admin
 
             at = parse_address(self.settings.admin)
-            self._admin = await Admin.open(self, at, self.access, self._check_exposure)
+            hosts = self.settings.admin_hosts
+            self._admin = await Admin.open(self, at, self.access, self._check_exposure, hosts)
             self.admin_address = self._admin.address if self._admin else None
 
     def _check_exposure(self, endpoint: str, option: str) -> None:
@@ -317,6 +325,7 @@ class Broker:
             "step_times": self._pump.step_times.statistics(),
             "turn_times": self._pump.turn_times.statistics(),
             "matching_s": getattr(self._pump.node.subscribers, "matching_ns", 0) / 1e9,
+            "matching_slices": self._pump.node.subscribers.meter.slices,
             "links": self._links.statistics(),
             "disk": {
                 "pending": self._disk.pending,

@@ -8,7 +8,7 @@ Theory of operation
     Whatever goes wrong (bytes that are no message, a message that makes no sense, silence where a
     Hello or a heartbeat is due, a queue over its bound) ends this link, with a `Goodbye` that says
     why where it can be said, and touches nobody else. A wrong proof is answered late, and nothing
-    is read meanwhile. What takes long to work off is not read on before others had their turn.
+    is read meanwhile. What takes long to work off waits its turn (`broker.shares`).
 
 Invariants
     I1  no message is handed over before the Hello, nor after the link began to close
@@ -19,24 +19,29 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-import time
+from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gapless.broker.frames import Frames
+from gapless.broker.reader import STEP_BYTES
 from gapless.core.client_messages import Publish
 from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.core.transaction_messages import Stage
 from gapless.node.services import KINDS as SERVICE_KINDS
-from gapless.wire.codec import Unknown
+from gapless.wire.codec import Unknown, first_kind
 from gapless.wire.framing import Unframer
 from gapless.wire.kinds import codec
 from gapless.wire.version import agree
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from gapless.broker.principals import Principal
     from gapless.broker.settings import Settings
+    from gapless.broker.shares import Shares
     from gapless.broker.tls import Certificate
     from gapless.core.identity import BrokerName, PeerName
     from gapless.core.messages import Message
@@ -47,9 +52,13 @@ KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 SILENT_LOOKS = 4
 """Looks that find nothing in a row, and a link has been silent for too long."""
 
-TURN_S = 0.05
-"""A client's bytes that took longer to work off are the last in this turn of the loop. A socket may
-bring megabytes in one, and what they ask for may take many seconds."""
+END_S = 0.8
+"""How long a peer that is told why its link ends may take to read it, and what was sent before."""
+
+IS_DONE = object()
+
+LARGE = (Publish.__struct_config__.tag, Stage.__struct_config__.tag)
+"""Kinds of messages of a client that may be as large as a frame."""
 
 
 class Owner(Protocol):
@@ -58,6 +67,7 @@ class Owner(Protocol):
     settings: Settings
     hello: Hello
     denial_delay_s: float
+    shares: Shares
 
     def opened(self, link: Link) -> bool:
         """Whether to say Hello at once; or else the link has ended, or is to prove itself first."""
@@ -66,6 +76,9 @@ class Owner(Protocol):
     def greeted(self, link: Link, hello: Hello) -> PeerName: ...
     def received(self, link: Link, message: Message) -> None: ...
     def closed(self, link: Link, reason: str) -> None: ...
+    def checking(self, link: Link, message: Publish | Stage) -> Iterator[None] | None:
+        """The steps in which to look at a large publication; None: there is no need."""
+        ...
 
 
 class Link(asyncio.Protocol):
@@ -85,6 +98,8 @@ class Link(asyncio.Protocol):
         self._owner = owner
         self._codec = codec(*SERVICE_KINDS)
         self._unframer = Unframer(first_bytes_max=owner.settings.hello_bytes_max)
+        self._inbox: deque[memoryview] = deque()  # read, and not taken yet
+        self._checking: tuple[Message, Iterator[None]] | None = None  # the first of them, if large
         self._outbox: list[Message] = []
         self._has_greeted = self._is_denied = False
         self._holds: set[str] = set()  # why nothing is read just now
@@ -118,14 +133,23 @@ class Link(asyncio.Protocol):
         self._transport.write(bytes(self._codec.frames([self._owner.hello])))
 
     def data_received(self, data: bytes) -> None:
-        begin_s = time.monotonic()
         self.bytes_in += len(data)
+        with contextlib.suppress(WireError):  # `work` finds it, after what came before it
+            self._inbox.extend(self._unframer.feed(data))
+        if self.is_broker:
+            self.work(lambda: False)
+        else:
+            self._owner.shares.serve(self)
+
+    def work(self, is_over: Callable[[], bool]) -> bool:
+        """Take messages that were read, until there are none or `is_over`; whether there are more,
+        which are taken in another turn of the loop. Nothing is read meanwhile."""
         try:
-            for payload in self._unframer.feed(data):
-                if self.is_closing or self._is_denied:
-                    return
-                self._take(self._codec.decode(payload))
-            if self._unframer.error is not None:
+            while self.has_work and not (self.is_closing or self._is_denied):
+                self._advance()
+                if is_over() and not self.is_broker:
+                    break
+            if not self.has_work and self._unframer.error is not None and not self.is_closing:
                 raise self._unframer.error
         except AccessError as error:
             self._deny(error)
@@ -134,9 +158,51 @@ class Link(asyncio.Protocol):
         if self._has_answers:
             self._has_answers = False
             self.flush()
-        if not self.is_broker and time.monotonic() - begin_s > TURN_S:
-            self._hold("others come first")
-            asyncio.get_running_loop().call_soon(self._read_on, "others come first")
+        if self.is_closing or self._is_denied:
+            self._drop_work()
+        return self.has_work
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._inbox) or self._checking is not None
+
+    def _drop_work(self) -> None:
+        self._inbox.clear()
+        self._checking = None
+
+    def _advance(self) -> None:
+        """Take a message; or a step of looking at one that is large."""
+        if self._checking is not None:
+            message, steps = self._checking
+            if next(steps, IS_DONE) is IS_DONE:
+                self._checking = None
+                self._take(message)
+            return
+        payload = self._inbox.popleft()
+        decoded = self._decoded(payload)
+        is_large = len(payload) > STEP_BYTES and not self.is_broker and self.peer is not None
+        if is_large and isinstance(decoded, Publish | Stage):
+            checking = self._owner.checking(self, decoded)
+            if checking is not None:
+                self._checking = decoded, checking
+                return
+        self._take(decoded)
+
+    def wait_turn(self) -> None:
+        self._hold("others come first")
+
+    def go_on(self) -> None:
+        self._read_on("others come first")
+
+    def _decoded(self, payload: memoryview) -> Message | Unknown:
+        """What takes long to decode is looked at first: of clients, publications only are large."""
+        limit = self._owner.settings.request_bytes_max
+        if len(payload) > limit and not self.is_broker and first_kind(payload) not in LARGE:
+            raise WireError(
+                f"a message of {len(payload)} bytes is no publication; the limit is {limit}",
+                "Ask for less at a time; a publication says its kind first.",
+            )
+        return self._codec.decode(payload)
 
     def pause_writing(self) -> None:
         """The other end does not read: do not let it ask for more."""
@@ -163,6 +229,8 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closing = True
+        self._drop_work()
+        self._owner.shares.leave(self)
         if self._patience is not None:
             self._patience.cancel()
         if not self.gone.done():
@@ -289,10 +357,14 @@ class Link(asyncio.Protocol):
     # --- the end ---------------------------------------------------------------------------------
 
     def end(self, error: GaplessError) -> None:
-        """Say why, and close."""
+        """Say why, and close; at once if the other end does not read that for a while."""
         self._reason = str(error)
         self.send(Goodbye(error.problem, error.remedy, final=isinstance(error, AccessError)))
         self.close()
+        if self._patience is not None:
+            self._patience.cancel()
+        if not self.gone.done():
+            self._patience = asyncio.get_running_loop().call_later(END_S, self.abort)
 
     def close(self) -> None:
         """Send what is queued, then close. What still comes is not taken."""

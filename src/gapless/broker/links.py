@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 from gapless.broker.descriptors import links_max
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
-from gapless.broker.rights import visible
+from gapless.broker.rights import refusal, visible
+from gapless.broker.shares import Shares
 from gapless.broker.whereabouts import Whereabouts
 from gapless.core.client_messages import Refused
 from gapless.core.errors import AccessError, ProtocolError
@@ -33,14 +34,17 @@ from gapless.core.topic_messages import TopicList
 from gapless.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gapless.broker.access import Access
     from gapless.broker.link import Link
     from gapless.broker.pump import Pump
+    from gapless.broker.reader import Reader
     from gapless.broker.settings import Settings
+    from gapless.core.client_messages import Publish
     from gapless.core.identity import PeerName
     from gapless.core.messages import Message
+    from gapless.core.transaction_messages import Stage
     from gapless.node.network import Network
 
 
@@ -60,6 +64,8 @@ class Links:
         self.settings = settings
         self.access = access
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
+        self.shares = Shares()
+        self.reader: Reader | None = None
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
         self._links_max = links_max(settings.connections_max)
@@ -216,6 +222,16 @@ class Links:
                 return
         self.pump.receive(link.peer, message)
 
+    def checking(self, link: Link, message: Publish | Stage) -> Iterator[None] | None:
+        """The steps in which a large publication is looked at before it is received; None if there
+        is no need, for it is refused or dropped whatever its events are."""
+        principal = link.principal
+        if principal is not None and refusal(principal.rights, message) is not None:
+            return None
+        if len(message.events) > self.settings.publish_events_max or self.reader is None:
+            return None
+        return self.reader.checking(message.events)
+
     def closed(self, link: Link, reason: str) -> None:
         self.all.discard(link)
         if self.access is not None:
@@ -286,6 +302,7 @@ class Links:
             "accepted": self.accepted,
             "refused": self.refused,
             "unsent": self.unsent,
+            "waiting_turns": len(self.shares),
             **(self._denials() if self.access is not None else {}),
             **totals,
         }

@@ -25,6 +25,10 @@ COUNTERS: Table = {
     "published": ("published", "events that became durable here"),
     "delivered": ("delivered", "events delivered to clients, as they came or by catch-up"),
     "matching_seconds": ("matching_s", "spent on matching events against subscriptions"),
+    "matching_slices": (
+        "matching_slices",
+        "times that a part of a batch was left for another turn, for matching takes long",
+    ),
     "ended_slow": ("ended_slow", "subscriptions ended because their client was too slow"),
     "failovers": ("failovers", "messages sent to another member of a cell than the first choice"),
     "sideways": ("sideways", "messages sent by way of a member of the own cell"),
@@ -59,6 +63,7 @@ LINK_COUNTERS: Table = {
     "refused_handshakes": ("refused_handshakes", "security: TLS handshakes beyond their limit"),
 }
 LINK_GAUGES: Table = {
+    "waiting_links": ("waiting_turns", "clients whose input waits for its turn"),
     "neighbours_up": ("brokers_up", "other brokers to which there is a link"),
     "neighbours_down": ("brokers_down", "neighbours to which there is none"),
 }

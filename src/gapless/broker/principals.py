@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 SECRET_BYTES = 32
 SALT_BYTES = 16
 NAME_LENGTH_MAX = 100
-NOBODY = (b"\0" * SALT_BYTES, b"\0" * hashlib.sha256().digest_size)
+Hash = tuple[bytes, bytes]
+"""A salt, and the hash of a secret under it."""
+
+NOBODY: Hash = (b"\0" * SALT_BYTES, b"\0" * hashlib.sha256().digest_size)
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Principal:
 
     name: str
     rights: Rights
+    proof: Hash | None = field(default=None, compare=False, repr=False)
+    """The hash of the token that it has shown; None: it came with a certificate."""
 
 
 @dataclass
@@ -52,7 +57,7 @@ class Entry:
     """One principal of the file."""
 
     rights: Rights
-    hashes: list[tuple[bytes, bytes]] = field(default_factory=list)  # salt, hash
+    hashes: list[Hash] = field(default_factory=list)
 
 
 class Principals:
@@ -75,16 +80,27 @@ class Principals:
         """Whose token this is; None if it is nobody's."""
         name, _, secret = token.rpartition(".")
         entry = self.entries.get(name)
-        hashes = entry.hashes if entry is not None else []
+        hashes = [*(entry.hashes if entry is not None else ()), NOBODY]
         equal = [
-            hmac.compare_digest(hash_of(salt, secret), wanted) for salt, wanted in (*hashes, NOBODY)
+            each
+            for each in hashes
+            if hmac.compare_digest(hash_of(each[0], secret), each[1]) and each is not NOBODY
         ]
-        return Principal(name, self.rights_of(name)) if entry is not None and any(equal) else None
+        return Principal(name, self.rights_of(name), equal[0]) if equal else None
 
     def by_name(self, name: str) -> Principal | None:
         """Who came with a certificate of this name; None if it has no rights here."""
         rights = self.rights_of(name)
         return Principal(name, rights) if rights else None
+
+    def confirmed(self, principal: Principal) -> Principal | None:
+        """Who this is by what it has shown to others before us; None if that counts no more."""
+        name, proof = principal.name, principal.proof
+        if proof is None:
+            return self.by_name(name)
+        if name not in self.entries or proof not in self.entries[name].hashes:
+            return None
+        return Principal(name, self.rights_of(name), proof)
 
     def add_token(self, name: str, rights: Rights) -> str:
         """A new token of a principal, who gets these rights besides those it has."""

@@ -1,13 +1,21 @@
 """A broker as a process: the event loop, the signals, the logs.
 
-The first SIGTERM or SIGINT drains the broker; a second one stops the process at once, which is
-safe: what was acknowledged is on the disk. With security, SIGHUP reads the certificate, its key and
-the principals anew; a new authority, or other limits, need a restart.
+Theory of operation
+    The first SIGTERM or SIGINT drains the broker, also while it starts; a second one stops the
+    process at once, whatever its loop is doing, which is safe: what was acknowledged is on the
+    disk. SIGHUP has two senses. Where the terminal has gone that the broker was started in, it
+    drains, unless it was started to outlive that (`nohup`). Else it asks for what can change while
+    the broker runs: with security the certificate, its key and the principals are read anew (a new
+    authority, or other limits, need a restart); without, there is nothing to reload, which is
+    logged. SIGUSR1 and SIGUSR2 print where each thread is. No other signal that people send by
+    habit ends a broker.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import faulthandler
 import gc
 import os
 import signal
@@ -20,17 +28,20 @@ from gapless.broker.address import is_loopback
 from gapless.broker.broker import Broker
 from gapless.broker.descriptors import ask_for_more
 from gapless.broker.logs import logger
+from gapless.broker.terminal import Terminal
 from gapless.wire.buffers import keep_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from types import FrameType
 
     from gapless.broker.settings import Settings
     from gapless.core.identity import BrokerName
     from gapless.node.config import Config
     from gapless.node.network import Network
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+ASKING = (signal.SIGUSR1, signal.SIGUSR2)
 EXIT_AT_ONCE = 1
 SAY = partial(print, flush=True)  # into a pipe too
 NO_SECURITY = "without security: it listens on loopback only; who is on this machine may do all"
@@ -74,20 +85,18 @@ def run_loop(main: Coroutine[object, object, None]) -> None:
 async def serve(broker: Broker, tell: Callable[[str], None], *, with_parent: bool = False) -> None:
     """Start, tell that it is ready, wait for a signal or a failure, drain."""
     stop = asyncio.Event()
+    Signals(broker, stop).listen()
     async with broker:
         collect_rarely()
-        loop = asyncio.get_running_loop()
-        for each in SIGNALS:
-            loop.add_signal_handler(each, _on_signal, each, stop)
-        if broker.access is not None:
-            loop.add_signal_handler(signal.SIGHUP, broker.reload)
         if with_parent:
+            loop = asyncio.get_running_loop()
             loop.add_reader(sys.stdin.fileno(), _on_input, stop)
         scheme = "https" if broker.access is not None else "http"
         admin = f", admin at {scheme}://{broker.admin_address}" if broker.admin_address else ""
-        tell(f"broker {broker.name!r} is ready at {broker.url}{admin}")
-        if broker.access is None and is_loopback(broker.address):
-            tell(NO_SECURITY)
+        with contextlib.suppress(OSError):  # nobody reads it: no reason not to serve
+            tell(f"broker {broker.name!r} is ready at {broker.url}{admin}")
+            if broker.access is None and is_loopback(broker.address):
+                tell(NO_SECURITY)
         failing = asyncio.create_task(broker.wait())
         stopping = asyncio.create_task(stop.wait())
         done, rest = await asyncio.wait((failing, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -113,9 +122,45 @@ def _on_input(stop: asyncio.Event) -> None:
         stop.set()
 
 
-def _on_signal(number: int, stop: asyncio.Event) -> None:
-    if stop.is_set():
-        logger.warning("stopped at once", extra={"signal": signal.Signals(number).name})
-        os._exit(EXIT_AT_ONCE)
-    logger.info("stopping", extra={"signal": signal.Signals(number).name})
-    stop.set()
+class Signals:
+    """What each signal does to a broker. Python runs the handlers between two of its instructions,
+    also while the loop is busy; what touches the loop is put off until that has its turn."""
+
+    def __init__(self, broker: Broker, stop: asyncio.Event) -> None:
+        self._broker = broker
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
+        self._terminal = Terminal()
+        self._is_told = False
+
+    def listen(self) -> None:
+        for each in STOPPING:
+            signal.signal(each, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_hang_up)
+        for each in ASKING:
+            faulthandler.register(each)
+
+    def _on_stop(self, number: int, _: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if self._is_told:
+            try:
+                logger.warning("stopped at once", extra={"signal": name})
+            finally:
+                os._exit(EXIT_AT_ONCE)
+        self._is_told = True
+        self._soon(self._begin_stop, name)
+
+    def _begin_stop(self, reason: str) -> None:
+        logger.info("stopping", extra={"signal": reason})
+        self._stop.set()
+
+    def _on_hang_up(self, *_: object) -> None:
+        if not self._terminal.is_gone():
+            self._soon(self._broker.reload)
+        elif not self._is_told:
+            self._is_told = True
+            self._soon(self._begin_stop, "SIGHUP: the terminal is closed")
+
+    def _soon(self, call: Callable[..., object], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: we are about to end anyway
+            self._loop.call_soon_threadsafe(call, *arguments)

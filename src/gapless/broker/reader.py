@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gapless import machine_code
 from gapless.broker.compiled import Compiled, require_kept
+from gapless.core.errors import WireError
+from gapless.core.events import EventBatch
 from gapless.wire.events import check_events, decode_attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from gapless.core.events import Attributes, EventBatch
+    from gapless.core.events import Attributes
 
 DECODED_MAX = 10_000
 """Events that are decoded before compiled code is asked for."""
+
+STEP_BYTES = 256 * 1024
+"""How much of a large batch is looked at in one step."""
 
 
 class Reading(NamedTuple):
@@ -41,9 +46,33 @@ class Reader:
         self._decoded_max = decoded_max
         self._reading = Reading(check_events, decode_attributes)
         self._is_compiled = False
+        self._checked: tuple[EventBatch, WireError | None] | None = None  # in steps, just now
+
+    def checking(self, batch: EventBatch) -> Iterator[None]:
+        """The same as `check`, in steps between which others may do something; `check` of this
+        very batch then knows what came of it."""
+        start = size = 0
+        error: WireError | None = None
+        for end, event in enumerate(batch, 1):
+            size += len(event)
+            if size < STEP_BYTES and end < len(batch):
+                continue
+            try:
+                self.check(EventBatch(batch.events[start:end]))
+            except WireError as found:
+                error = found
+                break
+            start, size = end, 0
+            yield
+        self._checked = (batch, error)
 
     def check(self, batch: EventBatch) -> None:
         """`WireError` if an event is not whole, or beyond a limit."""
+        known, self._checked = self._checked, None
+        if known is not None and known[0] is batch:
+            if known[1] is not None:
+                raise known[1]
+            return
         if not self._is_compiled:
             self._count(len(batch))
         self._reading.check(batch)

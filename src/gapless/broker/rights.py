@@ -110,6 +110,11 @@ class Rights:
     def __bool__(self) -> bool:
         return any(self.patterns.values())
 
+    def has_all_of(self, other: Rights) -> bool:
+        """Whether nothing that the other allows is missing here, pattern by pattern."""
+        mine = {right: {*some} for right, some in self.patterns.items()}
+        return all({*some} <= mine.get(right, set()) for right, some in other.patterns.items())
+
     def join(self, other: Rights) -> Rights:
         """What either allows."""
         both = {

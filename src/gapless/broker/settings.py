@@ -28,6 +28,11 @@ class Settings:
     admin: str | None = "127.0.0.1:7118"
     """Where health, statistics and metrics are served; None: nowhere."""
 
+    admin_hosts: tuple[str, ...] = ()
+    """Names under which others ask there, besides addresses and `localhost`. Without security a
+    request that names another host is refused, so that no web page reads the answers by way of a
+    name of its own; with security certificate and token see to that."""
+
     security_folder: Path = field(default_factory=Path)
     """What the file names in the network's `[security]` are relative to: the network file's own
     folder, mostly."""
@@ -56,6 +61,10 @@ class Settings:
 
     publish_events_max: int = 10_000
     """Events that one message publishes or stages; beyond it the client's link is dropped."""
+
+    request_bytes_max: int = MEBIBYTE // 4
+    """The longest message of a client that publishes nothing: beyond it the client's link is
+    dropped before the message is decoded, which may take seconds for one as long as a frame."""
 
     broker_queue_bytes_max: int = 16 * MEBIBYTE
     """Bytes that wait to be sent to another broker; beyond it messages are dropped and counted,

@@ -10,13 +10,15 @@ Theory of operation
     `reload` reads certificate and key anew for all handshakes to come.
 
 Invariants
-    I1  at most `handshakes_max` handshakes are under way, none longer than `patience_s`
+    I1  at most `handshakes_max` handshakes are under way, none longer than `patience_s`; those of
+        the admin port are bounded by its connections
     I2  nothing below TLS 1.2 is spoken, and no session is resumed: each connection proves itself
 """
 
 from __future__ import annotations
 
 import ssl
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +98,10 @@ class Tls:
     def __init__(self, security: Security, patience_s: float) -> None:
         self._security = security
         self.handshakes = Handshakes(security.strangers_max, patience_s)
-        self.port = self._server(ssl.CERT_OPTIONAL)
-        self.admin = self._server(ssl.CERT_NONE)
+        self.port = self._server(ssl.CERT_OPTIONAL, self.handshakes)
+        # The admin port has few connections, and a new one ends the oldest: none is refused there,
+        # and none takes the room of those who come to serve or to be served.
+        self.admin = self._server(ssl.CERT_NONE, Handshakes(sys.maxsize, patience_s))
         self.dial = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.dial.check_hostname = False  # the name of the broker is checked instead
         self.dial.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -105,9 +109,9 @@ class Tls:
             trust(context, security.path(security.authority))
         self.reload()
 
-    def _server(self, verify_mode: ssl.VerifyMode) -> ServerContext:
+    def _server(self, verify_mode: ssl.VerifyMode, handshakes: Handshakes) -> ServerContext:
         context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
-        context.handshakes = self.handshakes
+        context.handshakes = handshakes
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = verify_mode
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
@@ -162,6 +166,12 @@ def brokers_in(certificate: Certificate | None) -> frozenset[str]:
         for kind, value in names
         if kind == "URI" and value.startswith(BROKER_URI)
     )
+
+
+def is_expired(certificate: Certificate | None, now_s: float) -> bool:
+    """Does it count no more at this time of the wall clock? What does not say when, counts."""
+    until = (certificate or {}).get("notAfter")
+    return until is not None and ssl.cert_time_to_seconds(until) < now_s
 
 
 def common_name(certificate: Certificate | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.limits import Limits, read_limits
-from gapless.cli.serve import DATA, Data, Insecure, LogJson, LogLevel, none_or
+from gapless.cli.serve import DATA, AdminHosts, Data, Insecure, LogJson, LogLevel, none_or
 
 if TYPE_CHECKING:
     from gapless.core.identity import BrokerName
@@ -39,6 +39,7 @@ def broker(
         str,
         typer.Option(metavar="HOST:PORT", help="For /health, /statistics, /metrics; or: none."),
     ] = "127.0.0.1:0",
+    admin_host: AdminHosts = None,
     data: Data = DATA,
     insecure: Insecure = False,
     limits: Limits = None,
@@ -68,6 +69,7 @@ def broker(
         data=data,
         listen=listen,
         admin=none_or(admin),
+        admin_hosts=tuple(admin_host or ()),
         insecure=insecure,
         security_folder=network.parent,
         join=join,

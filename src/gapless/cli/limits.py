@@ -21,7 +21,7 @@ Limits = Annotated[
         help="Another limit or timer than the default (see docs: configuration); several.",
     ),
 ]
-PLACES = ("data", "listen", "admin", "security_folder", "insecure", "join")
+PLACES = ("data", "listen", "admin", "admin_hosts", "security_folder", "insecure", "join")
 """Settings of a process that have options of their own."""
 
 

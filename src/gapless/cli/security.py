@@ -102,12 +102,16 @@ def token(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write it here, not to the terminal.")
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Its other tokens count no more.")
+    ] = False,
 ) -> None:
     """Make a token: whoever has it may do what its principal may. It is shown once.
 
     \b
     gapless security token feed --rights publish=trades*
     gapless security token desk-7 --rights subscribe=trades*,quotes --rights publish=orders
+    gapless security token desk-7 --replace
 
     Brokers know it after a SIGHUP or a restart, once they have the new file of principals.
     """
@@ -117,6 +121,8 @@ def token(
     principals = read_principals(folder / PRINCIPALS)
     added = parse_rights(rights or [])
     check_rights(name, added.join(principals.rights_of(name)))
+    if replace and name in principals.entries:
+        principals.entries[name].hashes.clear()
     made = principals.add_token(name, added)
     if out is not None:
         try:

@@ -18,6 +18,14 @@ Insecure = Annotated[
         "--insecure", help="Listen anywhere without security: whoever reaches it may do all."
     ),
 ]
+AdminHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--admin-host",
+        metavar="NAME",
+        help="A name under which others ask the admin port, without security; several.",
+    ),
+]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines as JSON objects.")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"], typer.Option(help="What to log, and worse.")
@@ -36,6 +44,7 @@ def serve(
         str,
         typer.Option(metavar="HOST:PORT", help="For /health, /statistics, /metrics; or: none."),
     ] = "127.0.0.1:7118",
+    admin_host: AdminHosts = None,
     data: Data = DATA,
     security: Annotated[
         Path | None,
@@ -66,6 +75,7 @@ def serve(
         data=data,
         listen=listen,
         admin=none_or(admin),
+        admin_hosts=tuple(admin_host or ()),
         insecure=insecure,
         security_folder=security.parent if security else Path(),
     )

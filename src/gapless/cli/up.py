@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ import typer
 
 from gapless.cli.broker import NetworkFile, read_network
 from gapless.cli.limits import Limits, read_limits
-from gapless.cli.serve import DATA, Data, Insecure
+from gapless.cli.serve import DATA, AdminHosts, Data, Insecure
 from gapless.cli.terminal import visible_lines
 from gapless.core.errors import UsageError
 
@@ -27,15 +28,39 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.1
 SHOW_S = 1.0
-RESTART_S, RESTART_LONGEST_S = 0.2, 5.0
+RESTART_S, RESTART_LONGEST_S = 0.2, 60.0
 STEADY_S = 10.0
 """A broker that ran for so long is restarted at once; one that did not, later and later."""
+
+QUICK_ENDS_MAX = 20
+"""A broker that ended so often in a row before it had run for `STEADY_S` is not started again,
+about a quarter of an hour after the first time. The others go on."""
+
+WRONG_USAGE = 2
+"""The exit code of a broker that cannot run as it was told to: to try again will not help."""
 
 STOP_S = 15.0
 LAST_WORDS_MAX = 2_000
 """So many bytes at the end of a log are looked at."""
 
 PROGRAM = [sys.executable, "-c", "from gapless.cli import main; main()"]
+
+
+class Restarts:
+    """When a process that ended is to be started again."""
+
+    def __init__(self) -> None:
+        self.quick_ends = 0  # in a row
+
+    def wait_s(self, ran_s: float) -> float | None:
+        """It ran for so long, and ended: how long to wait. None: it is not worth trying again."""
+        if ran_s > STEADY_S:
+            self.quick_ends = 0
+            return 0.0
+        self.quick_ends += 1
+        if self.quick_ends >= QUICK_ENDS_MAX:
+            return None
+        return float(min(RESTART_S * 2**self.quick_ends, RESTART_LONGEST_S))
 
 
 @dataclass
@@ -47,8 +72,8 @@ class Child:
     log: Path
     process: subprocess.Popen[bytes] | None = None
     started_s: float = 0.0
-    due_s: float = 0.0
-    wait_s: float = RESTART_S
+    due_s: float | None = 0.0  # None: it is not started again
+    pauses: Restarts = field(default_factory=Restarts)
     restarts: int = -1
     is_ready: bool = False
 
@@ -71,7 +96,7 @@ class Child:
         """Start it if it is due; what there is to tell, if anything."""
         now_s = time.monotonic()
         if self.process is None:
-            if now_s < self.due_s:
+            if self.due_s is None or now_s < self.due_s:
                 return ""
             number = self.start()
             return f"{self.name} started {'again ' if self.restarts else ''}as process {number}"
@@ -79,10 +104,19 @@ class Child:
         if code is None:
             return self._look_ready(self.process.pid)
         self.forget()
-        steady = now_s - self.started_s > STEADY_S
-        self.wait_s = RESTART_S if steady else min(2 * self.wait_s, RESTART_LONGEST_S)
-        self.due_s = now_s + (0 if steady else self.wait_s)
-        return f"{self.name} ended with code {code}; see {self.log}{last_words(self.log)}"
+        words = last_words(self.log)
+        if code == WRONG_USAGE:
+            problem = f"the broker {self.name} cannot run as it was told to, so all are stopped"
+            raise UsageError(problem, f"Its log is {self.log}, and ends so:\n  {words}")
+        ended = f"{self.name} ended with code {code}; see {self.log}"
+        if words:
+            ended += f"\n  {words}"
+        wait_s = self.pauses.wait_s(now_s - self.started_s)
+        self.due_s = None if wait_s is None else now_s + wait_s
+        if wait_s is None:
+            times = f"{QUICK_ENDS_MAX} times in a row within {STEADY_S:g} s of its start"
+            return f"{ended}\n  {self.name} ended {times}: it is not started again"
+        return ended
 
     def _look_ready(self, number: int) -> str:
         """Has it told where it is since it was started?"""
@@ -93,6 +127,10 @@ class Child:
             return ""
         self.is_ready = True
         return f"{self.name} is ready at {told['url']}"
+
+    @property
+    def has_given_up(self) -> bool:
+        return self.due_s is None and self.process is None
 
     def forget(self) -> None:
         assert self.process is not None
@@ -106,7 +144,7 @@ def last_words(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, 2) - LAST_WORDS_MAX))
         *_, last = file.read().decode(errors="replace").splitlines() or [""]
-    return f"\n  {last}" if last.startswith("gapless: ") else ""
+    return last if last.startswith("gapless: ") else ""
 
 
 def up(
@@ -115,6 +153,7 @@ def up(
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only these brokers of it.")
     ] = None,
+    admin_host: AdminHosts = None,
     insecure: Insecure = False,
     limits: Limits = None,
 ) -> None:
@@ -144,6 +183,7 @@ def up(
     check_addresses([each for each in brokers if not only or each.name in only])
     command = [*PROGRAM, "broker", str(network), "--with-parent", "--data", str(data)]
     command += ["--insecure"] if insecure else []
+    command += [f"--admin-host={each}" for each in admin_host or ()]
     read_limits(limits)  # refuses here what no broker would take
     command += [f"--set={pair}" for pair in limits or ()]
     children = [
@@ -152,8 +192,7 @@ def up(
         if not only or name in only
     ]
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    listen(children, stop)
     try:
         if sys.stdout.isatty():
             watch_live(children, data, stop)
@@ -161,6 +200,27 @@ def up(
             watch(children, stop)
     finally:
         stop_all(children)
+    if all(child.has_given_up for child in children):
+        raise typer.Exit(1)
+
+
+def listen(children: list[Child], stop: threading.Event) -> None:
+    """Signals: most stop us; SIGHUP is for the brokers, unless our terminal is closed."""
+    from gapless.broker.terminal import Terminal
+
+    terminal = Terminal()
+
+    def on_hang_up(*_: object) -> None:
+        if terminal.is_gone():
+            stop.set()
+            return
+        for child in children:
+            if child.is_ready and child.process is not None:
+                child.process.send_signal(signal.SIGHUP)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    signal.signal(signal.SIGHUP, on_hang_up)
 
 
 def check_addresses(brokers: list[Broker]) -> None:
@@ -177,11 +237,22 @@ def check_addresses(brokers: list[Broker]) -> None:
 
 def watch(children: list[Child], stop: threading.Event) -> None:
     """For pipes: a line for each thing that happens."""
-    while not stop.is_set():
+    while is_wanted(children, stop):
         for child in children:
             if told := child.look():
-                typer.echo(told)
+                say(told)
         stop.wait(LOOK_S)
+
+
+def is_wanted(children: list[Child], stop: threading.Event) -> bool:
+    """Go on watching? Not when we are told to stop, nor when there is nobody left to start."""
+    return not stop.is_set() and not all(child.has_given_up for child in children)
+
+
+def say(line: str) -> None:
+    """To whoever still listens: brokers are not stopped because nobody reads about them."""
+    with contextlib.suppress(OSError):
+        typer.echo(line)
 
 
 def watch_live(children: list[Child], data: Path, stop: threading.Event) -> None:
@@ -190,7 +261,7 @@ def watch_live(children: list[Child], data: Path, stop: threading.Event) -> None
 
     shown_s = 0.0
     with Live(auto_refresh=False) as live:
-        while not stop.is_set():
+        while is_wanted(children, stop):
             for child in children:
                 if told := child.look():
                     live.console.print(visible_lines(told), markup=False)
@@ -229,5 +300,5 @@ def stop_all(children: list[Child]) -> None:
         except subprocess.TimeoutExpired:
             child.process.kill()
             child.process.wait()
-        typer.echo(f"{child.name} stopped")
+        say(f"{child.name} stopped")
         child.forget()

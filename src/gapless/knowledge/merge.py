@@ -52,9 +52,13 @@ class Merge:
         self._watch(now)
         return nacks
 
-    def take(self, now: Instant, count: int = 1 << 62, size: int = 1 << 62) -> Settled:
-        """What has become settled for all inputs, in tick order; so much of each at most."""
-        through = min(subend.fitting(count, size) for subend in self.inputs.values())
+    def fitting(self, count: int, size: int) -> int:
+        """Up to where as many settled events of each input can be taken, of so many bytes."""
+        return min(subend.fitting(count, size) for subend in self.inputs.values())
+
+    def take(self, now: Instant, through: int | None = None) -> Settled:
+        """What has become settled for all inputs, in tick order; all of it, or up to a tick."""
+        through = self.horizon if through is None else through
         settled = [subend.take(through, now) for subend in self.inputs.values()]
         self.position = through
         self._watch(now)
@@ -66,7 +70,7 @@ class Merge:
         return Settled([tick for tick, _ in merged], [event for _, event in merged], lost)
 
     @property
-    def least_horizon(self) -> int:
+    def horizon(self) -> int:
         return min(subend.horizon for subend in self.inputs.values())
 
     def expect(self, pubend: PubendName, tick: int, now: Instant) -> list[Nack]:
@@ -76,7 +80,7 @@ class Merge:
         nacks = [nack for subend in self.inputs.values() for nack in subend.fire(now)]
         if self._lag_due is not None and self._lag_due <= now:
             self._lag_due = None
-            if self.least_horizon == self._lag_from:
+            if self.horizon == self._lag_from:
                 foremost = max(subend.horizon for subend in self.inputs.values())
                 for subend in self.inputs.values():
                     if subend.horizon < foremost:
@@ -90,7 +94,7 @@ class Merge:
             self._lag_due = None
         elif self._lag_due is None:
             self._lag_due = Instant(now + self.timing.gap_patience)
-            self._lag_from = self.least_horizon
+            self._lag_from = self.horizon
 
     def check(self) -> None:
         for subend in self.inputs.values():

@@ -99,6 +99,9 @@ class Audience:
     def __contains__(self, key: Key) -> bool:
         return key in self._group_of
 
+    def condition_of(self, key: Key) -> Filter:
+        return self._group_of[key].condition
+
     def add(self, key: Key, condition: Filter) -> None:
         group = self._groups.get(condition)
         if group is None:

@@ -125,10 +125,9 @@ class Clients:
             return self._refuse_subscriber(client, message)
         if refused := self.refuse_number(client, message):
             return refused
-        try:
-            condition = Filter.parse(message.condition)
-        except FilterError as error:
-            return refuse(client, message, error.problem, f"{error.remedy}\n{error.caret()}")
+        condition = self._read(client, message)
+        if not isinstance(condition, Filter):
+            return condition
         if message.name is not None:
             if not is_name(message.name):
                 problem = f"{message.name!r:.80} is no name of a subscription"
@@ -157,6 +156,26 @@ class Clients:
                 message = replace(message, previous=None, moves=granted[0].moves)
         self._await_start(client, message, condition, now)
         return []
+
+    def _read(self, client: ClientName, message: Subscribe) -> Filter | list[Effect]:
+        """The condition of a subscription, or why it is refused."""
+        try:
+            condition = Filter.parse(message.condition)
+        except FilterError as error:
+            return refuse(client, message, error.problem, f"{error.remedy}\n{error.caret()}")
+        return self._refuse_cost(client, message, condition) or condition
+
+    def _refuse_cost(
+        self, client: ClientName, message: Subscribe, condition: Filter
+    ) -> list[Effect]:
+        """Where matching would cost events too much; not of a subscription that exists."""
+        durables = self.attachments.durables.subscriptions
+        if message.name is not None and durables.get(message.name) is not None:
+            return []
+        owner = self.subscribers.clients[client].owner
+        place = message.topic, message.order
+        refused = self.subscribers.meter.refusal(place, owner, condition)
+        return refuse(client, message, *refused) if refused is not None else []
 
     def _refuse_token(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         topic = self.network.topic[message.topic]
@@ -293,6 +312,10 @@ class Clients:
     ) -> list[Effect]:
         """Start a subscription, not before the ticks `first` and not before what is settled."""
         streams, topic = self.streams, message.topic
+        if refused := self._refuse_cost(client, message, condition):
+            # Others have begun since it was asked for.
+            self.interests.unsubscribe(topic, (client, message.subscription), now)
+            return refused
         if message.name is not None:
             return self._create(client, message, first, now)
         young: dict[PubendName | None, int] = {}

@@ -170,6 +170,18 @@ class Config:
     subscriptions_max: int = 100_000
     """Subscriptions at one broker; beyond it a new one is refused."""
 
+    condition_cost_max: int = 4_000_000
+    """What matching may cost one event of a topic, all conditions of its subscriptions at one
+    broker together, as estimated from their form: in units of about 10 ns, of which a pattern that
+    is no prefix costs 100 and one with `_` in it 300. Beyond it a new subscription is refused."""
+
+    principal_condition_cost_max: int = 1_000_000
+    """The same for the conditions of one principal, where there is security."""
+
+    turn_cost_max: int = 5_000_000
+    """What matching may cost in one turn, in the same units: of a batch that would cost more a part
+    is delivered, and the rest in further turns, between which others have theirs."""
+
     propagates: bool = True
     """Whether subscriptions are told to the brokers on the way, which then let pass only what
     someone behind them wants. All brokers of a network must agree."""

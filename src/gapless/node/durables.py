@@ -91,7 +91,8 @@ class Durables:
             pubend: tick for pubend, tick in starts.items() if tick > self.streams[pubend].delivered
         }
         key = (DURABLE, subscription.number)
-        self.subscribers.add_durable(key, definition.topic, condition, young)
+        owner = definition.owner
+        self.subscribers.add_durable(key, definition.topic, condition, young, owner)
 
     def survivors(self, topic: TopicName) -> dict[tuple[str, int], Filter]:
         """The subscriptions of a topic that were here before, for the leaf."""

@@ -11,8 +11,9 @@ Theory of operation
     Who wants everything gets the log as it stands, not even cut into events.
 
     A piece of work ends when `range_bytes_max` of the log were decoded (a look counts `LOOK_BYTES`,
-    what is surveyed a quarter, what goes out as it stands a half), or the digests of
-    `range_events_max` events were sifted: some milliseconds, whatever matches.
+    what is surveyed a quarter, what goes out as it stands a half), less where the condition is dear
+    (`filters.cost`), or the digests of `range_events_max` events were sifted: some milliseconds,
+    whatever matches and whatever is asked for.
 
 Invariants
     I1  all that matches below `through` is found, with digests or without, surveyed or decoded
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gapless.core.errors import StorageDamagedError
 from gapless.core.events import EventBatch, EventRun
 from gapless.core.ticks import Span
+from gapless.filters.cost import charges_of
 from gapless.filters.filter import Filter
 from gapless.knowledge.batch import read
 
@@ -62,6 +64,9 @@ DIGESTED_MIN = 256
 """Digests of fewer events are not kept: they are read again as quickly."""
 
 
+DECODED_COST = 300
+"""What decoding an event costs, about, in units of `filters.cost`."""
+
 SURVEYED = 4
 """A survey goes through so many bytes in the time that one takes to be decoded."""
 
@@ -78,6 +83,15 @@ class Wanted:
     def __init__(self, text: str) -> None:
         self.filter = Filter.parse(text)
         self.is_all = not text
+
+    @cached_property
+    def cost(self) -> int:
+        """What it costs to ask an event the whole condition, in units of `filters.cost`."""
+        return 0 if self.is_all else sum(charge.cost for charge in charges_of(self.filter))
+
+    def room(self, bytes_max: int) -> int:
+        """How much of the log may be looked at in one piece of work: the dearer, the less."""
+        return max(1, bytes_max * DECODED_COST // (DECODED_COST + self.cost))
 
     @cached_property
     def sieve(self) -> Sieve | None:
@@ -120,7 +134,7 @@ class LogSearch:
         `events_max` of them (0: any number), up to where these are all, and what is lost below
         where (0: nothing): then there are none."""
         ticks, events = list[int](), list[bytes]()
-        at, room, sifted = int(span.start), self.config.range_bytes_max, 0
+        at, room, sifted = int(span.start), wanted.room(self.config.range_bytes_max), 0
         while at < span.end and room > 0 and sifted < self.config.range_events_max:
             found = self._look(pubend, Span(at, span.end), wanted, room)
             if found.lost_below:  # told by itself, when it is asked for

@@ -221,6 +221,8 @@ class Multicast:
     # --- subscribing -----------------------------------------------------------------------------
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+        if refused := self._refuse_cost(client, message):
+            return refused
         identifier = self._ids[message.topic]
         self._waiting.add(identifier, (client, message.subscription), message)
         member = self.member
@@ -232,6 +234,13 @@ class Multicast:
                 return self._let_in(identifier, topic.position, now)
             return []
         return self._carry(self._want(member, identifier, now), now)
+
+    def _refuse_cost(self, client: ClientName, message: Subscribe) -> list[Effect]:
+        """Where matching would cost events too much."""
+        owner, place = self._subscribers.clients[client].owner, (message.topic, message.order)
+        condition = Filter.parse(message.condition)
+        refused = self._subscribers.meter.refusal(place, owner, condition)
+        return [Send(client, Refused(message.request, *refused))] if refused is not None else []
 
     def _want(self, member: Member, identifier: TopicId, now: Instant) -> list[RingEffect]:
         return member.subscribe(identifier, now, ordered=self._topics[identifier].ordered)
@@ -246,6 +255,9 @@ class Multicast:
             start = self._tick(identifier, now)
         effects: list[Effect] = []
         for (client, number), message in self._waiting.take(identifier).items():
+            if refused := self._refuse_cost(client, message):
+                effects += refused  # others have begun since it was asked for
+                continue
             condition = Filter.parse(message.condition)
             self._subscribers.add(client, number, topic.name, "publisher", condition)
             told = {str(pubend_of(topic)): start}

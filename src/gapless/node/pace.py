@@ -8,8 +8,6 @@ Theory of operation
     to `delivery_saved` of it. While it is used up, what becomes settled gathers in its subend, no
     longer than `delivery_pause_max` and no more than fills a message, and leaves as fewer and
     longer messages.
-    What has become settled all at once, because a gap has closed, leaves a part at a time, so that
-    others are served in between (`put_off`).
     A broker that sends few messages never waits, however many events they carry. Receipts,
     and other brokers, never wait at all: only this broker's own subscribers.
 
@@ -26,11 +24,8 @@ from typing import TYPE_CHECKING
 from gapless.core.identity import Instant
 
 if TYPE_CHECKING:
-    from gapless.core.identity import PubendName, TopicName
+    from gapless.core.identity import PubendName
     from gapless.node.config import Config
-
-    Stream = PubendName | tuple[TopicName]
-    """Of a pubend; or of a topic, in total order."""
 
 
 class Pace:
@@ -39,9 +34,9 @@ class Pace:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._paid = Instant(0)  # when all that was sent is paid for
-        self._held: dict[Stream, None] = {}  # have something to hand out
+        self._held: dict[PubendName, None] = {}  # have something to hand out
         self.deadline: Instant | None = None  # of those: it stays, whatever is sent meanwhile
-        self._ripe: set[Stream] = set()  # have waited, and may hand it out
+        self._ripe: set[PubendName] = set()  # have waited, and may hand it out
 
     def holds(self, pubend: PubendName, count: int, size: int, now: Instant) -> bool:
         """Are so many events that have become settled to wait? Then they are `ripe` soon."""
@@ -60,12 +55,7 @@ class Pace:
         paid = max(self._paid, now - config.delivery_saved) + messages * each
         self._paid = Instant(min(paid, now + config.delivery_pause_max))
 
-    def put_off(self, stream: Stream, now: Instant) -> None:
-        """There is more to hand out of this than one step may: the rest is `ripe` in the next."""
-        self._held[stream] = None
-        self.deadline = Instant(min(self.deadline or now + 1, now + 1))
-
-    def ripe(self, now: Instant) -> list[Stream]:
+    def ripe(self, now: Instant) -> list[PubendName]:
         """Those that have waited long enough: all of them, for they were held together."""
         if self.deadline is None or now < self.deadline:
             return []

@@ -43,6 +43,7 @@ from gapless.node.beginnings import Beginnings
 from gapless.node.deadlines import Machines, earliest
 from gapless.node.machines import make_pubend, make_relay
 from gapless.node.pace import Pace
+from gapless.node.subscribers import order_of
 
 if TYPE_CHECKING:
     from gapless.core.broker_messages import Routed
@@ -252,11 +253,12 @@ class Streams:
         much for one step, a part of it."""
         if merging:
             merge = self.merges[topic]
-            if merge.least_horizon <= merge.position:
+            if merge.horizon <= merge.position:
                 return []
-            settled = merge.take(now, *self._part)
-            if merge.position < merge.least_horizon:
-                self.pace.put_off((topic,), now)
+            through = self._cut((topic, None), merge, merge.position, merge.horizon, now)
+            if through <= merge.position:
+                return []
+            settled = merge.take(now, through)
             for name in merge.inputs:
                 self.acknowledge(name, TOTAL_ORDER, merge.position, now)
             return self.subscribers.deliver(topic, None, settled, merge.position).effects
@@ -265,10 +267,10 @@ class Streams:
             return []
         if self.pace.holds(pubend, subend.stream.event_count, subend.stream.size, now):
             return []
-        through = min(subend.whole_through, subend.fitting(*self._part))
+        through = self._cut((topic, pubend), subend, subend.taken, subend.whole_through, now)
+        if through <= subend.taken:
+            return []
         before, settled = subend.taken, subend.take(through, now)
-        if subend.taken < subend.horizon:
-            self.pace.put_off(pubend, now)
         done = self.subscribers.deliver(topic, pubend, settled, subend.taken)
         self.pace.spend(len(done.effects), now, behind=bool(self.attachments.behind))
         takers, slow = done.takers, done.slow
@@ -280,6 +282,25 @@ class Streams:
         if slow:
             effects += self.attachments.behind.fall_behind(slow, pubend, before)
         return effects
+
+    def _cut(
+        self,
+        batch: tuple[TopicName, PubendName | None],
+        machine: Subend | Merge,
+        taken: int,
+        end: int,
+        now: Instant,
+    ) -> int:
+        """How far to deliver now: to the end, or less where there is much or matching takes long.
+        The rest is due at once, when others had their turn."""
+        topic, pubend = batch
+        meter = self.subscribers.meter
+        room = meter.room((topic, order_of(pubend)))
+        count_max, size_max = self._part
+        through = min(end, machine.fitting(min(room, count_max), size_max)) if room else taken
+        if through < machine.horizon:
+            meter.leave(batch, now, had_some=room > 0)
+        return through
 
     def released_of(self, pubend: PubendName) -> int:
         """Below this tick the pubend has released everything, as far as is known here."""
@@ -373,7 +394,7 @@ class Streams:
 
     @property
     def deadline(self) -> Instant | None:
-        waiting = self.beginnings, self.pace
+        waiting = self.beginnings, self.pace, self.subscribers.meter
         machines = (self.relays, self.pubends, self.subends, self.merges, *waiting)
         tell_due = self.tell_due if self.subscribers.audiences else None
         return earliest([*[each.deadline for each in machines], tell_due])

@@ -24,6 +24,7 @@ from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.node.audience import DURABLE, Audience
 from gapless.node.client import Client
+from gapless.node.meter import Meter
 from gapless.node.parcels import Packing
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Subscribers:
         self.attributes_of = attributes_of
         self.clients: dict[ClientName, Client] = {}
         self.audiences: dict[tuple[TopicName, Order], Audience] = {}
+        self.meter = Meter(config)
+        self._owners: dict[Key, str] = {}  # of those subscriptions whose owner is known
         self.sessions: dict[int, Session] = {}  # by number: durable ones with a client
         self.sessions_of: dict[ClientName, dict[int, Session]] = {}  # the same by client
         self._sessions_at: dict[TopicName, dict[int, Session]] = {}  # and by topic
@@ -100,8 +103,9 @@ class Subscribers:
     ) -> None:
         """`young`: streams of which something before the start is not settled yet, and the start;
         None stands for all of them merged."""
-        self.clients[name].subscriptions[number] = (topic, order)
-        self._add((topic, order), (name, number), condition, young)
+        client = self.clients[name]
+        client.subscriptions[number] = (topic, order)
+        self._add((topic, order), (name, number), condition, young, client.owner)
 
     def add_durable(
         self,
@@ -109,10 +113,11 @@ class Subscribers:
         topic: TopicName,
         condition: Filter,
         young: Mapping[PubendName | None, int],
+        owner: str = "",
     ) -> None:
         """A durable subscription, whether a client is attached to it or not."""
         self.durable_count += 1
-        self._add((topic, "publisher"), key, condition, young)
+        self._add((topic, "publisher"), key, condition, young, owner)
 
     def _add(
         self,
@@ -120,7 +125,11 @@ class Subscribers:
         key: Key,
         condition: Filter,
         young: Mapping[PubendName | None, int],
+        owner: str,
     ) -> None:
+        self.meter.add(place, owner, condition)
+        if owner:
+            self._owners[key] = owner
         if place not in self.audiences:
             self.audiences[place] = Audience()
         self.audiences[place].add(key, condition)
@@ -169,6 +178,8 @@ class Subscribers:
         for starts in self._young.get(place[0], {}).values():
             starts.pop(key, None)
         self.subscription_count -= 1
+        condition = self.audiences[place].condition_of(key)
+        self.meter.remove(place, self._owners.pop(key, ""), condition)
         self.audiences[place].remove(key)
         if not len(self.audiences[place]):
             del self.audiences[place]
@@ -200,6 +211,7 @@ class Subscribers:
         if not settled.ticks:
             return Delivered(effects, [], [])
         batch = EventBatch.join(settled.events)
+        self.meter.spend((topic, order_of(pubend)), len(batch))
         self._batch_longest = max(self._batch_longest, len(batch))
         shares: dict[ClientName, list[Share]] = {}
         self.batch_sizes[len(batch).bit_length()] += 1
@@ -364,6 +376,7 @@ class Subscribers:
         assert {id(one) for one in attached} == {id(one) for one in self.sessions.values()}
         for audience in self.audiences.values():
             audience.check()
+        self.meter.check()
         limit = max(self.config.client_queue_max, self._batch_longest)
         assert all(client.outstanding <= limit for client in self.clients.values()), "I2"
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 def wake(streams: Streams, now: Instant) -> list[Effect]:
     effects: list[Effect] = []
+    meter = streams.subscribers.meter
+    meter.begin_turn()
     before, after = streams.routing.look(now)
     if before != after:
         effects += ask_elsewhere(streams, before, after, now)
@@ -34,13 +36,14 @@ def wake(streams: Streams, now: Instant) -> list[Effect]:
     for subend in streams.subends.ripe(now):
         effects += streams.carry(streams.ask(PUBLISHER_ORDER, subend.fire(now), now), now)
     for name in streams.pace.ripe(now):
-        if isinstance(name, tuple):
-            [topic] = name
-            if (merge := streams.merges.get(topic)) is not None:
-                first = next(iter(merge.inputs))
-                effects += streams.deliver(topic, first, merging=True, now=now)
-        elif name in streams.subends:
+        if name in streams.subends:
             effects += streams.deliver(streams.network.pubends[name].topic, name, now=now)
+    for topic, source in meter.ripe(now):
+        if source is None and topic in streams.merges:
+            first = next(iter(streams.merges[topic].inputs))
+            effects += streams.deliver(topic, first, merging=True, now=now)
+        elif source is not None and source in streams.subends:
+            effects += streams.deliver(topic, source, now=now)
     for merge in streams.merges.ripe(now):
         effects += streams.carry(streams.ask(TOTAL_ORDER, merge.fire(now), now), now)
     for relay in streams.relays.ripe(now):

@@ -161,7 +161,17 @@ def draw_options(seed: int, dice: random.Random, network: Network | None = None)
     own = random.Random(f"successors of {seed}")
     publishers = draw_successors(own, network, options.publishers, duration)
     rates = {**options.fault_rates, **draw_lost_stamp(seed, options)}
-    return replace(options, founders=founders, publishers=publishers, fault_rates=rates)
+    config = draw_slices(seed, options.config)
+    return replace(
+        options, founders=founders, publishers=publishers, fault_rates=rates, config=config
+    )
+
+
+def draw_slices(seed: int, config: Config) -> Config:
+    """The same; or in some runs, one where a step matches only a few events of a batch."""
+    own = random.Random(f"slices of {seed}")
+    few = own.choice((150, 300, 1_000))  # an event costs 100 units and more
+    return replace(config, turn_cost_max=few) if own.random() < 0.15 else config
 
 
 def draw_lost_stamp(seed: int, options: Options) -> dict[str, float]:
