@@ -30,11 +30,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import msgspec
 
+from gapless.core.client_messages import Acknowledge, Subscribe
 from gapless.core.effects import Append, Effect, Persist, Put, Send
 from gapless.core.errors import ProtocolError, StorageFullError, WireError
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, Instant, PublisherName
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
+from gapless.core.topic_messages import CreateTopic, DeleteTopic
 from gapless.node.config import Config
 from gapless.node.network import parse_network
 from gapless.node.node import Node
@@ -167,9 +169,45 @@ class Drawing:
         else:
             kind = dice.choice(STRANGE)
         try:
-            return taken(self._struct(kind))
+            drawn = self._struct(kind)
+            if self.dice.random() < 0.6:
+                drawn = self._likely(drawn)
+            return taken(drawn)
         except (ValueError, TypeError, OverflowError, WireError):
             return None
+
+    def _likely(self, message: Any) -> Any:
+        """The same, with less that is refused at once: much of it has to live for a while."""
+        dice, changes = self.dice, {}
+        fields = message.__struct_fields__
+        if "topic" in fields:
+            changes["topic"] = dice.choice(("t", "t", "q"))
+        if "name" in fields:
+            is_topic = isinstance(message, CreateTopic | DeleteTopic)
+            changes["name"] = dice.choice(("q", "r", "m") if is_topic else ("x", "x", "y"))
+        if isinstance(message, Subscribe):
+            has_moved, is_shown = dice.random() < 0.4, dice.random() < 0.4
+            changes |= {
+                "condition": dice.choice(("", "", "c = 'red'")),
+                "order": "publisher",
+                "earliest": False,
+                "instant": None,
+                "token": self._token() if has_moved or is_shown else None,
+                "previous": dice.choice(self.world.names) if has_moved else None,
+                "moves": self._number("moves") if has_moved else 0,
+            }
+        if isinstance(message, Acknowledge):
+            changes |= {"token": self._token(), "request": dice.randrange(1, 4)}
+        if isinstance(message, CreateTopic):
+            changes |= {"pubends": 1, "hosts": (), "retention_us": None, "retention_bytes": None}
+            changes["ordered"] = message.service == "multicast" and message.ordered
+        return msgspec.structs.replace(message, **changes)
+
+    def _token(self) -> dict[str, int]:
+        """One that may be true."""
+        back = self.dice.choice((0, 1_000, 1_000_000))
+        tick = max(0, self.world.now - back) << PUBEND_BITS
+        return self.dice.choice(({}, {"t/0": tick}, {"t/0": 0}))
 
     def _struct(self, kind: type) -> Any:
         hints = HINTS.get(kind) or get_type_hints(kind)
@@ -222,11 +260,12 @@ class Drawing:
         return {self._value(options[0], name): self._value(options[1], name)}
 
     def _number(self, name: str) -> int:
+        if name == "pubends":  # a thousand would make every check slow
+            return self.dice.choice((1, 1, 2, 3, 0, -1, 1_025, 1 << 63))
         if name == "moves":
             return self.dice.choice(MOVES)
-        if name in SMALL or self.dice.random() < 0.5:
-            if self.dice.random() < 0.95:
-                return self.dice.randrange(4)
+        if (name in SMALL or self.dice.random() < 0.5) and self.dice.random() < 0.95:
+            return self.dice.randrange(4)
         return self.dice.choice(NUMBERS)
 
     def _tick(self) -> int:
@@ -244,7 +283,7 @@ def taken(message: Message) -> Message:
     """As who gets it decodes it."""
     payload = CODEC.encode(message)
     if len(payload) > FRAME_BYTES_MAX:
-        raise Finding(f"a message of {len(payload)} bytes fits no frame")
+        raise FoundError(f"a message of {len(payload)} bytes fits no frame")
     decoded = CODEC.decode(payload)
     assert not isinstance(decoded, Unknown)
     return decoded
@@ -253,7 +292,7 @@ def taken(message: Message) -> Message:
 # --- the world ------------------------------------------------------------------------------------
 
 
-class Finding(AssertionError):
+class FoundError(AssertionError):
     """Something that must not happen, and is no exception of a node."""
 
 
@@ -277,7 +316,7 @@ class World:
             pair: deque(maxlen=HISTORY_MAX) for pair in self.queues
         }
         self.cut: set[tuple[str, str]] = set()
-        self.connected = 0
+        self.heard: dict[str, list[Message]] = {}  # by client
         self.nodes: dict[str, Node] = {}
         for each in self.names:
             self._boot(each)
@@ -311,12 +350,14 @@ class World:
             else:
                 rest += node.receive(node.name, effect.message, self.clock(name))
             if len(rest) > 100_000:
-                raise Finding("a step does not end")
+                raise FoundError("a step does not end")
         node.check()
 
     def _send(self, name: str, to: str, message: Message) -> None:
         arriving = taken(message)
         queue = self.queues.get((name, to))
+        if to in self.clients[name]:
+            self.heard.setdefault(to, []).append(arriving)
         if queue is None or (name, to) in self.cut or (to, name) in self.cut:
             return
         queue.append(arriving)
@@ -384,6 +425,16 @@ class World:
         else:
             self._do(name, effect.then)
 
+    def calm(self, rounds: int) -> None:
+        """All that is under way arrives, and what follows from it: else little comes to an end."""
+        for _ in range(rounds):
+            for sender, to in self.queues:
+                for _ in range(len(self.queues[sender, to])):
+                    self.arrive(sender, to, "taken")
+            for name, disk in self.disks.items():
+                for _ in range(len(disk)):
+                    self.write(name, "ok")
+
     def restart(self, name: str) -> None:
         """A crash: what is not durable is gone, and so is every link."""
         self.disks[name].clear()
@@ -423,7 +474,7 @@ class World:
                 if deadline is None or deadline > self.clock(name):
                     break
                 if count == FIRES_MAX:
-                    raise Finding(f"{name} wants to be woken again and again at one instant")
+                    raise FoundError(f"{name} wants to be woken again and again at one instant")
                 self._do(name, self.nodes[name].fire(self.clock(name)))
 
     def jump(self, name: str, microseconds: int) -> None:
@@ -476,8 +527,8 @@ JUMPS = (-3_600 * SECOND, -SECOND, SECOND, 3_600 * SECOND)
 FATES = (("taken", 90), ("lost", 2), ("doubled", 3), ("again", 5))
 WRITES = (("ok", 94), ("full", 5), ("unanswered", 1))
 ACTS = (
-    ("say", 40), ("arrive", 40), ("write", 25), ("wait", 9), ("come", 4), ("leave", 2), ("turn", 0.6),
-    ("jump", 0.3), ("restart", 0.4), ("settle", 2),
+    ("say", 40), ("arrive", 40), ("write", 25), ("wait", 9), ("come", 4), ("leave", 2),
+    ("turn", 0.6), ("jump", 0.3), ("restart", 0.4), ("calm", 4),
 )  # fmt: skip
 
 
@@ -500,6 +551,9 @@ class Player:
     def run(self, steps: int) -> BaseException | None:
         """What it ends with, if that is a finding."""
         try:
+            for step in (Step("calm", (5,)), Step("wait", (SECOND,)), Step("calm", (5,))):
+                self.episode.steps.append(step)
+                step.do(self.world)
             while len(self.episode.steps) < steps:
                 for step in self._draw():
                     self.episode.steps.append(step)
@@ -539,8 +593,8 @@ class Player:
                 return [Step("turn", dice.choice(pairs))] if pairs else []
             case "jump":
                 return [Step("jump", (name, dice.choice(JUMPS)))]
-            case "settle":
-                return self._settle()
+            case "calm":
+                return [Step("calm", (dice.choice((1, 2, 5)),))]
             case _:
                 return [Step("restart", (name,))]
 
@@ -548,15 +602,6 @@ class Player:
         self.clients += 1
         owner = self.dice.choice(self.world.owners)
         return Step("come", (name, f"client:{self.clients}", owner))
-
-    def _settle(self) -> list[Step]:
-        """Let what is under way arrive: else little ever comes to an end."""
-        steps = []
-        for pair, queue in self.world.queues.items():
-            steps += [Step("arrive", (*pair, "taken"))] * min(len(queue), 8)
-        for name, disk in self.world.disks.items():
-            steps += [Step("write", (name, "ok"))] * min(len(disk), 8)
-        return steps
 
 
 def shortened(episode: Episode, error: BaseException, patience_s: float) -> Episode:
@@ -612,7 +657,9 @@ def find(
         if is_shown and passed_s - told_s > 5:
             told_s = passed_s
             rate = done / passed_s
-            print(f"\r{done:,} steps, {number:,} episodes, {rate:,.0f} a second", end="", flush=True)
+            print(
+                f"\r{done:,} steps, {number:,} episodes, {rate:,.0f} a second", end="", flush=True
+            )
     if is_shown:
         print(f"\r{done:,} steps, {number - first:,} episodes: nothing found" + " " * 20)
     return None

@@ -310,6 +310,7 @@ class Broker:
             "address": self.address,
             "uptime_s": round((clock.read() - self.started_at) / 1e6, 3),
             "steps": self._pump.steps,
+            "failed_requests": self._pump.failed_requests,
             "matching_s": getattr(self._pump.node.subscribers, "matching_ns", 0) / 1e9,
             "links": self._links.statistics(),
             "disk": {

@@ -9,8 +9,9 @@ Theory of operation
 Invariants
     I1  effects of one call are carried out before those of the next; a `Tell` is a call of its own
     I2  at most one wake-up is armed, not later than the node's deadline or `WAKE_LONGEST_S`
-    I3  a `ProtocolError` leaves the node as it was and reaches the caller, who drops the link; any
-        other exception stops the broker
+    I3  a `ProtocolError` leaves the node as it was and reaches the caller, who drops the link; so
+        does a `RequestError`, after which the node knows that client no more, and which is logged;
+        any other exception stops the broker
 
 Source: `sim/process.py` is the same with everything that can go wrong.
 """
@@ -22,8 +23,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.broker import clock
+from gapless.broker.logs import logger
 from gapless.core.effects import Persist, Send
-from gapless.core.errors import ProtocolError
+from gapless.core.errors import ProtocolError, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,6 +59,7 @@ class Pump:
     ) -> None:
         self.node = node
         self.steps = 0
+        self.failed_requests = 0
         self._surroundings = surroundings
         self._fail = fail
         self._loop = asyncio.get_running_loop()
@@ -106,6 +109,10 @@ class Pump:
         self.steps += 1
         try:
             return call(*arguments, clock.read())
+        except RequestError as error:
+            self.failed_requests += 1
+            logger.error(error.problem, exc_info=error.__cause__)
+            raise
         except ProtocolError:
             raise
         except Exception as error:  # a broken invariant: our state is not to be trusted

@@ -21,9 +21,6 @@ from gapless.core.identity import (
 from gapless.core.messages import Message
 from gapless.core.ticks import TICK_MAX, Span, check_ticks
 
-MOVES_MAX = 1 << 60
-"""More than a subscription ever makes; there is room to count on."""
-
 Order = Literal["publisher", "total"]
 TokenKeeper = Literal["client", "broker"]
 
@@ -122,8 +119,8 @@ class Subscribe(Message, frozen=True):
             raise ValueError("a subscription starts at one place: token, earliest or instant")
         if self.name is None and given:
             raise ValueError("only a named subscription starts elsewhere than now")
-        if not 0 <= self.subscription <= TICK_MAX or not 0 <= self.moves <= MOVES_MAX:
-            raise ValueError("subscriptions and their moves are numbered from 0, within 63 bits")
+        if not 0 <= self.subscription <= TICK_MAX or self.moves < 0:
+            raise ValueError("subscriptions are numbered from 0, within 63 bits; so are moves")
         check_ticks(self.token or {})
 
 

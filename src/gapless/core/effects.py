@@ -5,6 +5,9 @@ Theory of operation
     `Persist` is a write that carries its replies: nothing in `then` leaves before the disk has
     said that all of `writes` is durable. If that never happens, `then` never happens.
 
+    An effect that was made is lost if the call that made it raises. `Made` counts them, so that
+    whoever catches such an error knows whether anything was.
+
 Source: the contract between etcd's raft and its disk, in idea.
 """
 
@@ -14,6 +17,12 @@ import msgspec
 
 from gapless.core.identity import PeerName
 from gapless.core.messages import Message
+
+
+class Made:
+    """How many sends and writes were made so far, in this process."""
+
+    count = 0
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -56,6 +65,9 @@ class Send(msgspec.Struct, frozen=True):
     to: PeerName
     message: Message
 
+    def __post_init__(self) -> None:
+        Made.count += 1
+
 
 class Tell(msgspec.Struct, frozen=True):
     """Hand `message` back to the machine that asked for it: it is about itself."""
@@ -74,6 +86,9 @@ class Persist(msgspec.Struct, frozen=True):
     writes: tuple[Write, ...]
     then: tuple[Effect, ...] = ()
     otherwise: tuple[Effect, ...] = ()
+
+    def __post_init__(self) -> None:
+        Made.count += 1
 
 
 NO_ROOM = "the broker's disk is full, or it may open no more files"

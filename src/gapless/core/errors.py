@@ -6,7 +6,8 @@
     ├── EventError        an event to publish was refused: says which attribute, and why
     ├── WireError         bytes from a peer are not a message; the link is dropped
     ├── ProtocolError     a message contradicts what we know; the link is dropped, nothing changes
-    │   └── AccessError   who is at the other end did not prove that it may be here
+    │   ├── AccessError   who is at the other end did not prove that it may be here
+    │   └── RequestError  a client's request failed inside the broker; its state is dropped whole
     └── StorageError      the disk did not do what was asked; nothing was acknowledged
         ├── StorageRefusedError  a write breaks a rule; nothing of its commit was written
         ├── StorageMissingError  no such record: never written, or chopped
@@ -24,6 +25,17 @@ from typing import ClassVar
 
 CONTEXT_WIDTH = 72
 """How much of a long condition is shown around the place of an error."""
+
+QUOTE_WIDTH = 80
+"""How much of a text of somebody else an error quotes."""
+
+
+def quoted(text: str) -> str:
+    """A text of somebody else, for an error: printable, on one line, and not longer than a line."""
+    shown = repr(text[: QUOTE_WIDTH + 1])
+    if len(shown) <= QUOTE_WIDTH:
+        return shown
+    return f"{shown[: QUOTE_WIDTH - 2]}…{shown[0]}"
 
 
 class GaplessError(Exception):
@@ -109,6 +121,13 @@ class AccessError(ProtocolError):
     """Who is at the other end did not prove that it may be here. It learns nothing else."""
 
     default_remedy = "Give a valid token, or a certificate of the broker's authority."
+
+
+class RequestError(ProtocolError):
+    """A client's request failed inside the broker: a fault of ours. What the client had here is
+    dropped, everybody else's is as it was. Its cause says where."""
+
+    default_remedy = "Connect again; if it repeats, report it with the broker's log."
 
 
 class StorageError(GaplessError):

@@ -145,6 +145,11 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._by_name)
 
+    @property
+    def next_number(self) -> int:
+        """What the next one will have."""
+        return self._next
+
     def get(self, name: SubscriptionName) -> Subscription | None:
         return self._by_name.get(name)
 

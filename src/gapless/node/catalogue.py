@@ -234,28 +234,22 @@ class Catalogue:
         if now < self._asked.get(topic, now):
             return []
         remember(self._asked, topic, Instant(now + self.config.topic_ask_repeat), ASKED_MAX)
-        return self.route(TopicQuestion(topic, self.name, owner), now)
+        return self.routing.send_on(TopicQuestion(topic, self.name, owner), now)
 
     def receive_question(
         self, message: TopicQuestion, now: Instant
     ) -> tuple[list[TopicEntry], list[Effect]]:
         """Pass it on; answer it; or take the answer in."""
         if message.receiver != self.name:
-            return [], self.route(message, now)
+            return [], self.routing.send_on(message, now)
         if not message.is_answer:
             entry = self.entries.get(message.topic)
             answer = TopicQuestion(message.topic, self.name, message.sender, True, entry)
-            return [], self.route(answer, now)
+            return [], self.routing.send_on(answer, now)
         if message.entry is None or message.entry.is_deleted:
             until = Instant(now + self.config.topic_denied)
             remember(self._denied, message.topic, until, ASKED_MAX)
         return self.learn(message.sender, [message.entry] if message.entry is not None else [])
-
-    def route(self, message: TopicQuestion, now: Instant) -> list[Effect]:
-        """To its receiver, or one hop nearer to him."""
-        target = self.network.cell_of[message.receiver].name
-        hop = self.network.next_hop(self.routing.cell, target)
-        return self.routing.send(hop, message.topic, message, now)
 
     def check(self) -> None:
         digest = 0

@@ -156,11 +156,9 @@ class HandOvers:
 
     def send(self, message: HandOver, now: Instant) -> list[Effect]:
         """To its receiver, or one hop nearer to him."""
-        target = self.network.cell_of[message.receiver].name
-        if target == self.routing.cell:
+        if message.receiver == self.name:
             return self.receive(message, now)
-        hop = self.network.next_hop(self.routing.cell, target)
-        return self.routing.send(hop, message.subscription, message, now)
+        return self.routing.send_on(message, now)
 
     def receive(self, message: HandOver, now: Instant) -> list[Effect]:
         """At the old broker: forget it, and say so. At the new one: that is all."""
@@ -197,7 +195,7 @@ class HandOvers:
     ) -> list[Effect]:
         """It is at the sender, and it is here: which of the two goes?"""
         name = message.subscription
-        if known.definition.owner not in ("", message.owner):
+        if known.definition.owner != message.owner:
             return self.send(replace(answer, done=True), now)  # only the name is the same
         own, other = (known.definition.moves, self.name), (message.moves, message.sender)
         if not may_forget(own, other):  # it is for him to forget
@@ -225,7 +223,8 @@ class HandOvers:
         self.arrivals.pop(name, None)
         problem = f"{name!r} goes on at another broker"
         then = tuple(self.send(replace(answer, done=True), now))
-        effects = self.durables.remember_move(name, Moved(message.sender, message.moves))
+        moved = Moved(message.sender, message.moves, known.definition.owner)
+        effects = self.durables.remember_move(name, moved)
         effects += self.attachments.end(name, problem, then, elsewhere=True)
         del self.attachments.ended[name]  # it is not over, it lives there
         return effects
