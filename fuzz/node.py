@@ -178,7 +178,8 @@ class Drawing:
 
     def _likely(self, message: Any) -> Any:
         """The same, with less that is refused at once: much of it has to live for a while."""
-        dice, changes = self.dice, {}
+        dice = self.dice
+        changes: dict[str, Any] = {}
         fields = message.__struct_fields__
         if "topic" in fields:
             changes["topic"] = dice.choice(("t", "t", "q"))

@@ -34,7 +34,7 @@ from gapless.core.client_messages import (
     Subscribe,
     Unsubscribe,
 )
-from gapless.core.errors import ProtocolError, UsageError
+from gapless.core.errors import ProtocolError, UsageError, quoted
 from gapless.core.range_messages import PositionsQuery, ReadRange
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicList, TopicsQuery
 from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
@@ -171,7 +171,7 @@ def refusal(rights: Rights, message: Message) -> Refused | None:
     topic = str(getattr(message, need.field))
     if rights.may(need.right, topic):
         return None
-    return _refused(message, f"not allowed to {need.right} on topic {topic!r}")
+    return _refused(message, f"not allowed to {need.right} on topic {quoted(topic)}")
 
 
 def name_refusal(
@@ -189,7 +189,7 @@ def name_refusal(
             return None
     return Refused(
         message.request,
-        f"there is no subscription {message.name!r} of yours",
+        f"there is no subscription {quoted(message.name)} of yours",
         "Check the name, and who you are connected as.",
     )
 

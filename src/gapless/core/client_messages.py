@@ -6,7 +6,9 @@ step of the broker has for one connection, each event once however many subscrip
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from gapless.core.broker_messages import NO_EVENTS
 from gapless.core.events import EventBatch
@@ -18,11 +20,15 @@ from gapless.core.identity import (
     TopicName,
     check_name,
 )
+from gapless.core.lengths import Address, Condition, LongName, Prose
 from gapless.core.messages import Message
-from gapless.core.ticks import TICK_MAX, Span, check_ticks
+from gapless.core.ticks import PUBEND_COUNT_MAX, TICK_MAX, Span, check_ticks
 
 Order = Literal["publisher", "total"]
 TokenKeeper = Literal["client", "broker"]
+
+TokenMap = Annotated[dict[LongName, int], msgspec.Meta(max_length=PUBEND_COUNT_MAX)]
+"""A token on the wire: at most one position for each pubend that a topic can have."""
 
 OPENING_MAX = (1 << 63) - 1
 
@@ -86,10 +92,10 @@ class Refused(Message, frozen=True):
     """The request was not carried out; nothing of it took effect."""
 
     request: int
-    problem: str
-    remedy: str
+    problem: Prose
+    remedy: Prose
     retry: bool = False  # whether the same request may succeed later
-    elsewhere: tuple[str, ...] = ()  # addresses of brokers that can serve it, any of them
+    elsewhere: tuple[Address, ...] = ()  # addresses of brokers that can serve it, any of them
 
 
 class Subscribe(Message, frozen=True):
@@ -103,10 +109,10 @@ class Subscribe(Message, frozen=True):
     topic: TopicName
     request: int
     subscription: int  # chosen by the client, unique on its connection
-    condition: str = ""
+    condition: Condition = ""
     order: Order = "publisher"
     name: SubscriptionName | None = None
-    token: dict[str, int] | None = None  # by pubend: everything below is consumed
+    token: TokenMap | None = None  # by pubend: everything below is consumed
     earliest: bool = False  # from the oldest event that is kept
     instant: int | None = None  # from this time on, in microseconds
     tokens: TokenKeeper = "client"  # who remembers what is consumed
@@ -129,8 +135,8 @@ class Subscribed(Message, frozen=True):
 
     request: int
     subscription: int
-    start: dict[str, int]  # by pubend: the first tick that counts
-    behind: tuple[str, ...] = ()  # pubends at which it has to catch up first
+    start: dict[LongName, int]  # by pubend: the first tick that counts
+    behind: tuple[LongName, ...] = ()  # pubends at which it has to catch up first
     moves: int = 0
 
 
@@ -153,8 +159,8 @@ class Ended(Message, frozen=True):
     """The subscription is over. Empty `problem`: as asked."""
 
     subscription: int
-    problem: str = ""
-    remedy: str = ""
+    problem: Prose = ""
+    remedy: Prose = ""
     elsewhere: bool = False  # it goes on at another broker: who asks again is led there
 
 
@@ -211,7 +217,7 @@ class Acknowledge(Message, frozen=True):
     nothing: for who consumes by range reads."""
 
     subscription: int
-    token: dict[str, int]
+    token: TokenMap
     request: int = 0
     name: SubscriptionName | None = None
 

@@ -21,7 +21,10 @@ A broken invariant of our own is an `AssertionError`, never one of these: it sto
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 CONTEXT_WIDTH = 72
 """How much of a long condition is shown around the place of an error."""
@@ -30,12 +33,19 @@ QUOTE_WIDTH = 80
 """How much of a text of somebody else an error quotes."""
 
 
-def quoted(text: str) -> str:
+def quoted(text: str | None) -> str:
     """A text of somebody else, for an error: printable, on one line, and not longer than a line."""
-    shown = repr(text[: QUOTE_WIDTH + 1])
+    shown = repr(text and text[: QUOTE_WIDTH + 1])
     if len(shown) <= QUOTE_WIDTH:
         return shown
     return f"{shown[: QUOTE_WIDTH - 2]}…{shown[0]}"
+
+
+def listed(names: Collection[str], shown_max: int = 8) -> str:
+    """Names for an error: the first of them, and how many more there are."""
+    shown = ", ".join(quoted(each)[1:-1] for each in list(names)[:shown_max])
+    more = len(names) - shown_max
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 class GaplessError(Exception):

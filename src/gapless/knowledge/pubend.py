@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from gapless.core.broker_messages import Knowledge, Nack, Purpose
 from gapless.core.client_messages import Publish, PublisherPosition, PublisherQuery, Receipt
 from gapless.core.effects import NO_ROOM, Append, Effect, Persist, Put, Send, Tell, Write
+from gapless.core.errors import quoted
 from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
@@ -130,7 +131,7 @@ class Pubend:
             if message.term != term:
                 return [refuse(client, message, *why_not(name, message.term, term))]
             if message.sequence > following:
-                return [refuse(client, message, f"event {following} of {name!r} is missing")]
+                return [refuse(client, message, f"event {following} of {quoted(name)} is missing")]
             if self.publishers.is_one_too_many(name):
                 return [refuse(client, message, "too many named publishers", TOO_MANY)]
             fresh = fresh[following - message.sequence :]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.client_messages import Done, Refused, Subscribed
 from gapless.core.effects import NO_ROOM, Effect, Send, Tell
-from gapless.core.errors import UsageError
+from gapless.core.errors import UsageError, quoted
 from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName
 from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX
@@ -136,12 +136,12 @@ class Attachments:
             return None
         definition = subscription.definition
         if not self.subscribers.clients[client].may_use(definition.owner, definition.topic):
-            problem = f"not allowed to use the subscription name {message.name!r}"
+            problem = f"not allowed to use the subscription name {quoted(message.name)}"
             return [Send(client, Refused(message.request, problem, "Use another name."))]
         if (definition.topic, definition.condition) != (message.topic, message.condition):
             problem = (
-                f"subscription {message.name!r} is on topic {definition.topic!r} with condition "
-                f"{definition.condition!r}"
+                f"subscription {quoted(message.name)} is on topic {quoted(definition.topic)} with "
+                f"condition {quoted(definition.condition)}"
             )
             remedy = "Use the same topic and condition, another name, or unsubscribe it first."
             return [Send(client, Refused(message.request, problem, remedy))]
@@ -166,7 +166,7 @@ class Attachments:
         self._attaching[client, message.subscription] = created
         if before is None:
             return []
-        problem = f"{message.name!r} was taken over by another connection"
+        problem = f"{quoted(message.name)} was taken over by another connection"
         # Perhaps by an older connection of its own client, heard late: it may come again.
         remedy = "Connect once only under one name."
         return [Send(before[0], Refused(before[1].request, problem, remedy, retry=True))]
@@ -187,7 +187,7 @@ class Attachments:
         name = subscription.definition.name
         effects: list[Effect] = []
         if name in self.sessions:
-            problem = f"{name!r} was taken over by another connection"
+            problem = f"{quoted(name)} was taken over by another connection"
             effects += self._close(name, problem, "Connect once only under one name.")
         session = self.sessions[name] = Session(
             subscription,
@@ -299,7 +299,9 @@ class Attachments:
         if subscription is None or subscription.number != message.number:
             if waiting is None:
                 return []
-            problem = f"{message.name!r} has ended or moved meanwhile" if message.ok else NO_ROOM
+            problem = (
+                f"{quoted(message.name)} has ended or moved meanwhile" if message.ok else NO_ROOM
+            )
             client, wish = waiting
             return [Send(client, Refused(wish.request, problem, "Try again later.", retry=True))]
         self.durables.reports.update(dict.fromkeys(map(PubendName, subscription.since)))
@@ -337,7 +339,9 @@ class Attachments:
         if request and not subscription.definition.is_found:
             held = self.unconfirmed.setdefault(name, [])
             if len(held) >= UNCONFIRMED_MAX:
-                problem = f"{len(held)} acknowledgements of {name!r} wait for its move to be known"
+                problem = (
+                    f"{len(held)} acknowledgements of {quoted(name)} wait for its move to be known"
+                )
                 return [Send(client, Refused(request, problem, "Try again.", retry=True))]
             held.append(shown)  # its session may end meanwhile
             request = 0
@@ -357,7 +361,7 @@ class Attachments:
                 if known is not None:
                     effects += self._acknowledge(known, shown, now)
                 else:
-                    problem, remedy = f"{name!r} has left or ended meanwhile", "Try again."
+                    problem, remedy = f"{quoted(name)} has left or ended meanwhile", "Try again."
                     refused = Refused(shown.request, problem, remedy, retry=True)
                     effects.append(Send(shown.client, refused))
         return effects
@@ -393,7 +397,7 @@ class Attachments:
         if known.definition.previous is not None:  # else it would live on where it was
             self.ending.setdefault(message.name, []).append((client, message))
             return []
-        return self.finish(message.name, f"{message.name!r} was ended", [(client, message)])
+        return self.finish(message.name, f"{quoted(message.name)} was ended", [(client, message)])
 
     def finish(
         self,

@@ -24,7 +24,8 @@ from gapless.core.client_messages import (
 )
 from gapless.core.effects import Effect, Send
 from gapless.core.errors import FilterError, WireError, quoted
-from gapless.durable.subscriptions import NAME_BYTES_MAX, is_name
+from gapless.core.lengths import NAME_BYTES_MAX
+from gapless.durable.subscriptions import is_name
 from gapless.filters.filter import Filter
 from gapless.knowledge.pubend import Pubend
 from gapless.node.audience import DURABLE
@@ -118,8 +119,8 @@ class Clients:
             candidates = list(topic.pubends)
         here = [each.name for each in candidates if each.name in self.streams.pubends]
         if not here:
-            who = "" if message.publisher is None else f" by {message.publisher!r}"
-            problem = f"topic {message.topic!r} is not published at this broker{who}"
+            who = "" if message.publisher is None else f" by {quoted(message.publisher)}"
+            problem = f"topic {quoted(message.topic)} is not published at this broker{who}"
             return refuse_elsewhere(client, message, problem, [each.host for each in candidates])
         return self.streams.pubends[here[crc32(client.encode()) % len(here)]]
 
@@ -137,6 +138,7 @@ class Clients:
         if message.name is not None:
             if refused := self._refuse_named(client, message, now):
                 return refused
+            name = message.name
             is_doubted = message.moves > MOVES_BELIEVED and message.previous != self.streams.name
             if is_doubted:
                 message = replace(message, previous=None, moves=0)
@@ -146,7 +148,7 @@ class Clients:
             if attached is not None:
                 return attached
             if message.previous in (None, self.streams.name):
-                granted = self._granted.get(message.name)
+                granted = self._granted.get(name)
                 if granted is None:
                     return self.names.claim(client, message, now)
                 # The name is ours: one claim for one life.
@@ -157,7 +159,8 @@ class Clients:
     def _refuse_named(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         """Where a subscription cannot have that name, or cannot begin so."""
         assert message.name is not None
-        if not is_name(message.name):
+        known = self.attachments.durables.subscriptions.get(message.name)
+        if known is None and not is_name(message.name):  # earlier versions took longer ones
             problem = f"{quoted(message.name)} is no name of a subscription"
             return refuse(client, message, problem, f"Use 1 to {NAME_BYTES_MAX} printable bytes.")
         if message.order != "publisher":

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from gapless.core.broker_messages import HandOver, ReleaseEcho, ReleaseHold
 from gapless.core.client_messages import Done
 from gapless.core.effects import Send
-from gapless.core.errors import ProtocolError
+from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import Instant, PubendName
 from gapless.durable.hand_over import Forget, Step, may_forget
 from gapless.node.durables import Moved
@@ -113,7 +113,7 @@ class HandOvers:
                 effects += [Send(client, Done(asked.request)) for client, asked in gone]
             elif known.definition.previous is None and name not in self._later:
                 askers = self.attachments.ending.pop(name)
-                effects += self.attachments.finish(name, f"{name!r} was ended", askers)
+                effects += self.attachments.finish(name, f"{quoted(name)} was ended", askers)
         return effects
 
     def _take_back(self, name: SubscriptionName, message: Subscribe, now: Instant) -> list[Effect]:
@@ -205,7 +205,7 @@ class HandOvers:
         if message.over and (arrival is None or arrival.previous == message.sender):
             self.forget(name)
             askers = self.attachments.ending.pop(name, [])
-            return self.attachments.finish(name, f"{name!r} was ended", askers)
+            return self.attachments.finish(name, f"{quoted(name)} was ended", askers)
         if name in self.attachments.ending:  # it is to end, there too
             self.attachments.arrived[name] = None
             definition = dataclass_replace(
@@ -221,7 +221,7 @@ class HandOvers:
         if any(tick < acknowledged.get(each) for each, tick in (message.released or {}).items()):
             return self.send(replace(answer, released=dict(acknowledged), ahead=True), now)
         self.arrivals.pop(name, None)
-        problem = f"{name!r} goes on at another broker"
+        problem = f"{quoted(name)} goes on at another broker"
         then = tuple(self.send(replace(answer, done=True), now))
         moved = Moved(message.sender, message.moves, known.definition.owner)
         effects = self.durables.remember_move(name, moved)

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from gapless.core.client_messages import Done, Forget, Refused, Subscribe
 from gapless.core.effects import Send
-from gapless.core.errors import ProtocolError
+from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.node.name_question import WANTS, Asker, Question
@@ -123,7 +123,7 @@ class Names:
             return []
         if self._is_being_freed(client, name):
             return self._ask("free", name, client, message, now)
-        if registrar_of(self.network, name) is None:
+        if registrar_of(self.network, name) is None or not name:
             return refuse_unknown(client, message)
         return self._look(name, client, message, now)
 
@@ -319,7 +319,7 @@ class Names:
             remedy = "Use a name that exists, or unsubscribe one that you do not need."
             return [Send(client, Refused(message.request, answer.problem, remedy))]
         elif not who.may_use(entry.owner, EVERY_TOPIC):
-            problem = f"not allowed to use the subscription name {message.name!r}"
+            problem = f"not allowed to use the subscription name {quoted(message.name)}"
             return [Send(client, Refused(message.request, problem, "Use another name."))]
         elif entry.home == self.name or (
             message.token is not None and message.tokens == "client" and entry.owner == who.owner
@@ -327,7 +327,7 @@ class Names:
             previous = None if entry.home == self.name else entry.home
             self.ready.append((client, replace(message, previous=previous, moves=entry.moves)))
             return []
-        problem = f"subscription {message.name!r} is at broker {entry.home!r}"
+        problem = f"subscription {quoted(message.name)} is at broker {entry.home!r}"
         return refuse_elsewhere(client, message, problem, [entry.home])
 
     def _looked(
@@ -343,7 +343,7 @@ class Names:
         if newest.home == self.name:
             self.ready.append((client, message))
             return []
-        problem = f"subscription {message.name!r} has moved to broker {newest.home!r}"
+        problem = f"subscription {quoted(message.name)} has moved to broker {newest.home!r}"
         return refuse_elsewhere(client, message, problem, [newest.home])
 
     def _told(self, told: NameQuestion, entry: NameEntry | None) -> list[Effect]:
@@ -412,6 +412,6 @@ class Names:
 
 
 def refuse_unknown(client: ClientName, message: Forget | Acknowledge) -> list[Effect]:
-    problem = f"there is no subscription {message.name!r} of yours"
+    problem = f"there is no subscription {quoted(message.name)} of yours"
     remedy = "Check the name, and who you are connected as."
     return [Send(client, Refused(message.request, problem, remedy))]
