@@ -36,7 +36,7 @@ from gapless.core.identity import (
 )
 from gapless.core.range_messages import PositionsQuery
 from gapless.core.topic_messages import CreateTopic
-from gapless.node.registry import FLOOR, FLOORS
+from gapless.node.registry import FLOOR, FLOORS, registrar_of
 from tests.bounds import so_long_as
 
 if TYPE_CHECKING:
@@ -324,3 +324,106 @@ def test_what_a_dropped_client_leaves_to_others_is_not_lost() -> None:
     made.leave("a", "a1")
     calm(made)
     assert there.statistics()["subscriptions"] == before - 1
+
+
+# --- whose a name is ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("network", ["alone", "pair", "row"])
+@pytest.mark.parametrize("kind", ["forget", "acknowledge"])
+def test_the_name_of_another_is_refused_like_a_free_one_after_the_same_steps(
+    network: str, kind: str
+) -> None:
+    """For every broker that has it and every one that is asked: the same messages and writes, and
+    the answer in the same step. (`y` has the same registrar as `x`, and is free.)"""
+    for home in (str(each) for each in World(network, 0, is_secure=True).names):
+        made = world(network, f"{home}1", owner="ann")
+        say(made, f"{home}1", subscribe(1, X))
+        calm(made)
+        for asked in made.names:
+            free = like(made, X)
+            steps = []
+            for name in (X, free):
+                client = f"{asked} asks for {name}"
+                made.come(asked, client, "bob")
+                ask = Forget(7, name) if kind == "forget" else Acknowledge(0, {}, 7, name)
+                made.say(asked, client, ask)
+                steps.append(
+                    [
+                        [len(queue) for queue in made.queues.values()],
+                        [len(disk) for disk in made.disks.values()],
+                        len(made.heard.get(client, ())),
+                    ]
+                )
+                calm(made)
+                [answer] = made.heard[client]
+                assert isinstance(answer, Refused)
+                problem = answer.problem.replace(f"'{name}'", "N")
+                steps[-1].append((problem, answer.remedy, answer.elsewhere))  # type: ignore[arg-type]
+            assert steps[0] == steps[1]
+        assert made.nodes[home].durables.subscriptions.get(X) is not None
+
+
+def like(made: World, name: SubscriptionName) -> SubscriptionName:
+    """Another name, of the same registrar."""
+    network = made.nodes[made.names[0]].network
+    others = (SubscriptionName(f"free {number}") for number in range(100))
+    return next(
+        each for each in others if registrar_of(network, each) == registrar_of(network, name)
+    )
+
+
+def test_what_was_made_before_security_is_for_those_who_administer_it_alone() -> None:
+    made = world("pair", "a1")
+    say(made, "a1", subscribe(1, X, condition="c = 'secret'"))
+    calm(made)
+    made.leave("a", "a1")
+    for client in ("a2", "b2"):
+        made.come(client[0], client, "bob")
+        say(made, client, subscribe(1, X), subscribe(2, X, token={}), Forget(3, X))
+        say(made, client, Acknowledge(0, {}, 4, X))
+        calm(made)
+        answers = [each for each in made.heard[client] if isinstance(each, Refused)]
+        assert sorted(each.request for each in answers) == [1, 2, 3, 4]
+        assert not any("secret" in each.problem or each.elsewhere for each in answers)
+    say(made, "b2", subscribe(5, X, token={}, previous=BrokerName("a")))  # he says it was his
+    calm(made)
+    kept = made.nodes["a"].durables.subscriptions.get(X)
+    assert kept is not None
+    assert kept.definition.owner == ""
+
+    node, now = made.nodes["a"], made.clock("a")
+    made.clients["a"]["boss"] = None
+    made._do("a", node.link_up(ClientName("boss"), now, "boss", T.__eq__))
+    made.say("a", "boss", subscribe(1, X, condition="c = 'secret'", token={}))
+    calm(made)
+    assert isinstance(last(made, "boss"), Subscribed)
+    made.say("a", "boss", Forget(2, X))
+    calm(made)
+    assert any(isinstance(each, Done) for each in made.heard["boss"])
+
+
+def test_nobody_takes_the_name_of_another_by_saying_that_it_has_moved() -> None:
+    made = world("row", "a1", owner="ann")
+    say(made, "a1", subscribe(1, X))
+    calm(made)
+    for broker in "bc":
+        made.come(broker, f"{broker}2", "bob")
+        lie = subscribe(1, X, token={}, previous=BrokerName("a"), moves=5)
+        say(made, f"{broker}2", lie)
+        calm(made)
+    made.leave("a", "a1")
+    for broker in "abc":  # without a token: the registrar is asked
+        made.come(broker, f"{broker}3", "ann")
+        say(made, f"{broker}3", subscribe(1, X))
+        calm(made)
+    assert isinstance(last(made, "a3"), Subscribed)
+    for client in ("b3", "c3"):
+        answer = last(made, client)
+        assert isinstance(answer, Refused)
+        assert answer.elsewhere == ("a",) or "not allowed" in answer.problem
+    registrar = registrar_of(made.nodes["a"].network, X)
+    assert registrar is not None
+    noted = made.nodes[registrar].names.registry.find(X)
+    assert noted is not None
+    assert noted.owner == "ann" or registrar != "a"

@@ -26,6 +26,7 @@ from gapless.broker import clock
 from gapless.broker.logs import logger
 from gapless.core.effects import Persist, Send
 from gapless.core.errors import ProtocolError, RequestError
+from gapless.node.client import nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,8 +80,10 @@ class Pump:
         """A message of a peer; a `ProtocolError` is for the caller: drop the peer's link."""
         self._step(self.node.receive, sender, message)
 
-    def link_up(self, peer: PeerName, owner: str = "") -> None:
-        self._step(partial(self.node.link_up, owner=owner), peer)
+    def link_up(
+        self, peer: PeerName, owner: str = "", administers: Callable[[str], bool] = nowhere
+    ) -> None:
+        self._step(partial(self.node.link_up, owner=owner, administers=administers), peer)
 
     def link_down(self, peer: PeerName) -> None:
         self._step(self.node.link_down, peer)

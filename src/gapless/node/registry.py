@@ -178,9 +178,11 @@ class Registry:
         it has moved."""
         if known is None or known.home not in self.network.cell_of:
             return False
-        if now is not None and now.owner and known.owner not in ("", now.owner):
-            return False
-        return now is None or known.rank > now.rank
+        if now is None:
+            return True
+        if known.owner not in ("", now.owner):
+            return known.rank == now.rank and not now.owner  # whose it is was not known
+        return known.rank > now.rank
 
     def _writes(self, name: SubscriptionName, entry: NameEntry | None) -> tuple[Write, ...]:
         """A floor that was raised goes along: by an end, or by a claim at the new floor."""
