@@ -55,12 +55,18 @@ if TYPE_CHECKING:
 CODEC = codec(*SERVICE_KINDS)
 BEGIN = Instant(1_700_000_000_000_000)
 EPISODE_STEPS = 300
+END_SHARE = 0.2
+"""Of the episodes, how many are played to their end: it takes as long as the rest."""
+
+SECOND = 1_000_000
 FIRES_MAX = 100
 """Wake-ups of one node at one instant: more is a busy loop."""
 
 QUEUE_MAX = 200
 HISTORY_MAX = 50
 CLIENTS_MAX = 3
+BOSS = "boss"
+"""Who administers every topic, where clients have to say who they are."""
 
 NETWORKS = {
     "alone": """
@@ -303,7 +309,7 @@ class World:
     def __init__(self, network: str, limits: int, is_secure: bool) -> None:
         self.network = parse_network(NETWORKS[network])
         self.config = Config(**LIMITS[limits])
-        self.owners = ("ann", "bob") if is_secure else ("",)
+        self.owners = ("ann", "bob", BOSS) if is_secure else ("",)
         self.now = BEGIN
         self.names = [str(each) for each in self.network.cell_of]
         self.skew = dict.fromkeys(self.names, 0)
@@ -385,7 +391,9 @@ class World:
 
     def come(self, name: str, client: str, owner: str) -> None:
         self.clients[name][client] = None
-        self._do(name, self.nodes[name].link_up(ClientName(client), self.clock(name), owner))
+        administers = BOSS.__eq__ if owner != BOSS else str.isprintable
+        node, now = self.nodes[name], self.clock(name)
+        self._do(name, node.link_up(ClientName(client), now, owner, administers))
 
     def leave(self, name: str, client: str) -> None:
         if self.clients[name].pop(client, self) is None:
@@ -394,8 +402,8 @@ class World:
     def arrive(self, sender: str, to: str, fate: str) -> None:
         """The next message of a link is taken, lost, taken twice, or an old one comes again."""
         queue, history = self.queues[sender, to], self.history[sender, to]
-        if fate == "again" and history:
-            self._take(sender, to, history[0])
+        if fate.startswith("again") and history:
+            self._take(sender, to, history[int(fate.partition(" ")[2]) % len(history)])
         if not queue:
             return
         message = queue[0] if fate == "doubled" else queue.popleft()
@@ -481,6 +489,30 @@ class World:
     def jump(self, name: str, microseconds: int) -> None:
         self.skew[name] += microseconds
 
+    def end(self) -> None:
+        """All clients leave, every link works, time passes: nothing of theirs may be left."""
+        for pair in sorted(self.cut):
+            self.turn(*pair)
+        for name in self.names:
+            for client in list(self.clients[name]):
+                self.leave(name, client)
+        for _ in range(10):
+            self.calm(3)
+            self.wait(SECOND)
+        for name, node in self.nodes.items():
+            left = {
+                "starts": node.clients.waiting,
+                "questions": node.names.waiting,
+                "attachments": node.attachments._attaching,
+                "creations": node.attachments._creating,
+                "sessions": node.attachments.sessions,
+                "acknowledgements": node.attachments.unconfirmed,
+                "ends": node.attachments.leaving,
+                "audiences": node.subscribers.sessions_of,
+            }
+            if kept := {what: some for what, some in left.items() if some}:
+                raise FoundError(f"{name} keeps what nobody waits for: {kept}")
+
 
 # --- episodes -------------------------------------------------------------------------------------
 
@@ -522,7 +554,6 @@ class Episode:
         return None
 
 
-SECOND = 1_000_000
 WAITS = (1_000, 10_000, 100_000, 500_000, SECOND, SECOND, 3 * SECOND, 20 * SECOND)
 JUMPS = (-3_600 * SECOND, -SECOND, SECOND, 3_600 * SECOND)
 FATES = (("taken", 90), ("lost", 2), ("doubled", 3), ("again", 5))
@@ -559,6 +590,9 @@ class Player:
                 for step in self._draw():
                     self.episode.steps.append(step)
                     step.do(self.world)
+            if self.dice.random() < END_SHARE:
+                self.episode.steps.append(Step("end", ()))
+                self.world.end()
         except Exception as error:
             return error
         return None
@@ -576,7 +610,12 @@ class Player:
                 return [Step("say", (name, dice.choice(clients), message))]
             case "arrive":
                 busy = [pair for pair, queue in world.queues.items() if queue]
-                return [Step("arrive", (*dice.choice(busy), pick(dice, FATES)))] if busy else []
+                fate = pick(dice, FATES)
+                if fate == "again":  # from the last ones, over whatever link
+                    pair = dice.choice(list(world.queues)) if world.queues else None
+                    fate = f"again {dice.randrange(HISTORY_MAX)}"
+                    return [Step("arrive", (*pair, fate))] if pair else []
+                return [Step("arrive", (*dice.choice(busy), fate))] if busy else []
             case "write":
                 busy_disks = [each for each in world.names if world.disks[each]]
                 if not busy_disks:
@@ -640,7 +679,13 @@ def report(episode: Episode, error: BaseException, seed: int, number: int) -> st
 
 
 def find(
-    seed: int, steps: int, *, first: int = 0, seconds: float | None = None, is_shown: bool = False
+    seed: int,
+    steps: int,
+    *,
+    first: int = 0,
+    seconds: float | None = None,
+    shorten_s: float = 30.0,
+    is_shown: bool = False,
 ) -> str | None:
     """Play episodes until so many steps or seconds are over: the first finding, or None."""
     done, number, begin_s, told_s = 0, first, time.monotonic(), 0.0
@@ -652,7 +697,7 @@ def find(
         error = player.run(EPISODE_STEPS)
         done += len(player.episode.steps)
         if error is not None:
-            short = shortened(player.episode, error, 30.0)
+            short = shortened(player.episode, error, shorten_s)
             return report(short, short.play() or error, seed, number)
         number += 1
         if is_shown and passed_s - told_s > 5:
