@@ -359,7 +359,7 @@ def test_the_name_of_another_is_refused_like_a_free_one_after_the_same_steps(
                 [answer] = made.heard[client]
                 assert isinstance(answer, Refused)
                 problem = answer.problem.replace(f"'{name}'", "N")
-                steps[-1].append((problem, answer.remedy, answer.elsewhere))  # type: ignore[arg-type]
+                steps[-1].append((problem, answer.remedy, answer.elsewhere))
             assert steps[0] == steps[1]
         assert made.nodes[home].durables.subscriptions.get(X) is not None
 

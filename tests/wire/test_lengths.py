@@ -83,7 +83,8 @@ def is_record(kind: type) -> bool:
 
 
 def fields_of(kind: Any) -> tuple[str, ...]:
-    return getattr(kind, "__struct_fields__", None) or kind._fields
+    names: tuple[str, ...] = getattr(kind, "__struct_fields__", None) or kind._fields
+    return names
 
 
 def show(way: tuple[Any, ...]) -> str:

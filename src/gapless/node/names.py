@@ -274,14 +274,14 @@ class Names:
         return self.routing.send_on(answer, now) if answer is not None else []
 
     def _answered(self, answer: NameAnswer, now: Instant) -> list[Effect]:
-        keys = [(want, answer.name) for want in WANTS]
-        numbers = [q.message.number if (q := self.questions.get(key)) else 0 for key in keys]
-        if answer.number not in numbers:
+        name = answer.name
+        asked = [(want, q) for want in WANTS if (q := self.questions.get((want, name))) is not None]
+        answered = [each for each in asked if each[1].message.number == answer.number]
+        if not answered:
             return []  # to a question that is answered, or that nobody has any more
-        want, name = keys[numbers.index(answer.number)]
+        [(want, question)] = answered
         if want == "tell" and answer.problem:
             return []  # ask on: there may be room later
-        question = self.questions[want, name]
         is_moved = want == "free" and is_same_life(question.message.known, answer.entry)
         if is_moved and name in self.attachments.ended:
             return []  # ask on: where it has moved to will hear from us that it is over

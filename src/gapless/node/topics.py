@@ -234,6 +234,8 @@ class Topics:
 
     def _check_hosts(self, entries: Iterable[TopicEntry]) -> None:
         for entry in entries:
+            if not entry.name:
+                raise ProtocolError("a topic without a name is told of")
             for host in entry.hosts:
                 if host not in self.network.cell_of:
                     raise ProtocolError(
