@@ -16,6 +16,7 @@ from gapless.core.client_messages import (
     CaughtUp,
     Deliveries,
     Done,
+    Ended,
     Forget,
     PublisherPosition,
     PublisherQuery,
@@ -40,6 +41,8 @@ from gapless.node.registry import FLOOR, FLOORS, registrar_of
 from tests.bounds import so_long_as
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gapless.core.effects import Effect
     from gapless.core.messages import Message
 
@@ -272,13 +275,27 @@ def test_a_request_that_fails_inside_a_broker_costs_its_client_and_nobody_else()
     assert isinstance(last(made, "a2"), PublisherPosition)
 
 
-def test_a_request_that_fails_after_it_had_an_effect_ends_the_broker() -> None:
+@pytest.mark.parametrize(
+    "effect",
+    [
+        lambda: Persist(()),
+        lambda: Ended(1),
+        lambda: Done(1),
+        lambda: Refused(1, "", ""),
+        lambda: Subscribed(1, 1, {}),
+        lambda: Deliveries(T, 1),
+    ],
+    ids=["a write", "ended", "done", "refused", "subscribed", "deliveries"],
+)
+def test_a_request_that_fails_after_it_had_an_effect_ends_the_broker(
+    effect: Callable[[], object],
+) -> None:
     """The effect is lost: it may have been a write, or what another client waits for."""
     made = world("alone", "a1")
     node = made.nodes["a"]
 
     def half(*_: object) -> list[Effect]:
-        Persist(())
+        effect()
         raise FaultError("planted")
 
     node.ranges.receive = half  # type: ignore[method-assign, assignment]

@@ -21,7 +21,7 @@ from gapless.core.identity import (
     check_name,
 )
 from gapless.core.lengths import Address, Condition, LongName, Prose
-from gapless.core.messages import Message
+from gapless.core.messages import Made, Message, Told
 from gapless.core.ticks import PUBEND_COUNT_MAX, TICK_MAX, Span, check_ticks
 
 Order = Literal["publisher", "total"]
@@ -88,7 +88,7 @@ class PublisherPosition(Message, frozen=True):
     term: int = 0
 
 
-class Refused(Message, frozen=True):
+class Refused(Told, frozen=True):
     """The request was not carried out; nothing of it took effect."""
 
     request: int
@@ -130,7 +130,7 @@ class Subscribe(Message, frozen=True):
         check_ticks(self.token or {})
 
 
-class Subscribed(Message, frozen=True):
+class Subscribed(Told, frozen=True):
     """The subscription counts from these ticks on: all that match and none before them."""
 
     request: int
@@ -140,7 +140,7 @@ class Subscribed(Message, frozen=True):
     moves: int = 0
 
 
-class Unreached(Message, frozen=True):
+class Unreached(Told, frozen=True):
     """The subscription, of a reliable topic, has not reached these brokers: what is published there
     or behind them is missed until it has. Said before its `Subscribed` if there are any, and again
     whenever they change; none: from here on it gets everything."""
@@ -155,7 +155,7 @@ class Unsubscribe(Message, frozen=True):
     subscription: int
 
 
-class Ended(Message, frozen=True):
+class Ended(Told, frozen=True):
     """The subscription is over. Empty `problem`: as asked."""
 
     subscription: int
@@ -164,7 +164,7 @@ class Ended(Message, frozen=True):
     elsewhere: bool = False  # it goes on at another broker: who asks again is led there
 
 
-class Deliveries(Message, frozen=True):
+class Deliveries(Told, frozen=True):
     """Events for one connection, and who gets which.
 
     Event i, at `ticks[i]`, goes to the subscriptions `takers[i]`, in this order. All else below
@@ -185,6 +185,7 @@ class Deliveries(Message, frozen=True):
     def __post_init__(self) -> None:
         if not len(self.ticks) == len(self.events) == len(self.takers):
             raise ValueError("each delivered event has a tick and takers")
+        Made.count += 1
 
 
 class Lost(Message, frozen=True):
@@ -227,7 +228,7 @@ class Acknowledge(Message, frozen=True):
         check_ticks(self.token)
 
 
-class Done(Message, frozen=True):
+class Done(Told, frozen=True):
     """The request was carried out, durably."""
 
     request: int

@@ -5,8 +5,8 @@ Theory of operation
     `Persist` is a write that carries its replies: nothing in `then` leaves before the disk has
     said that all of `writes` is durable. If that never happens, `then` never happens.
 
-    An effect that was made is lost if the call that made it raises. `Made` counts them, so that
-    whoever catches such an error knows whether anything was.
+    An effect that was made is lost if the call that made it raises. What must not be lost is
+    counted (`core.messages.Made`): writes, and what clients are told. What brokers are sent may be.
 
 Source: the contract between etcd's raft and its disk, in idea.
 """
@@ -16,13 +16,7 @@ from __future__ import annotations
 import msgspec
 
 from gapless.core.identity import PeerName
-from gapless.core.messages import Message
-
-
-class Made:
-    """How many sends and writes were made so far, in this process."""
-
-    count = 0
+from gapless.core.messages import Made, Message
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -64,9 +58,6 @@ class Send(msgspec.Struct, frozen=True):
 
     to: PeerName
     message: Message
-
-    def __post_init__(self) -> None:
-        Made.count += 1
 
 
 class Tell(msgspec.Struct, frozen=True):

@@ -27,6 +27,20 @@ class Message(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower, omit
     """Base of all that crosses a link."""
 
 
+class Made:
+    """How many writes, and messages that clients are told by, were made so far in this process:
+    whoever catches an error of a handler knows by it whether one was lost."""
+
+    count = 0
+
+
+class Told(Message, frozen=True):
+    """Base of what a client may be told because of what another did."""
+
+    def __post_init__(self) -> None:
+        Made.count += 1
+
+
 class Hello(Message, frozen=True, omit_defaults=False):
     """The first message on a link, from both ends: who I am and which versions I speak.
 

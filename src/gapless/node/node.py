@@ -7,9 +7,10 @@ Theory of operation
     A message that contradicts what we know is a `ProtocolError`, and nothing has changed.
     A client's request that fails inside us is one thing, shared state that is broken another. If a
     handler of a client's message raises, what that client has here is dropped whole, as if its link
-    had ended; if no effect was lost by it and every invariant holds, that is the end of it
-    (`RequestError`), else of us: what was lost could be a gap that nobody is told of. What fails
-    while others are served (`settle`, messages between brokers, our own writes) is the end of us.
+    had ended. If no write was lost by it, nor anything that a client is told, and every invariant
+    holds, that is the end of it (`RequestError`), else of us: what was lost could be a gap that
+    nobody is told of. What fails while others are served (`settle`, messages between brokers, our
+    own writes) is the end of us.
 
 What a driver must do: carry out effects in order; hand a `Tell` back with `receive`; on a
 `Persist`, make the writes durable and then carry out `then`; call `fire` at `deadline`; drop the
@@ -40,10 +41,9 @@ from gapless.core.client_messages import (
     Subscribe,
     Unsubscribe,
 )
-from gapless.core.effects import Made
 from gapless.core.errors import ProtocolError, RequestError
 from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
-from gapless.core.messages import Ping, Pong
+from gapless.core.messages import Made, Ping, Pong
 from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.range_messages import RangeRequest
 from gapless.core.topic_messages import (
