@@ -338,7 +338,9 @@ def test_what_a_dropped_client_leaves_to_others_is_not_lost() -> None:
     made.nodes["a"].ranges.receive = fail  # type: ignore[method-assign, assignment]
     with pytest.raises(RequestError):
         say(made, "a1", PositionsQuery(T, 3))
+    assert not made.queues["a", "b"]
     made.leave("a", "a1")
+    assert made.queues["a", "b"], "it is told in the step that ends the link"
     calm(made)
     assert there.statistics()["subscriptions"] == before - 1
 

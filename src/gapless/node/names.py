@@ -117,9 +117,8 @@ class Names:
         name = message.name
         if self._may_end(client, name):
             return self.attachments.forget(client, message)
-        left = self.attachments.leaving.get(name)
-        if left is not None and self._client(client).may_end(left.owner, left.topic):
-            left.askers.append((client, message))
+        if self._may_end_leaving(client, name):
+            self.attachments.leaving[name].askers.append((client, message))
             return []
         if self._is_being_freed(client, name):
             return self._ask("free", name, client, message, now)
@@ -132,7 +131,7 @@ class Names:
         name = message.name
         if name is None or self._may_end(client, name):
             return self.attachments.acknowledge(client, message, now)
-        if name in self.attachments.leaving or registrar_of(self.network, name) is None:
+        if self._may_end_leaving(client, name) or registrar_of(self.network, name) is None:
             return refuse_unknown(client, message)
         return self._look(name, client, message, now)
 
@@ -143,6 +142,10 @@ class Names:
         if known is None:
             return False
         return self._client(client).may_end(known.definition.owner, known.definition.topic)
+
+    def _may_end_leaving(self, client: ClientName, name: SubscriptionName) -> bool:
+        left = self.attachments.leaving.get(name)
+        return left is not None and self._client(client).may_end(left.owner, left.topic)
 
     def _is_being_freed(self, client: ClientName, name: SubscriptionName) -> bool:
         question = self.questions.get(("free", name))
