@@ -41,10 +41,11 @@ bench: setup  ## measure against other brokers; BENCH="peers --quick", BENCH="ma
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[peers]'
 	@$(JAVA) $(BIN)/python -m benchmarks $(or $(BENCH),peers)
 
-fuzz: setup  ## fuzz the filter language and the wire format, a minute each
+fuzz: setup  ## fuzz the filter language, the wire format and whole brokers, a minute each
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[fuzz]'
-	@for target in fuzz/*.py; do echo "== $$target"; \
-	  $(BIN)/python $$target -max_total_time=60 -verbosity=0 fuzz/corpus/$$(basename $$target .py) || exit 1; done
+	@for target in filters wire; do echo "== fuzz/$$target.py"; \
+	  $(BIN)/python fuzz/$$target.py -max_total_time=60 -verbosity=0 fuzz/corpus/$$target || exit 1; done
+	@echo "== fuzz/node.py"; $(BIN)/python fuzz/node.py --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)
 
 docs: setup  ## build the documentation into site/
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'

@@ -20,7 +20,7 @@ import atheris
 with atheris.instrument_imports(include=["gapless.wire"]):
     from gapless.core.errors import WireError
     from gapless.core.events import EventBatch
-    from gapless.core.messages import Message
+    from gapless.core.messages import Message, Told
     from gapless.wire.codec import Codec, Unknown
     from gapless.wire.events import check_events, decode_attributes, decode_body, decode_event
     from gapless.wire.framing import Unframer, frame
@@ -32,7 +32,9 @@ from gapless.core.ticks import Tick
 
 FRAME_BYTES_MAX = 4096
 PLACE = (TopicName("topic"), PubendName("pubend"), Tick(1))
-CODEC = Codec(*Message.__subclasses__())
+CODEC = Codec(
+    *(each for each in (*Message.__subclasses__(), *Told.__subclasses__()) if each is not Told)
+)
 
 
 def frames_of(pieces: list[bytes]) -> list[bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from gapless.broker.rights import (
@@ -35,9 +37,11 @@ from gapless.core.client_messages import (
     Unreached,
     Unsubscribe,
 )
+from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, UsageError
 from gapless.core.identity import (
     BrokerName,
+    ClientName,
     ProducerName,
     PubendName,
     PublisherName,
@@ -62,6 +66,8 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
+from gapless.node.client import Client
+from gapless.node.names import refuse_unknown
 from gapless.wire.kinds import BROKERS, KINDS, LINK
 from tests.broker.stage import publication
 
@@ -142,26 +148,41 @@ SUBSCRIBES, ADMINISTERS = parse_rights(["subscribe=t"]), parse_rights(["administ
 
 
 @pytest.mark.parametrize(
-    ("rights", "found", "allowed"),
+    ("rights", "topic", "allowed"),
     [
-        (SUBSCRIBES, ("t", "desk"), True),
-        (SUBSCRIBES, ("t", ""), True),  # from before there was security
-        (SUBSCRIBES, ("t", "rival"), False),
-        (SUBSCRIBES, ("u", "desk"), False),
-        (SUBSCRIBES, None, False),
-        (ADMINISTERS, ("t", "rival"), True),
-        (ADMINISTERS, ("u", "desk"), False),
-        (ADMINISTERS, None, False),
-        (Rights(), ("t", "desk"), False),
+        (SUBSCRIBES, "t", True),
+        (SUBSCRIBES, "u", False),
+        (ADMINISTERS, "t", True),
+        (ADMINISTERS, "u", False),
+        (Rights(), "t", False),
     ],
 )
-def test_a_subscription_is_ended_by_its_owner_or_who_administers_its_topic(
-    rights: Rights, found: tuple[str, str] | None, allowed: bool
+def test_a_subscription_of_ones_own_is_ended_while_its_topic_is_allowed(
+    rights: Rights, topic: str, allowed: bool
 ) -> None:
-    refused = name_refusal(rights, "desk", FORGET, found)
+    refused = name_refusal(rights, FORGET, topic)
     assert (refused is None) is allowed
-    if refused is not None:
-        assert refused == name_refusal(rights, "desk", FORGET, None), "as if there were none"
+    if refused is not None:  # as the node says it of one that is not there, or another's
+        [unknown] = refuse_unknown(ClientName("c"), FORGET)
+        assert isinstance(unknown, Send)
+        assert refused == unknown.message
+
+
+@pytest.mark.parametrize(
+    ("rights", "owner", "uses", "ends"),
+    [
+        (SUBSCRIBES, "desk", True, True),
+        (SUBSCRIBES, "", False, False),  # from before there was security
+        (SUBSCRIBES, "rival", False, False),
+        (ADMINISTERS, "rival", False, True),
+        (ADMINISTERS, "", True, True),
+    ],
+)
+def test_one_of_another_is_ended_by_who_administers_its_topic_and_used_by_nobody_else(
+    rights: Rights, owner: str, uses: bool, ends: bool
+) -> None:
+    client = Client("desk", partial(rights.may, Right.ADMINISTER))
+    assert (client.may_use(owner, "t"), client.may_end(owner, "t")) == (uses, ends)
 
 
 def test_rights_are_written_as_they_are_read() -> None:

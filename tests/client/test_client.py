@@ -11,7 +11,7 @@ import gapless
 from gapless.client.client import CONSUMED_MAX, Client, connect
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
 from gapless.core.client_messages import Consumed
-from gapless.core.errors import UsageError
+from gapless.core.errors import FilterError, UsageError
 from gapless.core.events import Event
 from gapless.node.config import Config
 from tests.broker.stage import connected, make_broker, run, wait_until
@@ -149,8 +149,7 @@ def test_a_message_too_large_for_a_frame_fails_what_it_was_for(tmp_path: Path) -
     async def main() -> None:
         async with make_broker(tmp_path) as broker, connected(broker) as client:
             with pytest.raises(RefusedError, match="does not fit a frame"):
-                async with client.subscribe("t", "a" * (17 << 20)):
-                    pass
+                await client.create_topic("q", hosts=["a" * (17 << 20)])
             await client.publish("t", {})
             assert client.session == 1, "over the same connection"
 
@@ -160,6 +159,10 @@ def test_a_message_too_large_for_a_frame_fails_what_it_was_for(tmp_path: Path) -
 def test_what_cannot_be_is_refused_before_anything_is_sent() -> None:
     async def main() -> None:
         client = connect("gapless://127.0.0.1:1")
+        with pytest.raises(FilterError, match="65537 bytes, more than the 65536 allowed"):
+            client.subscribe("t", "a" * 65_537)
+        with pytest.raises(UsageError, match="Give 1 to 512 bytes"):
+            client.subscribe("t", name="n" * 513)
         with pytest.raises(UsageError, match="needs a name"):
             client.publisher("t", name="")
         with pytest.raises(LinkError, match="not open"):

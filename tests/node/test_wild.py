@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -73,6 +73,8 @@ def draw(kind: Any, dice: random.Random) -> Any:
         return Span(dice.choice(NUMBERS), dice.choice(NUMBERS))
     if hasattr(kind, "__supertype__"):
         return draw(kind.__supertype__, dice)
+    if get_origin(kind) is Annotated:
+        return draw(options[0], dice)
     if get_origin(kind) is Literal:
         return dice.choice(options)
     if get_origin(kind) is dict:

@@ -129,9 +129,10 @@ class Access:
         refused = refusal(rights, message)
         if refused is None and isinstance(message, Forget | Acknowledge) and message.name:
             known = node.durables.subscriptions.get(message.name)
-            if known is not None:  # else it may be elsewhere: the node knows whose it is there
-                found = known.definition.topic, known.definition.owner
-                refused = name_refusal(rights, name, message, found)
+            # What is another's, or nowhere, goes to the node: it answers both alike, after the
+            # same way to the registrar of the name.
+            if known is not None and known.definition.owner == name:
+                refused = name_refusal(rights, message, known.definition.topic)
         if refused is None and isinstance(message, Subscribe):
             refused = self._count(name, message, node)
         if refused is not None:

@@ -324,6 +324,7 @@ class Broker:
             "steps": self._pump.steps,
             "step_times": self._pump.step_times.statistics(),
             "turn_times": self._pump.turn_times.statistics(),
+            "failed_requests": self._pump.failed_requests,
             "matching_s": getattr(self._pump.node.subscribers, "matching_ns", 0) / 1e9,
             "matching_slices": self._pump.node.subscribers.meter.slices,
             "links": self._links.statistics(),

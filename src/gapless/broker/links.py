@@ -18,12 +18,13 @@ Invariants
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gapless.broker.descriptors import links_max
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
-from gapless.broker.rights import refusal, visible
+from gapless.broker.rights import Right, refusal, visible
 from gapless.broker.shares import Shares
 from gapless.broker.whereabouts import Whereabouts
 from gapless.core.client_messages import Refused
@@ -31,6 +32,7 @@ from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
 from gapless.core.messages import Addresses, Hello, Ping, Pong
 from gapless.core.topic_messages import TopicList
+from gapless.node.client import nowhere
 from gapless.version import __version__
 
 if TYPE_CHECKING:
@@ -118,11 +120,14 @@ class Links:
     def greeted(self, link: Link, hello: Hello) -> PeerName:
         """Who this is; `ProtocolError` if it may not be here."""
         owner, joins = "", link.dialled == ANYBODY
+        administers: Callable[[str], bool] = nowhere
         if self.access is not None:
             if hello.sender is not None:
                 self.access.check_broker(link, hello.sender)
             else:
-                owner = self.access.greet(link, hello).name
+                principal = self.access.greet(link, hello)
+                owner = principal.name
+                administers = partial(principal.rights.may, Right.ADMINISTER)
         peer = self._client() if hello.sender is None else self._broker(link, hello)
         if (old := self.named.pop(peer, None)) is not None:
             old.abort()
@@ -137,7 +142,7 @@ class Links:
         elif hello.address:
             self.pump.welcome(BrokerName(peer))
         elif not self._has_joined(peer):
-            self.pump.link_up(peer, owner)
+            self.pump.link_up(peer, owner, administers)
         for message in self._held.pop(BrokerName(peer), ()):
             self.send(peer, message)
         return peer

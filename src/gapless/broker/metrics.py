@@ -34,6 +34,7 @@ COUNTERS: Table = {
     "sideways": ("sideways", "messages sent by way of a member of the own cell"),
     "neighbour_changes": ("neighbour_changes", "changes of the set of live neighbours"),
     "steps": ("steps", "calls of the node"),
+    "failed_requests": ("failed_requests", "requests that failed inside the broker: a fault of it"),
 }
 GAUGES: Table = {
     "ready": ("ready", "1 while it serves, 0 while it stops or after it failed"),

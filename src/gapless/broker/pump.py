@@ -11,8 +11,9 @@ Invariants
     I1  effects of one call are carried out before those of the next; a `Tell` is a call of its own
     I2  at most one wake-up is armed, not later than the node's deadline or `WAKE_LONGEST_S`; none
         once we are about to stop
-    I3  a `ProtocolError` leaves the node as it was and reaches the caller, who drops the link; any
-        other exception stops the broker
+    I3  a `ProtocolError` leaves the node as it was and reaches the caller, who drops the link; so
+        does a `RequestError`, after which the node knows that client no more, and which is logged;
+        any other exception stops the broker
 
 Source: `sim/process.py` is the same with everything that can go wrong.
 """
@@ -25,9 +26,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.broker import clock
+from gapless.broker.logs import logger
 from gapless.broker.meter import Meter
 from gapless.core.effects import Persist, Send
-from gapless.core.errors import ProtocolError
+from gapless.core.errors import ProtocolError, RequestError
+from gapless.node.client import nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,6 +64,7 @@ class Pump:
     ) -> None:
         self.node = node
         self.steps = 0
+        self.failed_requests = 0
         self.step_times = Meter()
         self.turn_times = Meter()
         self._turn_began = 0  # by its first call, in nanoseconds
@@ -84,8 +88,10 @@ class Pump:
         """A message of a peer; a `ProtocolError` is for the caller: drop the peer's link."""
         self._step(self.node.receive, sender, message)
 
-    def link_up(self, peer: PeerName, owner: str = "") -> None:
-        self._step(partial(self.node.link_up, owner=owner), peer)
+    def link_up(
+        self, peer: PeerName, owner: str = "", administers: Callable[[str], bool] = nowhere
+    ) -> None:
+        self._step(partial(self.node.link_up, owner=owner, administers=administers), peer)
 
     def link_down(self, peer: PeerName) -> None:
         self._step(self.node.link_down, peer)
@@ -125,6 +131,10 @@ class Pump:
         self.steps += 1
         try:
             return self._timed(call, *arguments)
+        except RequestError as error:
+            self.failed_requests += 1
+            logger.error(error.problem, exc_info=error.__cause__)
+            raise
         except ProtocolError:
             raise
         except Exception as error:  # a broken invariant: our state is not to be trusted

@@ -34,7 +34,7 @@ from gapless.core.client_messages import (
     Subscribe,
     Unsubscribe,
 )
-from gapless.core.errors import ProtocolError, UsageError
+from gapless.core.errors import ProtocolError, UsageError, quoted
 from gapless.core.range_messages import PositionsQuery, ReadRange
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicList, TopicsQuery
 from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
@@ -176,25 +176,17 @@ def refusal(rights: Rights, message: Message) -> Refused | None:
     topic = str(getattr(message, need.field))
     if rights.may(need.right, topic):
         return None
-    return _refused(message, f"not allowed to {need.right} on topic {topic!r}")
+    return _refused(message, f"not allowed to {need.right} on topic {quoted(topic)}")
 
 
-def name_refusal(
-    rights: Rights, principal: str, message: Forget | Acknowledge, found: tuple[str, str] | None
-) -> Refused | None:
-    """The same for the end of a durable subscription, and for what is acknowledged under its name;
-    `found`: its topic and owner, if it exists.
-
-    Whose it is not, and who may not administer it, cannot tell it from one that does not exist.
-    """
-    if found is not None:
-        topic, owner = found
-        is_own = owner in ("", principal) and rights.may(Right.SUBSCRIBE, topic)
-        if is_own or rights.may(Right.ADMINISTER, topic):
-            return None
+def name_refusal(rights: Rights, message: Forget | Acknowledge, topic: str) -> Refused | None:
+    """The same for the end of a durable subscription of one's own, on this topic, and for what is
+    acknowledged under its name. Whether one of somebody else may be ended the node decides."""
+    if rights.may(Right.SUBSCRIBE, topic) or rights.may(Right.ADMINISTER, topic):
+        return None
     return Refused(
         message.request,
-        f"there is no subscription {message.name!r} of yours",
+        f"there is no subscription {quoted(message.name)} of yours",
         "Check the name, and who you are connected as.",
     )
 

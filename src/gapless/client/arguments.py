@@ -12,14 +12,14 @@ from math import inf
 from operator import index
 from typing import TYPE_CHECKING, SupportsIndex
 
-from gapless.core.errors import UsageError
+from gapless.core.errors import FilterError, UsageError
 from gapless.core.identity import (
-    NAME_BYTES_MAX,
     ProducerName,
     PublisherName,
     SubscriptionName,
     TopicName,
 )
+from gapless.core.lengths import CONDITION_BYTES_MAX, LONG_NAME_MAX, NAME_BYTES_MAX
 from gapless.core.ticks import TICK_MAX
 from gapless.core.token import Token
 
@@ -63,8 +63,19 @@ def producer(given: object) -> ProducerName:
 
 
 def subscription(given: object) -> SubscriptionName:
-    """Its broker says which names are allowed."""
-    return SubscriptionName(text("name", given))
+    """Its broker says which names are allowed, of those that can be sent."""
+    return SubscriptionName(name("name", given, LONG_NAME_MAX))
+
+
+def condition(given: object) -> str:
+    """Its broker says what is wrong with it, unless it is too long to be sent."""
+    checked = text("condition", given)
+    if (size := len(checked.encode())) > CONDITION_BYTES_MAX:
+        raise FilterError(
+            f"the condition has {size} bytes, more than the {CONDITION_BYTES_MAX} allowed",
+            "Shorten it, or use several subscriptions.",
+        )
+    return checked
 
 
 def text(what: str, given: object) -> str:

@@ -94,7 +94,7 @@ class Reading:
         """
         arguments.choice("gaps", gaps, get_args(Gaps))
         limit = None if limit is None else arguments.count("limit", limit)
-        arguments.text("condition", condition)
+        arguments.condition(condition)
         for what, given in {"start": start, "end": end}.items():
             if given is not None:
                 arguments.token(what, given)

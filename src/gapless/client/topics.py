@@ -72,7 +72,7 @@ class TopicRequests:
             raise UsageError(f"there is no service {service!r}", f"Use one of {SERVICES}.")
         if hosts is not None and (not hosts or isinstance(hosts, str)):
             raise UsageError("a topic needs a host", "Name one for each pubend, or leave it out.")
-        topic = TopicName(arguments.text("name", name))
+        topic = TopicName(arguments.name("name", name))
         brokers = tuple(BrokerName(arguments.text("hosts", host)) for host in hosts or ())
         count = arguments.count("pubends", pubends, 1, PUBEND_COUNT_MAX)
         if brokers and count not in (1, len(brokers)):  # 1: it was not said
@@ -102,7 +102,7 @@ class TopicRequests:
 
     async def delete_topic(self: Carrier, name: str) -> None:
         """Delete a topic with its events and all subscriptions to it, at once and for good."""
-        topic = TopicName(arguments.text("name", name))
+        topic = TopicName(arguments.name("name", name))
         answer = await insist(self, lambda request: DeleteTopic(request, topic))
         match answer.message:
             case Done():

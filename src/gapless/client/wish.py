@@ -67,7 +67,7 @@ def make_wish(
     token, earliest, instant = parse_start(start)
     return Wish(
         topic=arguments.topic(topic),
-        condition=arguments.text("condition", condition),
+        condition=arguments.condition(condition),
         order=order,
         name=None if name is None else arguments.subscription(name),
         token=token,

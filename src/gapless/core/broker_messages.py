@@ -19,12 +19,13 @@ import msgspec
 
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, PubendName, SubscriptionName, TopicName
+from gapless.core.lengths import Condition, LongName, Name
 from gapless.core.messages import Message
 from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.ticks import Span
 from gapless.core.topic_messages import TopicQuestion
 
-Vector = dict[str, int]
+Vector = dict[Name, int]
 """Virtual-time vector: for each subscriber-hosting broker, how much of its subscriptions counts."""
 
 NO_EVENTS = EventBatch.join([])
@@ -150,8 +151,8 @@ class SubscriptionChange(Message, frozen=True):
     cell: CellName
     vector: Vector
     constraint: Vector
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
+    added: tuple[Condition, ...] = ()
+    removed: tuple[Condition, ...] = ()
     topic: TopicName = TopicName("")
 
 
@@ -160,7 +161,7 @@ class SubscriptionState(Message, frozen=True):
 
     cell: CellName
     vector: Vector
-    conditions: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     topic: TopicName = TopicName("")
 
 
@@ -222,9 +223,9 @@ class HandOver(Message, frozen=True):
     moves: int = 0
     done: bool = False
     elsewhere: BrokerName | None = None
-    owner: str = ""
+    owner: Name = ""
     over: bool = False
-    released: dict[str, int] | None = None
+    released: dict[LongName, int] | None = None
     ahead: bool = False
 
 

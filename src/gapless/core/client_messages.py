@@ -6,7 +6,9 @@ step of the broker has for one connection, each event once however many subscrip
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from gapless.core.broker_messages import NO_EVENTS
 from gapless.core.events import EventBatch
@@ -18,14 +20,15 @@ from gapless.core.identity import (
     TopicName,
     check_name,
 )
-from gapless.core.messages import Message
-from gapless.core.ticks import TICK_MAX, Span, check_ticks
-
-MOVES_MAX = 1 << 60
-"""More than a subscription ever makes; there is room to count on."""
+from gapless.core.lengths import Address, Condition, LongName, Prose
+from gapless.core.messages import Made, Message, Told
+from gapless.core.ticks import PUBEND_COUNT_MAX, TICK_MAX, Span, check_ticks
 
 Order = Literal["publisher", "total"]
 TokenKeeper = Literal["client", "broker"]
+
+TokenMap = Annotated[dict[LongName, int], msgspec.Meta(max_length=PUBEND_COUNT_MAX)]
+"""A token on the wire: at most one position for each pubend that a topic can have."""
 
 OPENING_MAX = (1 << 63) - 1
 
@@ -88,14 +91,14 @@ class PublisherPosition(Message, frozen=True):
     term: int = 0
 
 
-class Refused(Message, frozen=True):
+class Refused(Told, frozen=True):
     """The request was not carried out; nothing of it took effect."""
 
     request: int
-    problem: str
-    remedy: str
+    problem: Prose
+    remedy: Prose
     retry: bool = False  # whether the same request may succeed later
-    elsewhere: tuple[str, ...] = ()  # addresses of brokers that can serve it, any of them
+    elsewhere: tuple[Address, ...] = ()  # addresses of brokers that can serve it, any of them
 
 
 class Subscribe(Message, frozen=True):
@@ -109,10 +112,10 @@ class Subscribe(Message, frozen=True):
     topic: TopicName
     request: int
     subscription: int  # chosen by the client, unique on its connection
-    condition: str = ""
+    condition: Condition = ""
     order: Order = "publisher"
     name: SubscriptionName | None = None
-    token: dict[str, int] | None = None  # by pubend: everything below is consumed
+    token: TokenMap | None = None  # by pubend: everything below is consumed
     earliest: bool = False  # from the oldest event that is kept
     instant: int | None = None  # from this time on, in microseconds
     tokens: TokenKeeper = "client"  # who remembers what is consumed
@@ -125,22 +128,22 @@ class Subscribe(Message, frozen=True):
             raise ValueError("a subscription starts at one place: token, earliest or instant")
         if self.name is None and given:
             raise ValueError("only a named subscription starts elsewhere than now")
-        if not 0 <= self.subscription <= TICK_MAX or not 0 <= self.moves <= MOVES_MAX:
-            raise ValueError("subscriptions and their moves are numbered from 0, within 63 bits")
+        if not 0 <= self.subscription <= TICK_MAX or self.moves < 0:
+            raise ValueError("subscriptions are numbered from 0, within 63 bits; so are moves")
         check_ticks(self.token or {})
 
 
-class Subscribed(Message, frozen=True):
+class Subscribed(Told, frozen=True):
     """The subscription counts from these ticks on: all that match and none before them."""
 
     request: int
     subscription: int
-    start: dict[str, int]  # by pubend: the first tick that counts
-    behind: tuple[str, ...] = ()  # pubends at which it has to catch up first
+    start: dict[LongName, int]  # by pubend: the first tick that counts
+    behind: tuple[LongName, ...] = ()  # pubends at which it has to catch up first
     moves: int = 0
 
 
-class Unreached(Message, frozen=True):
+class Unreached(Told, frozen=True):
     """The subscription, of a reliable topic, has not reached these brokers: what is published there
     or behind them is missed until it has. Said before its `Subscribed` if there are any, and again
     whenever they change; none: from here on it gets everything."""
@@ -155,16 +158,16 @@ class Unsubscribe(Message, frozen=True):
     subscription: int
 
 
-class Ended(Message, frozen=True):
+class Ended(Told, frozen=True):
     """The subscription is over. Empty `problem`: as asked."""
 
     subscription: int
-    problem: str = ""
-    remedy: str = ""
+    problem: Prose = ""
+    remedy: Prose = ""
     elsewhere: bool = False  # it goes on at another broker: who asks again is led there
 
 
-class Deliveries(Message, frozen=True):
+class Deliveries(Told, frozen=True):
     """Events for one connection, and who gets which.
 
     Event i, at `ticks[i]`, goes to the subscriptions `takers[i]`, in this order. All else below
@@ -185,6 +188,7 @@ class Deliveries(Message, frozen=True):
     def __post_init__(self) -> None:
         if not len(self.ticks) == len(self.events) == len(self.takers):
             raise ValueError("each delivered event has a tick and takers")
+        Made.count += 1
 
 
 class Lost(Message, frozen=True):
@@ -217,7 +221,7 @@ class Acknowledge(Message, frozen=True):
     nothing: for who consumes by range reads."""
 
     subscription: int
-    token: dict[str, int]
+    token: TokenMap
     request: int = 0
     name: SubscriptionName | None = None
 
@@ -227,7 +231,7 @@ class Acknowledge(Message, frozen=True):
         check_ticks(self.token)
 
 
-class Done(Message, frozen=True):
+class Done(Told, frozen=True):
     """The request was carried out, durably."""
 
     request: int

@@ -5,6 +5,9 @@ Theory of operation
     `Persist` is a write that carries its replies: nothing in `then` leaves before the disk has
     said that all of `writes` is durable. If that never happens, `then` never happens.
 
+    An effect that was made is lost if the call that made it raises. What must not be lost is
+    counted (`core.messages.Made`): writes, and what clients are told. What brokers are sent may be.
+
 Source: the contract between etcd's raft and its disk, in idea.
 """
 
@@ -13,7 +16,7 @@ from __future__ import annotations
 import msgspec
 
 from gapless.core.identity import PeerName
-from gapless.core.messages import Message
+from gapless.core.messages import Made, Message
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -74,6 +77,9 @@ class Persist(msgspec.Struct, frozen=True):
     writes: tuple[Write, ...]
     then: tuple[Effect, ...] = ()
     otherwise: tuple[Effect, ...] = ()
+
+    def __post_init__(self) -> None:
+        Made.count += 1
 
 
 NO_ROOM = "the broker's disk is full, or it may open no more files"

@@ -6,7 +6,8 @@
     ├── EventError        an event to publish was refused: says which attribute, and why
     ├── WireError         bytes from a peer are not a message; the link is dropped
     ├── ProtocolError     a message contradicts what we know; the link is dropped, nothing changes
-    │   └── AccessError   who is at the other end did not prove that it may be here
+    │   ├── AccessError   who is at the other end did not prove that it may be here
+    │   └── RequestError  a client's request failed inside the broker; its state is dropped whole
     └── StorageError      the disk did not do what was asked; nothing was acknowledged
         ├── StorageRefusedError  a write breaks a rule; nothing of its commit was written
         ├── StorageMissingError  no such record: never written, or chopped
@@ -21,10 +22,31 @@ A broken invariant of our own is an `AssertionError`, never one of these: it sto
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 CONTEXT_WIDTH = 72
 """How much of a long condition is shown around the place of an error."""
+
+QUOTE_WIDTH = 80
+"""How much of a text of somebody else an error quotes."""
+
+
+def quoted(text: str | None) -> str:
+    """A text of somebody else, for an error: printable, on one line, and not longer than a line."""
+    shown = repr(text and text[: QUOTE_WIDTH + 1])
+    if len(shown) <= QUOTE_WIDTH:
+        return shown
+    return f"{shown[: QUOTE_WIDTH - 2]}…{shown[0]}"
+
+
+def listed(names: Collection[str], shown_max: int = 8) -> str:
+    """Names for an error: the first of them, and how many more there are."""
+    shown = ", ".join(quoted(each)[1:-1] for each in list(names)[:shown_max])
+    more = len(names) - shown_max
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 class GaplessError(Exception):
@@ -110,6 +132,13 @@ class AccessError(ProtocolError):
     """Who is at the other end did not prove that it may be here. It learns nothing else."""
 
     default_remedy = "Give a valid token, or a certificate of the broker's authority."
+
+
+class RequestError(ProtocolError):
+    """A client's request failed inside the broker: a fault of ours. What the client had here is
+    dropped, everybody else's is as it was. Its cause says where."""
+
+    default_remedy = "Connect again; if it repeats, report it with the broker's log."
 
 
 class StorageError(GaplessError):

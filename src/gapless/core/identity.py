@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NewType
 
-NAME_BYTES_MAX = 255
-"""The longest name that a client may choose, in UTF-8: it is kept on disk as a key."""
+from gapless.core.lengths import NAME_BYTES_MAX, LongName, Name
 
-BrokerName = NewType("BrokerName", str)
+BrokerName = NewType("BrokerName", Name)
 """One broker process; unique in its network."""
 
 ClientName = NewType("ClientName", str)
@@ -16,21 +15,21 @@ ClientName = NewType("ClientName", str)
 PeerName = BrokerName | ClientName
 """The other end of a link."""
 
-CellName = NewType("CellName", str)
+CellName = NewType("CellName", Name)
 """A node of the routing tree: one or more brokers that back each other up."""
 
-TopicName = NewType("TopicName", str)
+TopicName = NewType("TopicName", Name)
 
-PubendName = NewType("PubendName", str)
+PubendName = NewType("PubendName", LongName)
 """A publisher endpoint: an ordered, durable stream of ticks at one broker."""
 
-PublisherName = NewType("PublisherName", str)
+PublisherName = NewType("PublisherName", Name)
 """Chosen by a publisher that wants its repeated publications recognised."""
 
-ProducerName = NewType("ProducerName", str)
+ProducerName = NewType("ProducerName", Name)
 """Chosen by who commits transactions; the last one committed under it is remembered for good."""
 
-SubscriptionName = NewType("SubscriptionName", str)
+SubscriptionName = NewType("SubscriptionName", LongName)
 
 Instant = NewType("Instant", int)
 """A point on a broker's own clock, in whole microseconds since the Unix epoch."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from gapless.core.identity import BrokerName
+from gapless.core.lengths import Address, Prose, Secret
 
 PROTOCOL_VERSION = 1
 """What we speak. It grows when a peer that does not know the change would go wrong."""
@@ -26,6 +27,20 @@ class Message(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower, omit
     """Base of all that crosses a link."""
 
 
+class Made:
+    """How many writes, and messages that clients are told by, were made so far in this process:
+    whoever catches an error of a handler knows by it whether one was lost."""
+
+    count = 0
+
+
+class Told(Message, frozen=True):
+    """Base of what a client may be told because of what another did."""
+
+    def __post_init__(self) -> None:
+        Made.count += 1
+
+
 class Hello(Message, frozen=True, omit_defaults=False):
     """The first message on a link, from both ends: who I am and which versions I speak.
 
@@ -35,9 +50,9 @@ class Hello(Message, frozen=True, omit_defaults=False):
     version: int = PROTOCOL_VERSION
     version_min: int = PROTOCOL_VERSION_MIN
     sender: BrokerName | None = None  # None: a client
-    software: str = ""  # for people who read logs; nothing depends on it
-    token: str = ""  # proves who a client is; sent over TLS only
-    address: str = ""  # of a broker that joins: it is in no network file, and is reached there
+    software: Address = ""  # for people who read logs; nothing depends on it
+    token: Secret = ""  # proves who a client is; sent over TLS only
+    address: Address = ""  # of a broker that joins: it is in no network file, and is reached there
 
     def __post_init__(self) -> None:
         if not 1 <= self.version_min <= self.version:
@@ -50,8 +65,8 @@ class Goodbye(Message, frozen=True):
     `final`: to connect again in the same way will not help.
     """
 
-    problem: str = ""
-    remedy: str = ""
+    problem: Prose = ""
+    remedy: Prose = ""
     final: bool = False
 
 
@@ -59,7 +74,7 @@ class Addresses(Message, frozen=True):
     """Where brokers are reached that the receiver may not find in its network file. Who learns
     something new passes it on."""
 
-    addresses: dict[BrokerName, str]
+    addresses: dict[BrokerName, Address]
 
 
 class Ping(Message, frozen=True):

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from gapless.core.identity import BrokerName, SubscriptionName
+from gapless.core.lengths import Name, Prose
 from gapless.core.messages import Message
 
 Want = Literal["claim", "look", "tell", "free"]
@@ -21,7 +22,7 @@ class NameEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     home: BrokerName
     moves: int = 0
-    owner: str = ""
+    owner: Name = ""
     epoch: int = 0  # of the claim that it comes from: the life of its broker, and which of them
     number: int = 0
 
@@ -49,7 +50,7 @@ class NameQuestion(Message, frozen=True):
     epoch: int
     number: int
     known: NameEntry | None = None
-    owner: str = ""
+    owner: Name = ""
 
 
 class NameAnswer(Message, frozen=True):
@@ -61,4 +62,4 @@ class NameAnswer(Message, frozen=True):
     receiver: BrokerName
     number: int
     entry: NameEntry | None = None
-    problem: str = ""
+    problem: Prose = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from gapless.core.broker_messages import NO_EVENTS
 from gapless.core.events import EventBatch, EventRun
 from gapless.core.identity import PubendName, TopicName
+from gapless.core.lengths import Address, Condition, LongName
 from gapless.core.messages import Message
 from gapless.core.ticks import Span
 
@@ -21,7 +22,7 @@ class ReadRange(Message, frozen=True):
     request: int
     pubend: PubendName
     span: Span
-    condition: str = ""
+    condition: Condition = ""
     events_max: int = 0
     whole: bool = False
 
@@ -62,8 +63,8 @@ class Positions(Message, frozen=True):
     For the others: which broker hosts them."""
 
     request: int
-    here: dict[str, tuple[int, int]]
-    elsewhere: dict[str, str] = {}  # noqa: RUF012 - msgspec makes a new one for each
+    here: dict[LongName, tuple[int, int]]
+    elsewhere: dict[LongName, Address] = {}  # noqa: RUF012 - msgspec makes a new one for each
 
 
 RangeRequest = ReadRange | PositionsQuery

@@ -7,7 +7,7 @@ of the name counts.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -49,7 +49,7 @@ class CreateTopic(Message, frozen=True):
     name: TopicName
     service: Service = "durable"
     pubends: int = 1
-    hosts: tuple[BrokerName, ...] = ()
+    hosts: Annotated[tuple[BrokerName, ...], msgspec.Meta(max_length=PUBEND_COUNT_MAX)] = ()
     retention_us: int | None = None
     retention_bytes: int | None = None
     ordered: bool = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from gapless.core.events import EventBatch
 from gapless.core.identity import ProducerName, PubendName, TopicName, check_name
+from gapless.core.lengths import Name
 from gapless.core.messages import Message
 from gapless.core.ticks import TICK_MAX
 
@@ -34,7 +35,7 @@ class Stage(Message, frozen=True):
     request: int
     producer: ProducerName
     transaction: int
-    part: str
+    part: Name
     position: int
     events: EventBatch
 
@@ -56,7 +57,7 @@ class Commit(Message, frozen=True):
     request: int
     producer: ProducerName
     transaction: int
-    parts: tuple[str, ...] = ()
+    parts: tuple[Name, ...] = ()
     counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -86,7 +87,7 @@ class Abort(Message, frozen=True):
     request: int
     producer: ProducerName
     transaction: int
-    part: str | None = None
+    part: Name | None = None
 
     def __post_init__(self) -> None:
         check_name(self.producer, "producer")

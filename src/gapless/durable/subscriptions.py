@@ -32,8 +32,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from gapless.core.effects import Delete, Effect, Persist, Put, Tell, Write
-from gapless.core.errors import UsageError
+from gapless.core.errors import UsageError, quoted
 from gapless.core.identity import BrokerName, Instant, PubendName, SubscriptionName, TopicName
+from gapless.core.lengths import NAME_BYTES_MAX
 from gapless.core.messages import Message
 from gapless.core.token import Token
 from gapless.durable.minimum import Minimum
@@ -47,9 +48,6 @@ DEFINITIONS = "durable"
 RELEASED = "released"
 NUMBERS = "durable numbers"
 NEXT = "next"
-
-NAME_BYTES_MAX = 512
-"""A longer name of a subscription is refused."""
 
 TokenKeeper = Literal["client", "broker"]
 
@@ -147,6 +145,11 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._by_name)
 
+    @property
+    def next_number(self) -> int:
+        """What the next one will have."""
+        return self._next
+
     def get(self, name: SubscriptionName) -> Subscription | None:
         return self._by_name.get(name)
 
@@ -177,7 +180,9 @@ class Subscriptions:
         if name in self._by_name:
             raise UsageError(f"there is a subscription {name!r} here", "Use another name.")
         if not is_name(name):
-            raise UsageError(f"{name!r} is no name", f"Use 1 to {NAME_BYTES_MAX} printable bytes.")
+            raise UsageError(
+                f"{quoted(name)} is no name", f"Use 1 to {NAME_BYTES_MAX} printable bytes."
+            )
         if len(self) >= self.timing.durable_subscriptions_max:
             problem = f"this broker has {len(self)} durable subscriptions, which is its limit"
             raise UsageError(problem, "End some, or use another broker.")

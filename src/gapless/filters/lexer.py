@@ -23,11 +23,12 @@ from math import inf
 from typing import TYPE_CHECKING, NoReturn
 
 from gapless.core.errors import FilterError
+from gapless.core.lengths import CONDITION_BYTES_MAX
 
 if TYPE_CHECKING:
     from gapless.core.events import Value
 
-FILTER_BYTES_MAX = 64 * 1024
+FILTER_BYTES_MAX = CONDITION_BYTES_MAX
 """The longest condition, in UTF-8; beyond it `FilterError`."""
 
 INTEGER_MAX = (1 << 63) - 1

@@ -39,6 +39,7 @@ from gapless.core.client_messages import (
     Refused,
 )
 from gapless.core.effects import NO_ROOM, Append, Effect, Persist, Put, Send, Tell, Write
+from gapless.core.errors import quoted
 from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
@@ -158,7 +159,7 @@ class Pubend:
             if message.term != term:
                 return [refuse(client, message, *why_not(name, message.term, term))]
             if message.sequence > following:
-                return [refuse(client, message, f"event {following} of {name!r} is missing")]
+                return [refuse(client, message, f"event {following} of {quoted(name)} is missing")]
             if self.publishers.is_one_too_many(name):
                 return [refuse(client, message, "too many named publishers", TOO_MANY)]
             fresh = fresh[following - message.sequence :]

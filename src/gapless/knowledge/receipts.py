@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Refused
 from gapless.core.effects import Put, Send
+from gapless.core.errors import quoted
 from gapless.core.identity import PublisherName
 from gapless.core.ticks import PUBEND_BITS
 
@@ -159,8 +160,8 @@ class Publishers:
 def why_not(name: PublisherName, term: int, current: int) -> tuple[str, str]:
     """Problem and remedy of a publication under another term than the current one."""
     if term < current:
-        return f"{name!r} was taken over since it was opened", TAKEN_OVER
-    return f"this pubend does not know that {name!r} was opened", UNHEARD_OF
+        return f"{quoted(name)} was taken over since it was opened", TAKEN_OVER
+    return f"this pubend does not know that {quoted(name)} was opened", UNHEARD_OF
 
 
 def refuse(

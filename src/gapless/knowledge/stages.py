@@ -34,6 +34,7 @@ from gapless.core.effects import (
     Tell,
     Write,
 )
+from gapless.core.errors import quoted
 from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
 from gapless.core.store import RECORD_BYTES_MAX
@@ -134,7 +135,7 @@ class Stages:
         part = slot.parts.get(message.part) if slot else None
         if part is None:
             if position:
-                problem = f"part {message.part!r} is not there any more"
+                problem = f"part {quoted(message.part)} is not there any more"
                 return [refuse(client, message, problem, retry=False)]
         elif part.is_ending:
             return [refuse(client, message, "the part is being dropped")]

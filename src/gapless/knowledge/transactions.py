@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Done, Refused
 from gapless.core.effects import NO_ROOM, Append, Chop, Delete, Effect, Persist, Put, Send, Write
+from gapless.core.errors import quoted
 from gapless.core.identity import Instant, ProducerName
 from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
 from gapless.knowledge.batch import cut, fits, size_of
@@ -223,10 +224,10 @@ class Transactions:
                 continue
             part = slot.parts.get(name) if slot else None
             if part is not None and (part.is_ending or part.accepted > part.count):
-                return [refuse(client, message, f"part {name!r} is still being written")]
+                return [refuse(client, message, f"part {quoted(name)} is still being written")]
             if part is None or wanted not in (None, part.count):
                 has = "is not staged" if part is None else f"has {part.count} events, not {wanted}"
-                return [refuse(client, message, f"part {name!r} {has}", retry=False)]
+                return [refuse(client, message, f"part {quoted(name)} {has}", retry=False)]
             parts.append(name)
         if slot is None and (refused := self._refuse_new(client, message)):
             return [refused]

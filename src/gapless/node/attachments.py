@@ -11,19 +11,19 @@ Theory of operation
 
 Invariants (checked by `check`): those of the sessions, and
     I1  a session's client is connected, and its subscription lives
+    I2  whoever waits for a subscription to be durable is connected, and has its number to itself
 
 Source: DSN 2003, sec. 4; docs/protocols/durable-subscriptions.md, 3.1, 3.2.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.client_messages import Done, Refused, Subscribed
 from gapless.core.effects import NO_ROOM, Effect, Send, Tell
-from gapless.core.errors import UsageError
+from gapless.core.errors import UsageError, quoted
 from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName
 from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from gapless.core.client_messages import Acknowledge, Forget, Subscribe
     from gapless.core.events import Attributes, EventBatch
-    from gapless.core.identity import BrokerName
+    from gapless.core.identity import BrokerName, TopicName
     from gapless.durable.subscriptions import Subscription
     from gapless.node.config import Config
     from gapless.node.durables import Durables
@@ -63,6 +63,7 @@ class Created(Message, frozen=True):
     """To ourselves: a new subscription is durable (or, not `ok`, there was no room for it)."""
 
     name: SubscriptionName
+    number: int
     ok: bool = True
 
 
@@ -71,6 +72,23 @@ class Left(Message, frozen=True):
 
     name: SubscriptionName
     moves: int
+
+
+class Unconfirmed(NamedTuple):
+    """An acknowledgement that is answered when it is known that nobody finds an older copy."""
+
+    client: ClientName
+    request: int
+    token: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Leaving:
+    """A subscription that is over, which is not durable yet; whose it was, and who asked."""
+
+    owner: str
+    topic: TopicName
+    askers: list[tuple[ClientName, Forget]]
 
 
 class Attachments:
@@ -98,14 +116,15 @@ class Attachments:
         self.attributes_of = attributes_of
         self.sessions: dict[SubscriptionName, Session] = {}
         self.behind = Behind(self.sessions, config, durables, parts, attributes_of)
-        self._creating: dict[SubscriptionName, tuple[ClientName, Subscribe]] = {}  # who attaches
+        self._creating: dict[int, tuple[ClientName, Subscribe] | None] = {}  # who attaches, if any
+        self._attaching: dict[tuple[ClientName, int], int] = {}  # the same, by its number there
         self.ending: dict[SubscriptionName, list[tuple[ClientName, Forget]]] = {}  # for whom
-        self.leaving: dict[SubscriptionName, list[tuple[ClientName, Forget]]] = {}  # not durable
+        self.leaving: dict[SubscriptionName, Leaving] = {}
         self.untold: dict[SubscriptionName, None] = {}  # their registrars may not know of them
         self.ended: dict[SubscriptionName, int] = {}  # by name: its moves, when it was ended here
         self.returned: dict[SubscriptionName, Subscribe] = {}  # before we were told to forget it
         self.arrived: dict[SubscriptionName, None] = {}  # came from another broker
-        self.unconfirmed: dict[SubscriptionName, list[tuple[ClientName, Acknowledge]]] = {}
+        self.unconfirmed: dict[SubscriptionName, list[Unconfirmed]] = {}
 
     # --- what clients ask for ---------------------------------------------------------------------
 
@@ -116,20 +135,20 @@ class Attachments:
         if subscription is None:
             return None
         definition = subscription.definition
-        if definition.owner not in ("", self.subscribers.clients[client].owner):
-            problem = f"not allowed to use the subscription name {message.name!r}"
+        if not self.subscribers.clients[client].may_use(definition.owner, definition.topic):
+            problem = f"not allowed to use the subscription name {quoted(message.name)}"
             return [Send(client, Refused(message.request, problem, "Use another name."))]
         if (definition.topic, definition.condition) != (message.topic, message.condition):
             problem = (
-                f"subscription {message.name!r} is on topic {definition.topic!r} with condition "
-                f"{definition.condition!r}"
+                f"subscription {quoted(message.name)} is on topic {quoted(definition.topic)} with "
+                f"condition {quoted(definition.condition)}"
             )
             remedy = "Use the same topic and condition, another name, or unsubscribe it first."
             return [Send(client, Refused(message.request, problem, remedy))]
         if message.token is None and definition.previous is not None:
             return refuse_until_told(client, message, definition.name, definition.previous)
-        if message.name in self._creating:  # it is not durable yet
-            return self._wait_for_it(client, message)
+        if subscription.number in self._creating:  # it is not durable yet
+            return self._wait_for_it(subscription.number, client, message)
         start = subscription.start
         if message.token is not None:
             start = self.known(subscription, message.token)
@@ -137,14 +156,17 @@ class Attachments:
             self.returned[message.name] = message
         return self._open(subscription, client, message.request, message.subscription, start)
 
-    def _wait_for_it(self, client: ClientName, message: Subscribe) -> list[Effect]:
-        """Attach this client, and no other, when the subscription is durable."""
-        assert message.name is not None
-        before = self._creating.get(message.name)
-        self._creating[message.name] = client, message
-        if before is None or before[0] not in self.subscribers.clients:
+    def _wait_for_it(self, created: int, client: ClientName, message: Subscribe) -> list[Effect]:
+        """Attach this client, and no other, when the subscription is durable. Its number on that
+        connection is taken until then."""
+        before = self._creating.get(created)
+        self._creating[created] = client, message
+        if before is not None:
+            del self._attaching[before[0], before[1].subscription]
+        self._attaching[client, message.subscription] = created
+        if before is None:
             return []
-        problem = f"{message.name!r} was taken over by another connection"
+        problem = f"{quoted(message.name)} was taken over by another connection"
         # Perhaps by an older connection of its own client, heard late: it may come again.
         remedy = "Connect once only under one name."
         return [Send(before[0], Refused(before[1].request, problem, remedy, retry=True))]
@@ -165,7 +187,7 @@ class Attachments:
         name = subscription.definition.name
         effects: list[Effect] = []
         if name in self.sessions:
-            problem = f"{name!r} was taken over by another connection"
+            problem = f"{quoted(name)} was taken over by another connection"
             effects += self._close(name, problem, "Connect once only under one name.")
         session = self.sessions[name] = Session(
             subscription,
@@ -232,15 +254,14 @@ class Attachments:
             registrar=registrar_of(self.network, message.name) if previous is None else None,
         )
         start = self._start(message, since)
-        then = (Tell(Created(message.name)),)
-        otherwise = (Tell(Created(message.name, ok=False)),)
+        number = self.durables.subscriptions.next_number
+        then = (Tell(Created(message.name, number)),)
+        otherwise = (Tell(Created(message.name, number, ok=False)),)
         try:
             effects = self.durables.create(definition, start, since, taken, then, otherwise, now)
         except UsageError as error:
             return None, [Send(client, Refused(message.request, error.problem, error.remedy))]
-        subscription = self.durables.subscriptions.get(message.name)
-        assert subscription is not None
-        return subscription.number, effects + self._wait_for_it(client, message)
+        return number, effects + self._wait_for_it(number, client, message)
 
     def _origin(self, message: Subscribe) -> tuple[BrokerName | None, int]:
         """Where it was before, as its client knows or as we remember, and its count of moves."""
@@ -271,18 +292,24 @@ class Attachments:
 
     def created(self, message: Created) -> list[Effect]:
         """Attach whoever waits for it, if he is still there."""
-        client, wish = self._creating.pop(message.name)
+        waiting = self._creating.pop(message.number)
+        if waiting is not None:
+            del self._attaching[waiting[0], waiting[1].subscription]
         subscription = self.durables.subscriptions.get(message.name)
-        if not message.ok or subscription is None:
-            problem, remedy = NO_ROOM, "Try again later."
-            refused = Refused(wish.request, problem, remedy, retry=True)
-            return [Send(client, refused)] if client in self.subscribers.clients else []
+        if subscription is None or subscription.number != message.number:
+            if waiting is None:
+                return []
+            problem = (
+                f"{quoted(message.name)} has ended or moved meanwhile" if message.ok else NO_ROOM
+            )
+            client, wish = waiting
+            return [Send(client, Refused(wish.request, problem, "Try again later.", retry=True))]
         self.durables.reports.update(dict.fromkeys(map(PubendName, subscription.since)))
         if subscription.definition.previous is not None:
             self.arrived[message.name] = None
-        if client not in self.subscribers.clients:
+        if waiting is None:
             return []  # it will come back
-        return self.attach(client, wish) or []
+        return self.attach(*waiting) or []
 
     def acknowledge(self, client: ClientName, message: Acknowledge, now: Instant) -> list[Effect]:
         """Everything below a token is consumed. The client may be ahead of us: a crash sets this
@@ -295,21 +322,30 @@ class Attachments:
             if session is None:
                 return []
             subscription = session.subscription
+        shown = Unconfirmed(client, message.request, message.token)
+        return self._acknowledge(subscription, shown, now)
+
+    def _acknowledge(
+        self, subscription: Subscription, shown: Unconfirmed, now: Instant
+    ) -> list[Effect]:
+        client, request, _ = shown
         name = subscription.definition.name
         topic = self.network.topic.get(subscription.definition.topic)
-        if topic and (refused := self.tokens.doubt(message.request, topic, message.token, now)):
-            if message.request:
+        if topic and (refused := self.tokens.doubt(request, topic, shown.token, now)):
+            if request:
                 return [Send(client, refused)]
             return self._close(name, refused.problem, refused.remedy)
-        token = self.known(subscription, message.token)
-        if message.request and not subscription.definition.is_found:
+        token = self.known(subscription, shown.token)
+        if request and not subscription.definition.is_found:
             held = self.unconfirmed.setdefault(name, [])
             if len(held) >= UNCONFIRMED_MAX:
-                problem = f"{len(held)} acknowledgements of {name!r} wait for its move to be known"
-                return [Send(client, Refused(message.request, problem, "Try again.", retry=True))]
-            held.append((client, replace(message, name=name)))  # its session may end meanwhile
-            message = replace(message, request=0)
-        then = (Send(client, Done(message.request)),) if message.request else ()
+                problem = (
+                    f"{len(held)} acknowledgements of {quoted(name)} wait for its move to be known"
+                )
+                return [Send(client, Refused(request, problem, "Try again.", retry=True))]
+            held.append(shown)  # its session may end meanwhile
+            request = 0
+        then = (Send(client, Done(request)),) if request else ()
         return self.durables.subscriptions.acknowledge(name, token, now, then=then)
 
     def confirm(self, now: Instant) -> list[Effect]:
@@ -319,30 +355,38 @@ class Attachments:
             known = self.durables.subscriptions.get(name)
             if known is not None and not known.definition.is_found:
                 continue
-            for client, message in self.unconfirmed.pop(name):
-                if client not in self.subscribers.clients:
+            for shown in self.unconfirmed.pop(name):
+                if shown.client not in self.subscribers.clients:
                     continue
                 if known is not None:
-                    effects += self.acknowledge(client, message, now)
+                    effects += self._acknowledge(known, shown, now)
                 else:
-                    problem, remedy = f"{name!r} has left or ended meanwhile", "Try again."
-                    effects.append(Send(client, Refused(message.request, problem, remedy, True)))
+                    problem, remedy = f"{quoted(name)} has left or ended meanwhile", "Try again."
+                    refused = Refused(shown.request, problem, remedy, retry=True)
+                    effects.append(Send(shown.client, refused))
         return effects
 
     def _session(self, client: ClientName, number: int) -> Session | None:
         return self.subscribers.sessions_of.get(client, {}).get(number)
 
-    def has_session(self, client: ClientName, number: int) -> bool:
-        return self._session(client, number) is not None
+    def has(self, client: ClientName, number: int) -> bool:
+        """Is the number taken on the connection, by a session or by one that is about to be?"""
+        return (client, number) in self._attaching or self._session(client, number) is not None
 
     def detach(self, client: ClientName, number: int) -> bool:
         """The client leaves a subscription, which goes on."""
+        created = self._attaching.pop((client, number), None)
+        if created is not None:
+            self._creating[created] = None
+            return True
         session = self._session(client, number)
         if session is not None:
             self._close(session.subscription.definition.name)
         return session is not None
 
     def disconnect(self, client: ClientName) -> None:
+        for _, number in [key for key in self._attaching if key[0] == client]:
+            self.detach(client, number)
         for session in list(self.subscribers.sessions_of.get(client, {}).values()):
             self._close(session.subscription.definition.name)
 
@@ -353,7 +397,7 @@ class Attachments:
         if known.definition.previous is not None:  # else it would live on where it was
             self.ending.setdefault(message.name, []).append((client, message))
             return []
-        return self.finish(message.name, f"{message.name!r} was ended", [(client, message)])
+        return self.finish(message.name, f"{quoted(message.name)} was ended", [(client, message)])
 
     def finish(
         self,
@@ -365,7 +409,9 @@ class Attachments:
         """A subscription is over, everywhere; when that is durable, its name is to be freed."""
         known = self.durables.subscriptions.get(name)
         assert known is not None
-        self.leaving.setdefault(name, []).extend(askers)
+        definition = known.definition
+        left = self.leaving.setdefault(name, Leaving(definition.owner, definition.topic, []))
+        left.askers.extend(askers)
         then = (Tell(Left(name, known.definition.moves)),)
         return self.end(name, problem, then, remedy)
 
@@ -389,8 +435,16 @@ class Attachments:
 
     # --- invariants -----------------------------------------------------------------------------
 
+    def _expected(self) -> list[tuple[int, tuple[ClientName, Subscribe]]]:
+        return [(number, each) for number, each in self._creating.items() if each is not None]
+
     def check(self) -> None:
         self.behind.check()
+        waiting = {(c, m.subscription): n for n, (c, m) in self._expected()}
+        assert waiting == self._attaching, "I2"
+        assert all(client in self.subscribers.clients for client, _ in waiting), "I2"
+        assert not any(self._session(*key) for key in waiting), "I2"
+        assert len(self.sessions) == len(self.subscribers.sessions), "I1"
         for name, session in self.sessions.items():
             session.check()
             assert self.subscribers.clients.get(session.name) is session.client, "I1"

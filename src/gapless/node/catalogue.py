@@ -31,7 +31,7 @@ from msgspec.structs import asdict, replace
 
 from gapless.core.client_messages import Refused
 from gapless.core.effects import Effect, Persist, Put, Send, Tell
-from gapless.core.errors import UsageError
+from gapless.core.errors import UsageError, listed, quoted
 from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.messages import Message
 from gapless.core.topic_messages import TopicEntry, TopicNews, TopicQuestion
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 CATALOGUE = "catalogue"
 NEWS_ENTRIES_MAX = 500
-"""Entries in one message; more go into several."""
+NEWS_BYTES_MAX = 1 << 20
+"""Entries in one message, and about their bytes; more go into several."""
 
 ASKED_MAX = 1_000
 """Names about which an owner was asked lately, or said no; beyond it the oldest is forgotten."""
@@ -106,7 +107,7 @@ class Catalogue:
         if static is not None and (entry.is_deleted or topic_of(entry) != static):
             how = "was deleted" if entry.is_deleted else f"was created as {show_entry(entry)}"
             raise UsageError(
-                f"topic {entry.name!r} of the network file {how} at run time",
+                f"topic {quoted(entry.name)} of the network file {how} at run time",
                 "Make the file say the same, leave the topic out, or use another name.",
             )
 
@@ -195,10 +196,17 @@ class Catalogue:
         return self._tell(newcomer, tuple(known))
 
     def _tell(self, peer: BrokerName, entries: tuple[TopicEntry, ...]) -> list[Effect]:
-        return [
-            Send(peer, TopicNews(entries[low : low + NEWS_ENTRIES_MAX]))
-            for low in range(0, len(entries), NEWS_ENTRIES_MAX)
-        ]
+        effects: list[Effect] = []
+        piece: list[TopicEntry] = []
+        size = 0
+        for entry in entries:
+            weight = size_of(entry)
+            if piece and (len(piece) >= NEWS_ENTRIES_MAX or size + weight > NEWS_BYTES_MAX):
+                effects.append(Send(peer, TopicNews(tuple(piece))))
+                piece, size = [], 0
+            piece.append(entry)
+            size += weight
+        return [*effects, Send(peer, TopicNews(tuple(piece)))] if piece else effects
 
     def compare(self, peer: BrokerName, digest: int) -> list[Effect]:
         """A neighbour says what it has. What is unlike twice in a row is not just on its way."""
@@ -221,7 +229,7 @@ class Catalogue:
         if question is None:
             return refuse_unknown(client, message, topic, self.network)
         owner = self.owner(topic)
-        problem = f"topic {topic!r} is not known here, and {owner!r} is being asked about it"
+        problem = f"topic {quoted(topic)} is not known here, and {owner!r} is being asked about it"
         refused = Refused(message.request, problem, f"See that {owner!r} runs.", retry=True)
         return [Send(client, refused), *question]
 
@@ -234,28 +242,22 @@ class Catalogue:
         if now < self._asked.get(topic, now):
             return []
         remember(self._asked, topic, Instant(now + self.config.topic_ask_repeat), ASKED_MAX)
-        return self.route(TopicQuestion(topic, self.name, owner), now)
+        return self.routing.send_on(TopicQuestion(topic, self.name, owner), now)
 
     def receive_question(
         self, message: TopicQuestion, now: Instant
     ) -> tuple[list[TopicEntry], list[Effect]]:
         """Pass it on; answer it; or take the answer in."""
         if message.receiver != self.name:
-            return [], self.route(message, now)
+            return [], self.routing.send_on(message, now)
         if not message.is_answer:
             entry = self.entries.get(message.topic)
             answer = TopicQuestion(message.topic, self.name, message.sender, True, entry)
-            return [], self.route(answer, now)
+            return [], self.routing.send_on(answer, now)
         if message.entry is None or message.entry.is_deleted:
             until = Instant(now + self.config.topic_denied)
             remember(self._denied, message.topic, until, ASKED_MAX)
         return self.learn(message.sender, [message.entry] if message.entry is not None else [])
-
-    def route(self, message: TopicQuestion, now: Instant) -> list[Effect]:
-        """To its receiver, or one hop nearer to him."""
-        target = self.network.cell_of[message.receiver].name
-        hop = self.network.next_hop(self.routing.cell, target)
-        return self.routing.send(hop, message.topic, message, now)
 
     def check(self) -> None:
         digest = 0
@@ -306,6 +308,11 @@ def digest_of(entry: TopicEntry) -> int:
     return int.from_bytes(blake2b(encode(entry), digest_size=7).digest(), "little")
 
 
+def size_of(entry: TopicEntry) -> int:
+    """About its bytes in a message, or more."""
+    return 200 + len(entry.name.encode()) + sum(3 + len(host.encode()) for host in entry.hosts)
+
+
 def show_entry(entry: TopicEntry) -> str:
     """What it is, for people."""
     kept = [
@@ -313,6 +320,6 @@ def show_entry(entry: TopicEntry) -> str:
         f"retention {entry.retention_us / 1e6:g} s" if entry.retention_us else "",
         f"retention {entry.retention_bytes} bytes" if entry.retention_bytes else "",
     ]
-    hosts = ", ".join(entry.hosts)
+    hosts = listed(entry.hosts)
     parts = (entry.service, f"{len(entry.hosts)} pubends at {hosts}" if hosts else "", *kept)
     return "; ".join(part for part in parts if part)

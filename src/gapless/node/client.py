@@ -7,8 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gapless.core.client_messages import Order
     from gapless.core.identity import PubendName, TopicName
+
+
+def nowhere(_: str) -> bool:
+    return False
 
 
 @dataclass(slots=True)
@@ -16,12 +22,21 @@ class Client:
     """One connection: its subscriptions by number, and what it has not consumed yet."""
 
     owner: str = ""  # who it has proved to be; empty: nobody asks
+    administers: Callable[[str], bool] = nowhere  # on this topic; "*": everywhere
     subscriptions: dict[int, tuple[TopicName, Order]] = field(default_factory=dict)
     parcels: deque[list[int]] = field(default_factory=deque)  # count and bytes not yet consumed
     outstanding: int = 0
     outstanding_bytes: int = 0
     delivered: int = 0  # events, live or by catch-up, whether consumed or not
     through: dict[tuple[TopicName, PubendName | None], int] = field(default_factory=dict)
+
+    def may_use(self, owner: str, topic: str) -> bool:
+        """Is a named subscription this client's? One that nobody owns, from a time before anybody
+        was asked who he is, is for those who administer its topic."""
+        return owner == self.owner or (not owner and self.administers(topic))
+
+    def may_end(self, owner: str, topic: str) -> bool:
+        return owner == self.owner or self.administers(topic)
 
     def send(self, count: int, size: int) -> None:
         if count:

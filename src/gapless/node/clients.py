@@ -23,8 +23,9 @@ from gapless.core.client_messages import (
     Subscribed,
 )
 from gapless.core.effects import Effect, Send
-from gapless.core.errors import FilterError, WireError
-from gapless.durable.subscriptions import NAME_BYTES_MAX, is_name
+from gapless.core.errors import FilterError, WireError, quoted
+from gapless.core.lengths import NAME_BYTES_MAX
+from gapless.durable.subscriptions import is_name
 from gapless.filters.filter import Filter
 from gapless.knowledge.pubend import Pubend
 from gapless.node.audience import DURABLE
@@ -53,6 +54,11 @@ if TYPE_CHECKING:
     from gapless.node.network import Network
     from gapless.node.streams import Streams
     from gapless.node.subscribers import Subscribers
+
+
+MOVES_BELIEVED = 1 << 32
+"""A client that says where its subscription was, and that it has moved more often than this, is not
+believed: the registrar of the name is asked, as if it had said nothing."""
 
 
 class Clients:
@@ -113,8 +119,8 @@ class Clients:
             candidates = list(topic.pubends)
         here = [each.name for each in candidates if each.name in self.streams.pubends]
         if not here:
-            who = "" if message.publisher is None else f" by {message.publisher!r}"
-            problem = f"topic {message.topic!r} is not published at this broker{who}"
+            who = "" if message.publisher is None else f" by {quoted(message.publisher)}"
+            problem = f"topic {quoted(message.topic)} is not published at this broker{who}"
             return refuse_elsewhere(client, message, problem, [each.host for each in candidates])
         return self.streams.pubends[here[crc32(client.encode()) % len(here)]]
 
@@ -129,27 +135,19 @@ class Clients:
         if not isinstance(condition, Filter):
             return condition
         if message.name is not None:
-            if not is_name(message.name):
-                problem = f"{message.name!r:.80} is no name of a subscription"
-                remedy = f"Use 1 to {NAME_BYTES_MAX} printable bytes."
-                return refuse(client, message, problem, remedy)
-            if message.order != "publisher":
-                problem = "a named subscription gets its events in publisher order"
-                return refuse(client, message, problem, 'Leave the name or the order "total" out.')
-            if message.previous is not None and (
-                message.token is None or message.previous not in self.network.cell_of
-            ):
-                problem = "a subscription that comes from another broker needs a token and its name"
-                return refuse(client, message, problem, "Give the token, and where it was last.")
-            if refused := self._refuse_token(client, message, now):
+            if refused := self._refuse_named(client, message, now):
                 return refused
-            if self.names.must_look(message):
+            name = message.name
+            is_doubted = message.moves > MOVES_BELIEVED and message.previous != self.streams.name
+            if is_doubted:
+                message = replace(message, previous=None, moves=0)
+            if self.names.must_look(message, is_doubted=is_doubted):
                 return self.names.look(client, message, now)
             attached = self.attachments.attach(client, message)
             if attached is not None:
                 return attached
             if message.previous in (None, self.streams.name):
-                granted = self._granted.get(message.name)
+                granted = self._granted.get(name)
                 if granted is None:
                     return self.names.claim(client, message, now)
                 # The name is ours: one claim for one life.
@@ -177,6 +175,23 @@ class Clients:
         refused = self.subscribers.meter.refusal(place, owner, condition)
         return refuse(client, message, *refused) if refused is not None else []
 
+    def _refuse_named(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+        """Where a subscription cannot have that name, or cannot begin so."""
+        assert message.name is not None
+        known = self.attachments.durables.subscriptions.get(message.name)
+        if known is None and not is_name(message.name):  # earlier versions took longer ones
+            problem = f"{quoted(message.name)} is no name of a subscription"
+            return refuse(client, message, problem, f"Use 1 to {NAME_BYTES_MAX} printable bytes.")
+        if message.order != "publisher":
+            problem = "a named subscription gets its events in publisher order"
+            return refuse(client, message, problem, 'Leave the name or the order "total" out.')
+        if message.previous is not None and (
+            message.token is None or message.previous not in self.network.cell_of
+        ):
+            problem = "a subscription that comes from another broker needs a token and its name"
+            return refuse(client, message, problem, "Give the token, and where it was last.")
+        return self._refuse_token(client, message, now)
+
     def _refuse_token(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         topic = self.network.topic[message.topic]
         refused = self.tokens.doubt(message.request, topic, message.token or {}, now)
@@ -190,7 +205,7 @@ class Clients:
         key = (client, message.subscription)
         taken = message.subscription in self.subscribers.clients[client].subscriptions
         taken = taken or key in self.waiting or key in self.names.waiting
-        if taken or self.attachments.has_session(*key):
+        if taken or self.attachments.has(*key):
             problem = f"subscription {message.subscription} exists on this connection"
             return refuse(client, message, problem, "Use another number.")
         waiting = len(self.waiting) + len(self.names.waiting)
@@ -341,7 +356,13 @@ class Clients:
     def _create(
         self, client: ClientName, message: Subscribe, first: dict[PubendName, int], now: Instant
     ) -> list[Effect]:
-        """A durable subscription can start: make it, and its client is told when it is durable."""
+        """A durable subscription can start: make it, and its client is told when it is durable. If
+        the life that its name was claimed for is over, the name is claimed anew."""
+        assert message.name is not None
+        is_over = self.attachments.ended.get(message.name, -1) >= message.moves
+        if message.previous is None and is_over:
+            self.interests.unsubscribe(message.topic, (client, message.subscription), now)
+            return self.names.claim(client, message, now)
         taken = {name: self.streams.subends[name].taken for name in first}
         since = {name: max(taken[name], tick) for name, tick in first.items()}
         number, effects = self.attachments.create(client, message, since, taken, now)

@@ -54,6 +54,7 @@ class Moved(NamedTuple):
 
     broker: BrokerName
     moves: int
+    owner: str = ""
 
 
 class Durables:
@@ -214,14 +215,16 @@ class Durables:
         fact = self.store.get(MOVED, name)
         if fact is None:
             return None
-        moves, broker = fact.decode().split(" ", 1)
-        return Moved(BrokerName(broker), int(moves))
+        place, _, owner = fact.decode().partition("\n")  # which no name of a broker has
+        moves, broker = place.split(" ", 1)
+        return Moved(BrokerName(broker), int(moves), owner)
 
     def remember_move(self, name: SubscriptionName, moved: Moved) -> list[Effect]:
         """If there is no room for it, a client that does not know is led nowhere. It counts at
         once: the client may come back before it is durable."""
         remember(self._moving, name, moved, MOVING_MAX)
-        return [Persist((Put(MOVED, name, f"{moved.moves} {moved.broker}".encode()),))]
+        fact = f"{moved.moves} {moved.broker}\n{moved.owner}".rstrip("\n")
+        return [Persist((Put(MOVED, name, fact.encode()),))]
 
     def _let_go(self, subscription: Subscription) -> None:
         key = (DURABLE, subscription.number)

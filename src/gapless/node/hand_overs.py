@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from gapless.core.broker_messages import HandOver, ReleaseEcho, ReleaseHold
 from gapless.core.client_messages import Done
 from gapless.core.effects import Send
-from gapless.core.errors import ProtocolError
+from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import Instant, PubendName
 from gapless.durable.hand_over import Forget, Step, may_forget
 from gapless.node.durables import Moved
@@ -113,7 +113,7 @@ class HandOvers:
                 effects += [Send(client, Done(asked.request)) for client, asked in gone]
             elif known.definition.previous is None and name not in self._later:
                 askers = self.attachments.ending.pop(name)
-                effects += self.attachments.finish(name, f"{name!r} was ended", askers)
+                effects += self.attachments.finish(name, f"{quoted(name)} was ended", askers)
         return effects
 
     def _take_back(self, name: SubscriptionName, message: Subscribe, now: Instant) -> list[Effect]:
@@ -156,11 +156,9 @@ class HandOvers:
 
     def send(self, message: HandOver, now: Instant) -> list[Effect]:
         """To its receiver, or one hop nearer to him."""
-        target = self.network.cell_of[message.receiver].name
-        if target == self.routing.cell:
+        if message.receiver == self.name:
             return self.receive(message, now)
-        hop = self.network.next_hop(self.routing.cell, target)
-        return self.routing.send(hop, message.subscription, message, now)
+        return self.routing.send_on(message, now)
 
     def receive(self, message: HandOver, now: Instant) -> list[Effect]:
         """At the old broker: forget it, and say so. At the new one: that is all."""
@@ -197,7 +195,7 @@ class HandOvers:
     ) -> list[Effect]:
         """It is at the sender, and it is here: which of the two goes?"""
         name = message.subscription
-        if known.definition.owner not in ("", message.owner):
+        if known.definition.owner != message.owner:
             return self.send(replace(answer, done=True), now)  # only the name is the same
         own, other = (known.definition.moves, self.name), (message.moves, message.sender)
         if not may_forget(own, other):  # it is for him to forget
@@ -207,7 +205,7 @@ class HandOvers:
         if message.over and (arrival is None or arrival.previous == message.sender):
             self.forget(name)
             askers = self.attachments.ending.pop(name, [])
-            return self.attachments.finish(name, f"{name!r} was ended", askers)
+            return self.attachments.finish(name, f"{quoted(name)} was ended", askers)
         if name in self.attachments.ending:  # it is to end, there too
             self.attachments.arrived[name] = None
             definition = dataclass_replace(
@@ -223,9 +221,10 @@ class HandOvers:
         if any(tick < acknowledged.get(each) for each, tick in (message.released or {}).items()):
             return self.send(replace(answer, released=dict(acknowledged), ahead=True), now)
         self.arrivals.pop(name, None)
-        problem = f"{name!r} goes on at another broker"
+        problem = f"{quoted(name)} goes on at another broker"
         then = tuple(self.send(replace(answer, done=True), now))
-        effects = self.durables.remember_move(name, Moved(message.sender, message.moves))
+        moved = Moved(message.sender, message.moves, known.definition.owner)
+        effects = self.durables.remember_move(name, moved)
         effects += self.attachments.end(name, problem, then, elsewhere=True)
         del self.attachments.ended[name]  # it is not over, it lives there
         return effects

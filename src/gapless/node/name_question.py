@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
 from gapless.core.client_messages import Acknowledge, Forget, Refused, Subscribe
+from gapless.core.errors import quoted
 from gapless.core.name_messages import Want
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ class Question:
         """For one that has waited long enough."""
         state = {"free": "has ended, but its name is not free yet", "claim": "is not here"}
         what, registrar = state.get(self.message.want, "may have moved"), self.message.receiver
-        problem = (
-            f"subscription {self.message.name!r} {what}: {registrar!r}, its registrar, is silent"
-        )
+        name = quoted(self.message.name)
+        problem = f"subscription {name} {what}: {registrar!r}, its registrar, is silent"
         return Refused(asker.message.request, problem, f"See that {registrar!r} runs.", retry=True)

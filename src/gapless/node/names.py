@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from gapless.core.client_messages import Done, Forget, Refused, Subscribe
 from gapless.core.effects import Send
-from gapless.core.errors import ProtocolError
+from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.node.name_question import WANTS, Asker, Question
@@ -40,12 +40,17 @@ if TYPE_CHECKING:
     from gapless.core.effects import Effect
     from gapless.core.name_messages import Want
     from gapless.node.attachments import Attachments, Left
+    from gapless.node.client import Client
     from gapless.node.config import Config
     from gapless.node.epoch import Epoch
     from gapless.node.name_question import Request
     from gapless.node.network import Network
     from gapless.node.registry import Registry
     from gapless.node.routing import Routing
+
+
+EVERY_TOPIC = "*"
+"""Of a subscription elsewhere only its owner is known: to administer it is to administer all."""
 
 
 class Names:
@@ -85,12 +90,14 @@ class Names:
         """A name that is not known here: whose is it? What may go on is found in `ready`."""
         return self._wait("claim", client, message, now)
 
-    def must_look(self, message: Subscribe) -> bool:
+    def must_look(self, message: Subscribe, *, is_doubted: bool) -> bool:
         """May a subscription that is here be an old copy of one that has moved? Its client, who
-        should know how far it is, does not say."""
+        should know how far it is, does not say; or what it says cannot be believed."""
         assert message.name is not None
         known = self.durables.subscriptions.get(message.name)
-        return message.token is None and known is not None and known.definition.tokens == "client"
+        if known is None or known.definition.tokens != "client":
+            return False
+        return message.token is None or is_doubted
 
     def look(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         """A name that is known here: has it moved? What may go on is found in `ready`."""
@@ -108,25 +115,42 @@ class Names:
     def forget(self, client: ClientName, message: Forget, now: Instant) -> list[Effect]:
         """End a subscription for good, here or where it is."""
         name = message.name
-        if self.durables.subscriptions.get(name) is not None:
+        if self._may_end(client, name):
             return self.attachments.forget(client, message)
-        if name in self.attachments.leaving:
-            self.attachments.leaving[name].append((client, message))
+        if self._may_end_leaving(client, name):
+            self.attachments.leaving[name].askers.append((client, message))
             return []
-        if ("free", name) in self.questions:
+        if self._is_being_freed(client, name):
             return self._ask("free", name, client, message, now)
-        if registrar_of(self.network, name) is None:
+        if registrar_of(self.network, name) is None or not name:
             return refuse_unknown(client, message)
         return self._look(name, client, message, now)
 
     def acknowledge(self, client: ClientName, message: Acknowledge, now: Instant) -> list[Effect]:
         """Of a subscription that its client is attached to, or by name, here or where it is."""
         name = message.name
-        if name is None or self.durables.subscriptions.get(name) is not None:
+        if name is None or self._may_end(client, name):
             return self.attachments.acknowledge(client, message, now)
-        if name in self.attachments.leaving or registrar_of(self.network, name) is None:
+        if self._may_end_leaving(client, name) or registrar_of(self.network, name) is None:
             return refuse_unknown(client, message)
         return self._look(name, client, message, now)
+
+    def _may_end(self, client: ClientName, name: SubscriptionName) -> bool:
+        """Is it here, and the client's? What is another's is looked for like one that is nowhere:
+        no answer says, by its words or by its time, which of the two it is."""
+        known = self.durables.subscriptions.get(name)
+        if known is None:
+            return False
+        return self._client(client).may_end(known.definition.owner, known.definition.topic)
+
+    def _may_end_leaving(self, client: ClientName, name: SubscriptionName) -> bool:
+        left = self.attachments.leaving.get(name)
+        return left is not None and self._client(client).may_end(left.owner, left.topic)
+
+    def _is_being_freed(self, client: ClientName, name: SubscriptionName) -> bool:
+        question = self.questions.get(("free", name))
+        known = question.message.known if question is not None else None
+        return known is not None and self._client(client).may_end(known.owner, EVERY_TOPIC)
 
     def _look(
         self, name: SubscriptionName, client: ClientName, message: Request, now: Instant
@@ -157,11 +181,11 @@ class Names:
             question.askers.append(asker)
             return []
         moved = self.durables.moved(name)
-        known = None if moved is None else NameEntry(moved.broker, moved.moves)
-        return self._open(want, name, known, self._owner(client), [asker], now)
+        known = None if moved is None else NameEntry(moved.broker, moved.moves, moved.owner)
+        return self._open(want, name, known, self._client(client).owner, [asker], now)
 
-    def _owner(self, client: ClientName) -> str:
-        return self.attachments.subscribers.clients[client].owner
+    def _client(self, client: ClientName) -> Client:
+        return self.attachments.subscribers.clients[client]
 
     def give_up(self, key: tuple[ClientName, int]) -> bool:
         """Whoever waits for a name does not want it any more."""
@@ -209,16 +233,10 @@ class Names:
         if message.receiver == self.name:
             answer, effects = self.registry.ask(message)
             return effects + (self._answered(answer, now) if answer is not None else [])
-        return self.route(message, now) if self.epoch.is_durable else []
+        return self.routing.send_on(message, now) if self.epoch.is_durable else []
 
     def _is_leaving(self, name: SubscriptionName) -> bool:
         return name in self.attachments.leaving or ("free", name) in self.questions
-
-    def route(self, message: NameQuestion | NameAnswer, now: Instant) -> list[Effect]:
-        """To its receiver, or one hop nearer to him."""
-        target = self.network.cell_of[message.receiver].name
-        hop = self.network.next_hop(self.routing.cell, target)
-        return self.routing.send(hop, message.name, message, now)
 
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of a step: tell of those that have come here."""
@@ -235,10 +253,11 @@ class Names:
         """A subscription has ended here, durably: its name is free."""
         name = message.name
         until = Instant(now + self.config.name_patience)
-        leaving = self.attachments.leaving.pop(name, [])
-        askers = [Asker(client, asked, until) for client, asked in leaving]
+        left = self.attachments.leaving.pop(name, None)
+        askers = [Asker(client, asked, until) for client, asked in left.askers] if left else []
         self.questions.pop(("tell", name), None)
-        return self._open("free", name, NameEntry(self.name, message.moves), "", askers, now)
+        freed = NameEntry(self.name, message.moves, left.owner if left else "")
+        return self._open("free", name, freed, "", askers, now)
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -247,25 +266,25 @@ class Names:
             if broker not in self.network.cell_of:
                 raise ProtocolError(f"no broker is called {broker!r}")
         if message.receiver != self.name:
-            return self.route(message, now)
+            return self.routing.send_on(message, now)
         if isinstance(message, NameAnswer):
             return self._answered(message, now)
         answer, effects = self.registry.receive(message)
-        return effects + (self.route(answer, now) if answer is not None else [])
+        return effects + (self.routing.send_on(answer, now) if answer is not None else [])
 
     def noted(self, message: Noted, now: Instant) -> list[Effect]:
         answer = self.registry.noted(message)
-        return self.route(answer, now) if answer is not None else []
+        return self.routing.send_on(answer, now) if answer is not None else []
 
     def _answered(self, answer: NameAnswer, now: Instant) -> list[Effect]:
-        keys = [(want, answer.name) for want in WANTS]
-        numbers = [q.message.number if (q := self.questions.get(key)) else 0 for key in keys]
-        if answer.number not in numbers:
+        name = answer.name
+        asked = [(want, q) for want in WANTS if (q := self.questions.get((want, name))) is not None]
+        answered = [each for each in asked if each[1].message.number == answer.number]
+        if not answered:
             return []  # to a question that is answered, or that nobody has any more
-        want, name = keys[numbers.index(answer.number)]
+        [(want, question)] = answered
         if want == "tell" and answer.problem:
             return []  # ask on: there may be room later
-        question = self.questions[want, name]
         is_moved = want == "free" and is_same_life(question.message.known, answer.entry)
         if is_moved and name in self.attachments.ended:
             return []  # ask on: where it has moved to will hear from us that it is over
@@ -287,28 +306,31 @@ class Names:
         client, message, entry = asker.client, asker.message, answer.entry
         if want == "free":
             return [Send(client, Done(message.request))]
-        is_own = entry is not None and entry.owner in ("", self._owner(client))
+        who = self._client(client)
         if not isinstance(message, Subscribe):
             assert message.name is not None
-            if self.durables.subscriptions.get(message.name) is not None:  # it came here meanwhile
+            if self._may_end(client, message.name):  # it came here meanwhile
                 if isinstance(message, Forget):
                     return self.attachments.forget(client, message)
                 return self.attachments.acknowledge(client, message, now)
-            if entry is None or entry.home == self.name or not is_own:
+            may_end = entry is not None and who.may_end(entry.owner, EVERY_TOPIC)
+            if entry is None or entry.home == self.name or not may_end:
                 return refuse_unknown(client, message)
         elif want == "look":
             return self._looked(client, message, entry, now)
         elif entry is None:
             remedy = "Use a name that exists, or unsubscribe one that you do not need."
             return [Send(client, Refused(message.request, answer.problem, remedy))]
-        elif not is_own:
-            problem = f"not allowed to use the subscription name {message.name!r}"
+        elif not who.may_use(entry.owner, EVERY_TOPIC):
+            problem = f"not allowed to use the subscription name {quoted(message.name)}"
             return [Send(client, Refused(message.request, problem, "Use another name."))]
-        elif entry.home == self.name or (message.token is not None and message.tokens == "client"):
+        elif entry.home == self.name or (
+            message.token is not None and message.tokens == "client" and entry.owner == who.owner
+        ):
             previous = None if entry.home == self.name else entry.home
             self.ready.append((client, replace(message, previous=previous, moves=entry.moves)))
             return []
-        problem = f"subscription {message.name!r} is at broker {entry.home!r}"
+        problem = f"subscription {quoted(message.name)} is at broker {entry.home!r}"
         return refuse_elsewhere(client, message, problem, [entry.home])
 
     def _looked(
@@ -324,7 +346,7 @@ class Names:
         if newest.home == self.name:
             self.ready.append((client, message))
             return []
-        problem = f"subscription {message.name!r} has moved to broker {newest.home!r}"
+        problem = f"subscription {quoted(message.name)} has moved to broker {newest.home!r}"
         return refuse_elsewhere(client, message, problem, [newest.home])
 
     def _told(self, told: NameQuestion, entry: NameEntry | None) -> list[Effect]:
@@ -393,6 +415,6 @@ class Names:
 
 
 def refuse_unknown(client: ClientName, message: Forget | Acknowledge) -> list[Effect]:
-    problem = f"there is no subscription {message.name!r} of yours"
+    problem = f"there is no subscription {quoted(message.name)} of yours"
     remedy = "Check the name, and who you are connected as."
     return [Send(client, Refused(message.request, problem, remedy))]

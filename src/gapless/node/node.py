@@ -5,6 +5,12 @@ Theory of operation
     Deadlines merge into one. Time: the clock a driver passes in may jump. The node runs on a time
     of its own that never goes back: where the clock does, it goes on from where it was.
     A message that contradicts what we know is a `ProtocolError`, and nothing has changed.
+    A client's request that fails inside us is one thing, shared state that is broken another. If a
+    handler of a client's message raises, what that client has here is dropped whole, as if its link
+    had ended. If no write was lost by it, nor anything that a client is told, and every invariant
+    holds, that is the end of it (`RequestError`), else of us: what was lost could be a gap that
+    nobody is told of. What fails while others are served (`settle`, messages between brokers, our
+    own writes) is the end of us.
 
 What a driver must do: carry out effects in order; hand a `Tell` back with `receive`; on a
 `Persist`, make the writes durable and then carry out `then`; call `fire` at `deadline`; drop the
@@ -35,9 +41,9 @@ from gapless.core.client_messages import (
     Subscribe,
     Unsubscribe,
 )
-from gapless.core.errors import ProtocolError
+from gapless.core.errors import ProtocolError, RequestError
 from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
-from gapless.core.messages import Ping, Pong
+from gapless.core.messages import Made, Ping, Pong
 from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.range_messages import RangeRequest
 from gapless.core.topic_messages import (
@@ -55,6 +61,7 @@ from gapless.knowledge.stages import Staged
 from gapless.node.attachments import Attachments, Created, Left
 from gapless.node.behind import Assured
 from gapless.node.catalogue import EntryPersisted
+from gapless.node.client import nowhere
 from gapless.node.clients import Clients
 from gapless.node.config import Config
 from gapless.node.deadlines import earliest
@@ -121,6 +128,7 @@ class Node:
         self.is_deadline_known = False  # is it what it was when it was last asked for?
         self._others_due: Instant | None = None  # that of those that `FOR_PUBENDS` does not move
         self._are_others_known = False
+        self._owed: list[Effect] = []  # of clients that were dropped: `link_down` follows
         self.routing = Routing(name, network, self.config, now)
         self.catalogue = parts.catalogue(name, network, self.config, store, self.routing, now)
         self.interests = Interests(
@@ -195,25 +203,32 @@ class Node:
         effects += self.services.fire(instant)
         return effects + self.clients.settle(instant)
 
-    def link_up(self, peer: PeerName, now: Instant, owner: str = "") -> list[Effect]:
-        """A client has connected; `owner` is who it has proved to be, if that is asked for. Or
-        there is a link to a broker, which counts when it answers."""
+    def link_up(
+        self,
+        peer: PeerName,
+        now: Instant,
+        owner: str = "",
+        administers: Callable[[str], bool] = nowhere,
+    ) -> list[Effect]:
+        """A client has connected; `owner` is who it has proved to be, if that is asked for, and
+        `administers` says of which topics it ends subscriptions of others. Or there is a link to a
+        broker, which counts when it answers."""
         self._time(now)
         if peer not in self.network.cell_of:
-            self.subscribers.connect(ClientName(peer), owner)
+            self.subscribers.connect(ClientName(peer), owner, administers)
         return self.routing.greet(peer)
 
     def link_down(self, peer: PeerName, now: Instant) -> list[Effect]:
         """A client is gone, with its subscriptions; or a link to a broker broke."""
         instant = self._time(now)
+        owed, self._owed = self._owed, []
         if peer not in self.subscribers.clients:
             self.catalogue.newcomers.pop(BrokerName(peer), None)
             self.routing.lose(peer, instant)
             self.interests.forget_peer(BrokerName(peer))
-            return self.services.link_down(BrokerName(peer), instant)
-        effects = self.services.disconnect(ClientName(peer), instant)
-        self.clients.disconnect(ClientName(peer), instant)
-        return effects + self.clients.settle(instant)
+            effects = self.services.link_down(BrokerName(peer), instant)
+            return owed + effects + (self.clients.settle(instant) if owed else [])
+        return owed + self._drop(ClientName(peer), instant) + self.clients.settle(instant)
 
     def leave(self, now: Instant) -> list[Effect]:
         """The driver is about to stop us: what others need not keep for us, they are told."""
@@ -241,7 +256,7 @@ class Node:
         elif isinstance(message, TopicNews) and self.network.joins:
             effects = self.topics.receive_news(BrokerName(sender), message, instant)
         else:
-            effects = self._from_client(ClientName(sender), message, instant)
+            effects = self._guarded(ClientName(sender), message, instant)
         return effects + self._settle(instant)
 
     def _settle(self, now: Instant) -> list[Effect]:
@@ -334,6 +349,27 @@ class Node:
         """About a topic that we do not know yet, or no more: as if it had got lost."""
         self.strays += 1
         return []
+
+    def _guarded(self, sender: ClientName, message: Message, now: Instant) -> list[Effect]:
+        """Carry out a client's message, so that its failure is nobody else's."""
+        made = Made.count
+        try:
+            return self._from_client(sender, message, now)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            if Made.count != made:
+                raise
+            self._owed += self._drop(sender, now)
+            self.check()
+            what = f"{type(message).__name__} failed inside the broker: {type(error).__name__}"
+            raise RequestError(what) from error
+
+    def _drop(self, client: ClientName, now: Instant) -> list[Effect]:
+        """A client is gone, with its subscriptions."""
+        effects = self.services.disconnect(client, now)
+        self.clients.disconnect(client, now)
+        return effects
 
     def _from_client(self, sender: ClientName, message: Message, now: Instant) -> list[Effect]:
         if sender not in self.subscribers.clients:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Refused
 from gapless.core.effects import Effect, Send
-from gapless.core.errors import WireError
+from gapless.core.errors import WireError, quoted
 from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
 from gapless.node.redirect import bound_pubend, refuse_elsewhere, refuse_unknown
 
@@ -43,7 +43,9 @@ class Producers:
         bound = bound_pubend(topic, message.producer)
         pubend = self.streams.pubends.get(bound.name)
         if pubend is None:
-            problem = f"producer {message.producer!r} is bound to {bound.name!r}, not hosted here"
+            problem = (
+                f"producer {quoted(message.producer)} is bound to {bound.name!r}, not hosted here"
+            )
             return refuse_elsewhere(client, message, problem, [bound.host])
         match message:
             case Stage():

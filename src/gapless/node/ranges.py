@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Refused
 from gapless.core.effects import Effect, Send
-from gapless.core.errors import FilterError
+from gapless.core.errors import FilterError, quoted
 from gapless.core.events import EventBatch
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span
@@ -66,10 +66,10 @@ class Ranges:
             elsewhere = {str(n): str(host) for n, host in hosts.items() if n not in pubends}
             return [Send(client, Positions(message.request, here, elsewhere))]
         if message.pubend not in hosts:
-            problem = f"topic {message.topic!r} has no pubend {message.pubend!r}"
+            problem = f"topic {quoted(message.topic)} has no pubend {quoted(message.pubend)}"
             return refuse(client, message, problem, f"It has {', '.join(hosts)}.")
         if message.pubend not in pubends:
-            problem = f"{message.pubend!r} is not hosted at this broker"
+            problem = f"{quoted(message.pubend)} is not hosted at this broker"
             return refuse_elsewhere(client, message, problem, [hosts[message.pubend]])
         pubend = pubends[message.pubend]
         if isinstance(message, PositionsQuery):
@@ -95,7 +95,9 @@ class Ranges:
         lost_below = kept_from if kept_from > start else 0
         if kept_from < min(pubend.release.going, end):  # it will be lost in a moment
             if kept_from == start:
-                return Refused(request, f"{name!r} is being chopped", "Read again.", retry=True)
+                return Refused(
+                    request, f"{quoted(name)} is being chopped", "Read again.", retry=True
+                )
             return RangeRead(
                 request, name, Span(start, kept_from), lost_below=lost_below, more=True
             )

@@ -14,6 +14,7 @@ from zlib import crc32
 
 from gapless.core.client_messages import Refused
 from gapless.core.effects import Send
+from gapless.core.errors import listed, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from gapless.core.effects import Effect
     from gapless.core.identity import BrokerName, ClientName, SubscriptionName, TopicName
     from gapless.node.network import Network, Pubend, Topic
+
+
+PLACES_MAX = 64
+"""Brokers that are named to a client, any of which can serve it."""
 
 
 class Request(Protocol):
@@ -34,8 +39,8 @@ def refuse_elsewhere(
     client: ClientName, message: Request, problem: str, brokers: Iterable[BrokerName]
 ) -> list[Effect]:
     """Not here, but any of these brokers can: the first is to be tried first."""
-    places = tuple(dict.fromkeys(brokers))
-    remedy = f"Connect to one of: {', '.join(places)}."
+    places = tuple(dict.fromkeys(brokers))[:PLACES_MAX]
+    remedy = f"Connect to one of: {listed(places)}."
     return [Send(client, Refused(message.request, problem, remedy, elsewhere=places))]
 
 
@@ -43,11 +48,15 @@ def refuse_unknown(
     client: ClientName, message: Request, topic: TopicName, network: Network
 ) -> list[Effect]:
     """There is no such topic, as far as can be known here."""
-    problem, remedy = f"there is no topic {topic!r}", f"Create it: gapless topic create {topic}"
+    shown = topic if quoted(topic) == f"'{topic}'" else "NAME"
+    problem, remedy = (
+        f"there is no topic {quoted(topic)}",
+        f"Create it: gapless topic create {shown}",
+    )
     if network.joins:
         problem = (
-            f"topic {topic!r} is not known here: this broker joined a network, which tells it of "
-            "topics that store nothing, and of no durable ones"
+            f"topic {quoted(topic)} is not known here: this broker joined a network, which tells "
+            "it of topics that store nothing, and of no durable ones"
         )
         remedy = "Ask a broker that is in the network file, also to create it; or try again soon."
     return [Send(client, Refused(message.request, problem, remedy))]
@@ -57,7 +66,9 @@ def refuse_until_told(
     client: ClientName, message: Request, name: SubscriptionName, previous: BrokerName
 ) -> list[Effect]:
     """Here, but not yet: who relies on what is acknowledged waits for all that is."""
-    problem = f"{name!r} has moved here, and {previous!r} has not told yet how far it was finished"
+    problem = (
+        f"{quoted(name)} has moved here, and {previous!r} has not told yet how far it was finished"
+    )
     remedy = f"Show its token, or see that {previous!r} runs and try again."
     return [Send(client, Refused(message.request, problem, remedy, retry=True))]
 

@@ -160,8 +160,9 @@ class Registry:
             return None
         if question.want == "claim" and known is not None:
             known = known if known.moves > self._freed.get(question.name, -1) else None
-        if self.is_news(now, known):
-            now = known
+        if known is not None and self.is_news(now, known):
+            owner = known.owner or (now.owner if now is not None else "")
+            now = replace(known, owner=owner)
         if question.want != "claim":
             return now
         claim = (question.epoch, question.number)
@@ -173,10 +174,15 @@ class Registry:
         return replace(now, moves=self.floor, owner=question.owner, epoch=claim[0], number=claim[1])
 
     def is_news(self, now: NameEntry | None, known: NameEntry | None) -> bool:
-        """Does the second say more than the first?"""
+        """Does the second say more than the first? Nobody takes the name of another by saying that
+        it has moved."""
         if known is None or known.home not in self.network.cell_of:
             return False
-        return now is None or known.rank > now.rank
+        if now is None:
+            return True
+        if known.owner not in ("", now.owner):
+            return known.rank == now.rank and not now.owner  # whose it is was not known
+        return known.rank > now.rank
 
     def _writes(self, name: SubscriptionName, entry: NameEntry | None) -> tuple[Write, ...]:
         """A floor that was raised goes along: by an end, or by a claim at the new floor."""

@@ -152,6 +152,13 @@ class Routing:
         sibling = live[self.sideways % len(live)]
         return [Send(sibling, message if isinstance(message, Nack) else Sideways(cell, message))]
 
+    def send_on(self, message: Addressed, now: Instant) -> list[Effect]:
+        """To the one broker that it is for, or one hop nearer to him."""
+        target = self.network.cell_of[message.receiver].name
+        if target == self.cell:  # a sibling's, which came to us because one of a cell is picked
+            return [Send(message.receiver, message)]
+        return self.send(self.network.next_hop(self.cell, target), key_of(message), message, now)
+
     def send_first(
         self, cell: CellName, message: Propagated, now: Instant, *, direct: bool = False
     ) -> list[Effect]:

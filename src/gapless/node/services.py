@@ -23,7 +23,7 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.effects import Send
-from gapless.core.errors import FilterError, WireError
+from gapless.core.errors import FilterError, WireError, quoted
 from gapless.core.range_messages import RangeRequest
 from gapless.core.transaction_messages import TransactionRequest
 from gapless.filters.filter import Filter
@@ -235,7 +235,7 @@ def needs_a_store(
     service: str, message: Publish | PublisherQuery | Subscribe | TransactionRequest | RangeRequest
 ) -> tuple[str, str]:
     """Why a service that stores nothing cannot serve this, and what to use instead; or empty."""
-    kind = f"topic {message.topic!r} is of the {service} service, which stores nothing"
+    kind = f"topic {quoted(message.topic)} is of the {service} service, which stores nothing"
     durable = "a topic of the durable service"
     if isinstance(message, Subscribe):
         if message.name is not None:

@@ -23,7 +23,7 @@ from gapless.core.client_messages import Deliveries, Ended, Lost
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.node.audience import DURABLE, Audience
-from gapless.node.client import Client
+from gapless.node.client import Client, nowhere
 from gapless.node.meter import Meter
 from gapless.node.parcels import Packing
 
@@ -83,8 +83,13 @@ class Subscribers:
         """Events so far, to all clients there were, live and by catch-up."""
         return self._delivered_before + sum(each.delivered for each in self.clients.values())
 
-    def connect(self, name: ClientName, owner: str = "") -> None:
-        self.clients.setdefault(name, Client(owner))
+    def connect(
+        self,
+        name: ClientName,
+        owner: str = "",
+        administers: Callable[[str], bool] = nowhere,
+    ) -> None:
+        self.clients.setdefault(name, Client(owner, administers))
 
     def disconnect(self, name: ClientName) -> None:
         client = self.clients.pop(name, None)

@@ -19,7 +19,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Refused
-from gapless.core.identity import NAME_BYTES_MAX, PubendName
+from gapless.core.errors import listed, quoted
+from gapless.core.identity import PubendName
 from gapless.core.ticks import AHEAD_MAX, CLOCK_MAX, PUBEND_BITS
 
 if TYPE_CHECKING:
@@ -87,15 +88,13 @@ def unknown(request: int, topic: Topic, pubend: str) -> Refused:
     incarnation = incarnation_of(pubend.rpartition("/")[0], topic)
     is_later = incarnation > topic.incarnation
     if is_later:
-        what = f"of a topic {topic.name!r} created later than the one that is known here"
+        what = f"of a topic {quoted(topic.name)} created later than the one that is known here"
     elif 0 < incarnation < topic.incarnation:
-        what = f"of a topic {topic.name!r} that was deleted"
+        what = f"of a topic {quoted(topic.name)} that was deleted"
     else:
-        what = f"which topic {topic.name!r} does not have"
-    shown = [each.name for each in topic.pubends[:SHOWN_MAX]]
-    rest = ", …" if len(topic.pubends) > SHOWN_MAX else ""
-    name = pubend if len(pubend) <= NAME_BYTES_MAX else f"{pubend[:NAME_BYTES_MAX]}…"
-    problem = f"the token names {name!r}, {what}: it has {', '.join(shown)}{rest}"
+        what = f"which topic {quoted(topic.name)} does not have"
+    shown = [each.name for each in topic.pubends]
+    problem = f"the token names {quoted(pubend)}, {what}: it has {listed(shown, SHOWN_MAX)}"
     return Refused(request, problem, REMEDY, retry=is_later)
 
 

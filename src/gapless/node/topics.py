@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Done, Ended, Refused
 from gapless.core.effects import NO_ROOM, Chop, Delete, Persist, Send, Tell
-from gapless.core.errors import ProtocolError
+from gapless.core.errors import ProtocolError, listed, quoted
 from gapless.core.identity import TOPIC_NAMES, is_topic_name
 from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_COUNT_MAX
@@ -26,7 +26,7 @@ from gapless.core.topic_messages import TopicEntry, TopicList
 from gapless.durable.filtered_log import DELIVERED, HEADS
 from gapless.knowledge import transactions
 from gapless.knowledge.pubend import PROMISES, PUBLISHERS
-from gapless.node.catalogue import entry_of, show_entry, topic_of
+from gapless.node.catalogue import entry_of, show_entry, size_of, topic_of
 from gapless.node.owner import choose_hosts, ranking
 from gapless.node.redirect import refuse_elsewhere
 from gapless.propagation.leaf import VIRTUAL_TIMES
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from gapless.node.network import Topic
     from gapless.node.redirect import Request
     from gapless.node.services import Services
+
+LIST_BYTES_MAX = 12 << 20
+"""The longest list of all topics; a longer one is refused."""
 
 REMEDY = "Create it again, or use another."
 
@@ -117,14 +120,14 @@ class Topics:
             problem = "this broker joined a network, and decides about no topics"
             return refuse(client, message, problem, "Ask a broker that is in the network file.")
         if name in catalogue.static:
-            problem = f"topic {name!r} is one of the network file"
+            problem = f"topic {quoted(name)} is one of the network file"
             return refuse(client, message, problem, "Leave it out there, and restart the brokers.")
         if catalogue.owner(name) not in (None, catalogue.name):
             return self._to_owner(client, message, name)
         known = catalogue.live(name)
         if known is None and name not in catalogue.writing:
             remedy = "`gapless topic list` shows those that are there."
-            return refuse(client, message, f"there is no topic {name!r}", remedy)
+            return refuse(client, message, f"there is no topic {quoted(name)}", remedy)
         entry = known or catalogue.entries.get(name)
         if entry is None:
             return self._later(client, message)
@@ -138,7 +141,12 @@ class Topics:
         return self.catalogue.welcome(newcomer)
 
     def show(self, client: ClientName, message: TopicsQuery) -> list[Effect]:
-        return [Send(client, TopicList(message.request, self.catalogue.topics()))]
+        topics = self.catalogue.topics()
+        size = sum(map(size_of, topics))
+        if size > LIST_BYTES_MAX:
+            problem = f"a list of {len(topics)} topics has {size} bytes, more than fit an answer"
+            return refuse(client, message, problem, "Ask about topics by name.")
+        return [Send(client, TopicList(message.request, topics))]
 
     def _problem(self, message: CreateTopic) -> tuple[str, str]:
         """What is wrong with the request, whoever decides, and the remedy."""
@@ -154,7 +162,7 @@ class Topics:
         if message.ordered and message.service != "multicast":
             return f"a {message.service} topic is ordered anyhow", "Leave `ordered` out."
         if not is_topic_name(name):
-            return f"{name!r} is no name for a topic", TOPIC_NAMES
+            return f"{quoted(name)} is no name for a topic", TOPIC_NAMES
         if not 1 <= message.pubends <= PUBEND_COUNT_MAX or len(hosts) > PUBEND_COUNT_MAX:
             problem = f"a topic cannot have {len(hosts) or message.pubends} pubends"
             return problem, f"Use 1 to {PUBEND_COUNT_MAX}."
@@ -166,7 +174,7 @@ class Topics:
                 return f"a retention of {limit} is not above zero", "Leave it out to keep all."
         may = {cell.brokers[0].name for cell in self.network.cells if len(cell.brokers) == 1}
         if wrong := [host for host in hosts if host not in may]:
-            return f"{wrong[0]!r} may host no pubend", f"Use some of: {', '.join(sorted(may))}."
+            return f"{quoted(wrong[0])} may host no pubend", f"Use some of: {listed(sorted(may))}."
         if not ranking(self.network, name):
             return "no broker of this network is alone in its cell", "Add one to the network file."
         return "", ""
@@ -181,11 +189,11 @@ class Topics:
     ) -> list[Effect]:
         owner = self.catalogue.owner(name)
         assert owner is not None
-        problem = f"about topic {name!r} the broker {owner!r} decides"
+        problem = f"about topic {quoted(name)} the broker {owner!r} decides"
         return refuse_elsewhere(client, message, problem, [owner])
 
     def _later(self, client: ClientName, message: CreateTopic | DeleteTopic) -> list[Effect]:
-        problem = f"topic {message.name!r} cannot be decided about just now"
+        problem = f"topic {quoted(message.name)} cannot be decided about just now"
         return [Send(client, Refused(message.request, problem, "Try again.", retry=True))]
 
     def _decide(
@@ -226,9 +234,13 @@ class Topics:
 
     def _check_hosts(self, entries: Iterable[TopicEntry]) -> None:
         for entry in entries:
+            if not entry.name:
+                raise ProtocolError("a topic without a name is told of")
             for host in entry.hosts:
                 if host not in self.network.cell_of:
-                    raise ProtocolError(f"{host!r}, which is to host {entry.name!r}, is unknown")
+                    raise ProtocolError(
+                        f"{host!r}, which is to host {quoted(entry.name)}, is unknown"
+                    )
 
     def _apply(self, entries: list[TopicEntry], now: Instant) -> list[Effect]:
         effects: list[Effect] = []
@@ -252,7 +264,7 @@ class Topics:
 
     def _remove(self, topic: Topic, now: Instant) -> list[Effect]:
         streams = self.clients.streams
-        problem = f"topic {topic.name!r} was deleted"
+        problem = f"topic {quoted(topic.name)} was deleted"
         if topic.service != "durable":
             self.network.drop_topic(topic.name)
             return self.services.by_name[topic.service].remove(topic, problem, REMEDY, now)
@@ -306,7 +318,7 @@ class Topics:
             if known is None or topic in self.catalogue.static:
                 continue
             if subscription.since.keys() != {each.name for each in topic_of(known).pubends}:
-                problem = f"topic {topic!r} was deleted"
+                problem = f"topic {quoted(topic)} was deleted"
                 ended = subscription.definition.name
                 effects += self.clients.attachments.finish(ended, problem, [])
         return effects
@@ -330,7 +342,7 @@ def how_it_differs(known: TopicEntry, wanted: CreateTopic) -> str:
         and retention == (known.retention_us, known.retention_bytes)
     ):
         return ""
-    return f"topic {known.name!r} exists, but otherwise: {show_entry(known)}"
+    return f"topic {quoted(known.name)} exists, but otherwise: {show_entry(known)}"
 
 
 def leftovers(topic: Topic, store: Store, here: BrokerName) -> list[Write]:

@@ -35,7 +35,7 @@ from gapless.core.broker_messages import SubscriptionChange, SubscriptionNack, S
 from gapless.core.errors import ProtocolError
 from gapless.core.outgoing import ToBroker, ToCell, ToSiblings
 from gapless.propagation.child import Child
-from gapless.propagation.condition import ConditionReader, show_conjunction
+from gapless.propagation.condition import ConditionReader, show_all, show_removed
 from gapless.propagation.graph import ConjunctionGraph
 from gapless.propagation.history import History
 from gapless.propagation.vector import agrees, is_at_least, join, restrict, without_zeros
@@ -164,8 +164,7 @@ class Branch:
         if not (self.is_exact and is_step):
             self._owes_state = True
             return []
-        added = tuple(sorted(map(show_conjunction, roots.added)))
-        removed = tuple(sorted(map(show_conjunction, roots.removed)))
+        added, removed = show_all(roots.added), show_removed(roots.removed)
         ours = SubscriptionChange(self.cell, vector, constraint, added, removed)
         return [ToCell(self.upstream, ours)]
 
@@ -258,7 +257,7 @@ class Branch:
         return out + (self._tell_state() if self.is_exact else [])
 
     def _state(self) -> SubscriptionState:
-        roots = tuple(sorted(map(show_conjunction, self.graph.roots())))
+        roots = show_all(self.graph.roots())
         return SubscriptionState(self.cell, without_zeros(self.vector), roots)
 
     def _child(self, cell: CellName, *vectors: Vector) -> Child:

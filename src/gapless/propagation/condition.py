@@ -19,7 +19,7 @@ from __future__ import annotations
 from math import isinf
 from typing import TYPE_CHECKING
 
-from gapless.core.errors import FilterError, ProtocolError
+from gapless.core.errors import FilterError, ProtocolError, quoted
 from gapless.filters.constraint import (
     Booleans,
     Missing,
@@ -34,15 +34,19 @@ from gapless.filters.normal import Conjunction
 from gapless.filters.show import show, show_name, show_value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from gapless.filters.constraint import Constraint, Number, Pattern
 
 CONDITIONS_MAX = 1_000_000
-"""In one message. Each is at most as long as any condition (`FILTER_BYTES_MAX`), and all together
-as a frame; a message beyond it is refused whole."""
+"""In one message, which is refused whole beyond it. Each is at most as long as any condition."""
 
-SHOWN_MAX = 200
+CONDITIONS_BYTES_MAX = 4 << 20
+"""Of one list in a message, which must fit a frame. Beyond it all that is wanted is written as
+`EVERYTHING`, and what is not wanted any more is left out: that matches too much, never too little,
+until a state is asked for when all of it fits again."""
+
+BYTES_A_CHARACTER_MAX = 4
 
 ESCAPE = "!"
 EVERYTHING = "TRUE"
@@ -78,9 +82,29 @@ class ConditionReader:
         except FilterError as error:
             raise ProtocolError(f"a neighbour propagates what is no condition: {error}") from error
         if len(conjunctions) != 1:
-            shown = f"{text[:SHOWN_MAX]}…" if len(text) > SHOWN_MAX else text
-            raise ProtocolError(f"{shown!r} is {len(conjunctions)} conjunctions and not one")
+            raise ProtocolError(f"{quoted(text)} is {len(conjunctions)} conjunctions and not one")
         return conjunctions[0]
+
+
+def show_all(wanted: Iterable[Conjunction]) -> tuple[str, ...]:
+    """The conditions of a message, sorted; or one that covers all of them, where they are too long
+    together."""
+    shown = tuple(sorted(map(show_conjunction, wanted)))
+    return shown if fits(shown) else (EVERYTHING,)
+
+
+def show_removed(unwanted: Iterable[Conjunction]) -> tuple[str, ...]:
+    """The same for those that nobody wants any more: where they are too long, none."""
+    shown = tuple(sorted(map(show_conjunction, unwanted)))
+    return shown if fits(shown) else ()
+
+
+def fits(shown: Collection[str]) -> bool:
+    if len(shown) > CONDITIONS_MAX // 2:
+        return False
+    return sum(map(len, shown)) * BYTES_A_CHARACTER_MAX <= CONDITIONS_BYTES_MAX or (
+        sum(len(each.encode()) for each in shown) <= CONDITIONS_BYTES_MAX
+    )
 
 
 def show_conjunction(conjunction: Conjunction) -> str:

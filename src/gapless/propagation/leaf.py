@@ -33,7 +33,7 @@ from gapless.core.effects import Persist, Put, Tell
 from gapless.core.identity import Instant
 from gapless.core.messages import Message
 from gapless.core.outgoing import ToBroker, ToCell
-from gapless.propagation.condition import ConditionReader, show_conjunction
+from gapless.propagation.condition import ConditionReader, show_all, show_removed
 from gapless.propagation.expectation import Expectation
 from gapless.propagation.graph import ConjunctionGraph
 
@@ -122,8 +122,8 @@ class Leaf:
             self.cell,
             {self.name: self.clock},
             {self.name: self.clock - 1},
-            tuple(sorted(map(show_conjunction, roots.added))),
-            tuple(sorted(map(show_conjunction, roots.removed))),
+            show_all(roots.added),
+            show_removed(roots.removed),
         )
         self.clock += 1
         self._announce([ToCell(cell, change) for cell in self.upstream], now)
@@ -137,7 +137,7 @@ class Leaf:
         self._conjunctions[key] = conjunctions
 
     def _state(self) -> SubscriptionState:
-        roots = tuple(sorted(map(show_conjunction, self.graph.roots())))
+        roots = show_all(self.graph.roots())
         return SubscriptionState(self.cell, {self.name: self.clock - 1}, roots)
 
     # --- liveness -------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from gapless.core.identity import BrokerName, Identifier, NodeId, TopicId
+from gapless.core.lengths import Name, Prose
 from gapless.core.messages import Message
 
 
@@ -33,8 +34,8 @@ class Seat(msgspec.Struct, frozen=True, order=True):
 class Credential(msgspec.Struct, frozen=True):
     """Says that a principal has rights to a topic; the proof is made with the network's secret."""
 
-    principal: str = ""
-    rights: tuple[str, ...] = ()
+    principal: Name = ""
+    rights: tuple[Name, ...] = ()
     proof: bytes = b""
 
 
@@ -42,8 +43,8 @@ class TopicRecord(msgspec.Struct, frozen=True):
     """What the root of a topic knows of it, and its replicas with it."""
 
     topic: TopicId
-    creator: str = ""
-    publishers: tuple[str, ...] = ()  # who may publish; none: whoever has the right
+    creator: Name = ""
+    publishers: tuple[Name, ...] = ()  # who may publish; none: whoever has the right
     ordered: bool = False
     first: int = 1  # of an ordered topic: the number of the first event
 
@@ -129,7 +130,7 @@ class Created(Message, frozen=True):
     """The topic exists at the root and its replicas; or why not."""
 
     topic: TopicId
-    problem: str = ""
+    problem: Prose = ""
 
 
 class Subscribe(Message, frozen=True, tag="scribe subscribe"):
@@ -191,7 +192,7 @@ class Denied(Message, frozen=True):
     """Someone may not do what it asked for."""
 
     topic: TopicId
-    problem: str
+    problem: Prose
 
 
 # --- events ---------------------------------------------------------------------------------------
@@ -214,7 +215,7 @@ class Published(Message, frozen=True):
     topic: TopicId
     source: Seat  # which life of a node asked: the next one begins at 1 again
     number: int
-    problem: str = ""
+    problem: Prose = ""
     final: bool = True  # with a problem: asking again will not help
     position: int = 0  # its number in an ordered topic, where that is still known
 

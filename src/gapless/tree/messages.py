@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from gapless.core.events import Attributes
+from gapless.core.events import Attributes, Value
 from gapless.core.identity import BrokerName
+from gapless.core.lengths import Condition, Name
 from gapless.core.messages import Message
 
 
@@ -89,7 +90,7 @@ class Loss(NamedTuple):
 
     source: BrokerName
     epoch: int
-    topic: str
+    topic: Name
     through: int
     target: Life | None = None
 
@@ -126,7 +127,7 @@ class Subscription(Message, frozen=True):
     """Take this subscription. Who is behind the sender, seen from the subscriber, confirms it."""
 
     id: SubscriptionId
-    condition: str
+    condition: Condition
     hops: tuple[Hop, ...]
     tags: Tags = ()
 
@@ -162,7 +163,7 @@ class Publication(Message, frozen=True):
 
     id: PublicationId
     hops: tuple[Hop, ...]
-    attributes: Attributes = {}  # noqa: RUF012 - msgspec copies it
+    attributes: dict[Name, Value] = {}  # noqa: RUF012 - msgspec copies it
     body: bytes = b""
     clearings: tuple[Clearing, ...] = ()
     not_for: tuple[SubscriptionId, ...] = ()

@@ -32,7 +32,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from gapless.tree.frontier import Frontier, explore
-from gapless.tree.messages import Position, Publication, SyncStart
+from gapless.tree.messages import Position, Publication, Subscription, SyncStart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,7 +196,10 @@ def batches(
     size = 0
     for message in messages:
         batch.append(message)
-        size += len(message.body) if isinstance(message, Publication) else 0
+        if isinstance(message, Publication):
+            size += len(message.body)
+        elif isinstance(message, Subscription):
+            size += len(message.condition.encode())
         if len(batch) >= settings.batch_max or size >= settings.batch_bytes_max:
             yield tuple(batch)
             batch, size = [], 0

@@ -39,7 +39,7 @@ class TreeSettings:
     batch_max: int = 500
     """Messages for one neighbour that go as one; more go as several."""
     batch_bytes_max: int = 1 << 20
-    """Bytes of bodies in one batch; it ends with the publication that reaches them."""
+    """Bytes of bodies and conditions in one batch; it ends with the message that reaches them."""
     subscriptions_max: int = 100_000
     """Subscriptions of own subscribers at which `subscribe` refuses more."""
     remote_subscriptions_max: int = 1_000_000

@@ -1,0 +1,729 @@
+"""Fuzz whole brokers: well-formed messages in odd orders, and whatever a driver may do meanwhile.
+
+    python fuzz/node.py --steps 10_000_000
+    python fuzz/node.py --seed 7 --episode 1234        # one episode again, made short
+
+Theory of operation
+    An episode is one small network and some hundred steps. A step is a client's message, a message
+    between brokers that arrives, is lost, doubled or comes a second time much later, the outcome of
+    a write, a link that breaks or comes back, time that passes, a clock that jumps, a restart.
+    Values come from small pools, so that numbers, names, topics and tokens collide, and from the
+    ends of what the decoder accepts. Brokers are honest, clients are not.
+    Nothing but answers and `ProtocolError` may come out of a node, and `check` holds after each
+    step. A message between brokers must be taken by who gets it. What fits no frame, what a disk
+    refuses and a node that wants to be woken again and again at one instant are findings too.
+    The same seed gives the same episodes. A step holds its values, so that an episode can be played
+    without some of its steps: a finding is shown as the few steps that are needed for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import random
+import sys
+import time
+import traceback
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from gapless.core.client_messages import Acknowledge, Subscribe
+from gapless.core.effects import Append, Effect, Persist, Put, Send
+from gapless.core.errors import ProtocolError, StorageFullError, WireError
+from gapless.core.events import EventBatch
+from gapless.core.identity import BrokerName, ClientName, Instant, PublisherName
+from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
+from gapless.core.topic_messages import CreateTopic, DeleteTopic
+from gapless.node.config import Config
+from gapless.node.network import parse_network
+from gapless.node.node import Node
+from gapless.node.services import KINDS as SERVICE_KINDS
+from gapless.storage.memory import MemoryVolume
+from gapless.wire.codec import Unknown
+from gapless.wire.events import check_events, decode_attributes, encode_event
+from gapless.wire.framing import FRAME_BYTES_MAX
+from gapless.wire.kinds import KINDS, codec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gapless.core.messages import Message
+
+CODEC = codec(*SERVICE_KINDS)
+BEGIN = Instant(1_700_000_000_000_000)
+EPISODE_STEPS = 300
+END_SHARE = 0.2
+"""Of the episodes, how many are played to their end: it takes as long as the rest."""
+
+SECOND = 1_000_000
+FIRES_MAX = 100
+"""Wake-ups of one node at one instant: more is a busy loop."""
+
+QUEUE_MAX = 200
+HISTORY_MAX = 50
+CLIENTS_MAX = 3
+BOSS = "boss"
+"""Who administers every topic, where clients have to say who they are."""
+
+NETWORKS = {
+    "alone": """
+cell = [{name = "one", brokers = [{name = "a"}], subscribers = true}]
+topic = [{name = "t", pubends = ["a", "a"]}]
+""",
+    "pair": """
+cell = [
+    {name = "one", brokers = [{name = "a"}], subscribers = true, links = ["two"]},
+    {name = "two", brokers = [{name = "b"}], subscribers = true},
+]
+topic = [{name = "t", pubends = ["a"]}]
+""",
+    "row": """
+cell = [
+    {name = "one", brokers = [{name = "a"}], subscribers = true, links = ["two"]},
+    {name = "two", brokers = [{name = "b"}], subscribers = true, links = ["three"]},
+    {name = "three", brokers = [{name = "c"}], subscribers = true},
+]
+topic = [{name = "t", pubends = ["a", "c"]}]
+""",
+    "twins": """
+cell = [
+    {name = "one", brokers = [{name = "a"}], subscribers = true, links = ["two"]},
+    {name = "two", brokers = [{name = "b"}, {name = "c"}], links = ["three"]},
+    {name = "three", brokers = [{name = "d"}], subscribers = true},
+]
+topic = [{name = "t", pubends = ["a"]}]
+""",
+}
+LIMITS: tuple[dict[str, Any], ...] = (
+    {},
+    {"propagates": False},
+    {
+        "subscriptions_max": 6,
+        "durable_subscriptions_max": 3,
+        "name_questions_max": 2,
+        "names_max": 2,
+        "topics_max": 4,
+        "transactions_max": 2,
+        "publishers_max": 2,
+        "producers_max": 2,
+        "client_queue_max": 4,
+        "batch_events_max": 2,
+        "cache_events_max": 4,
+        "waiting_events_max": 6,
+        "publish_pending_max": 4,
+        "tree_queue_max": 4,
+        "tree_window_max": 2,
+    },
+)
+
+# --- values ---------------------------------------------------------------------------------------
+
+POSITIVE = (1, 2, 1_000, 1 << 20, 1 << 31, 1 << 62, (1 << 63) - 1, 1 << 63)
+NUMBERS = (0, *POSITIVE, (1 << 64) - 1, *(-each for each in POSITIVE))
+SMALL = ("request", "subscription", "sequence", "term", "opening", "transaction", "position")
+MOVES = (0, 0, 1, 2, 3, 1 << 31, 1 << 32, 1 << 60, 1 << 62, (1 << 64) - 1)
+NAMES: dict[str, tuple[str, ...]] = {
+    "TopicName": ("t", "t", "t", "q", "q", "r", "m", "", "n" * 255),
+    "PubendName": ("t/0", "t/1", "q/0", "q@1/0", "q@2/0", "q@3/0", ""),
+    "SubscriptionName": ("x", "x", "y", "", "n" * 255, "a\nb"),
+    "PublisherName": ("p", "q", "n" * 255),
+    "ProducerName": ("p", "once/p"),
+    "BrokerName": ("a", "b", "c", "d", "e", ""),
+    "CellName": ("one", "two", "three", ""),
+}
+TEXTS: dict[str, tuple[str, ...]] = {
+    "condition": ("", "", "c = 'red'", "c = 'blue' OR n > 3", "c >", "NOT (c LIKE '%e%')"),
+    "part": ("k", "l", ""),
+}
+EVENTS = (
+    encode_event({"c": "red"}),
+    encode_event({"c": "blue", "n": 4}),
+    encode_event({}, b"x" * 50),
+    encode_event({}, b"", PublisherName("p"), 3),
+    b"\xc1",
+)
+WEIGHTS = {
+    "Subscribe": 16, "Forget": 6, "Acknowledge": 6, "Unsubscribe": 4, "Publish": 8, "Consumed": 3,
+    "CreateTopic": 3, "DeleteTopic": 2, "PublisherQuery": 2, "Stage": 3, "Commit": 3, "Abort": 2,
+    "ReadRange": 2, "PositionsQuery": 1, "ProducerQuery": 1, "TopicsQuery": 1,
+}  # fmt: skip
+OTHERS = 1
+"""The weight of all other kinds together: those that are not for clients."""
+
+ASKED = [each for each in KINDS if each.__name__ in WEIGHTS]
+STRANGE = [each for each in (*KINDS, *SERVICE_KINDS) if each.__name__ not in WEIGHTS]
+HINTS = {each: get_type_hints(each) for each in (*KINDS, *SERVICE_KINDS)}
+FIELDS = {each: msgspec.structs.fields(each) for each in (*KINDS, *SERVICE_KINDS)}
+
+
+class Drawing:
+    """Draws messages."""
+
+    def __init__(self, dice: random.Random, world: World) -> None:
+        self.dice = dice
+        self.world = world
+
+    def message(self) -> Message | None:
+        """None: it would not be taken from the wire."""
+        dice = self.dice
+        total = sum(WEIGHTS.values())
+        if dice.random() * (total + OTHERS) < total:
+            kind = dice.choices(ASKED, [WEIGHTS[each.__name__] for each in ASKED])[0]
+        else:
+            kind = dice.choice(STRANGE)
+        try:
+            drawn = self._struct(kind)
+            if self.dice.random() < 0.6:
+                drawn = self._likely(drawn)
+            return taken(drawn)
+        except (ValueError, TypeError, OverflowError, WireError):
+            return None
+
+    def _likely(self, message: Any) -> Any:
+        """The same, with less that is refused at once: much of it has to live for a while."""
+        dice = self.dice
+        changes: dict[str, Any] = {}
+        fields = message.__struct_fields__
+        if "topic" in fields:
+            changes["topic"] = dice.choice(("t", "t", "q"))
+        if "name" in fields:
+            is_topic = isinstance(message, CreateTopic | DeleteTopic)
+            changes["name"] = dice.choice(("q", "r", "m") if is_topic else ("x", "x", "y"))
+        if isinstance(message, Subscribe):
+            has_moved, is_shown = dice.random() < 0.4, dice.random() < 0.4
+            changes |= {
+                "condition": dice.choice(("", "", "c = 'red'")),
+                "order": "publisher",
+                "earliest": False,
+                "instant": None,
+                "token": self._token() if has_moved or is_shown else None,
+                "previous": dice.choice(self.world.names) if has_moved else None,
+                "moves": self._number("moves") if has_moved else 0,
+            }
+        if isinstance(message, Acknowledge):
+            changes |= {"token": self._token(), "request": dice.randrange(1, 4)}
+        if isinstance(message, CreateTopic):
+            changes |= {"pubends": 1, "hosts": (), "retention_us": None, "retention_bytes": None}
+            changes["ordered"] = message.service == "multicast" and message.ordered
+        return msgspec.structs.replace(message, **changes)
+
+    def _token(self) -> dict[str, int]:
+        """One that may be true."""
+        back = self.dice.choice((0, 1_000, 1_000_000))
+        tick = max(0, self.world.now - back) << PUBEND_BITS
+        return self.dice.choice(({}, {"t/0": tick}, {"t/0": 0}))
+
+    def _struct(self, kind: type) -> Any:
+        hints = HINTS.get(kind) or get_type_hints(kind)
+        given = FIELDS.get(kind) or msgspec.structs.fields(kind)
+        often = 0.25 if kind.__name__ == "Subscribe" else 0.5
+        values = {}
+        for each in given:
+            share = 0.7 if each.name == "name" else often
+            if each.required or self.dice.random() < share:
+                values[each.name] = self._value(hints[each.name], each.name)
+        return kind(**values)
+
+    def _value(self, kind: Any, name: str) -> Any:
+        dice, options = self.dice, get_args(kind)
+        if hasattr(kind, "__supertype__"):
+            pool = NAMES.get(kind.__name__)
+            return dice.choice(pool) if pool else self._value(kind.__supertype__, name)
+        if kind is int:
+            return self._number(name)
+        if kind is str:
+            return dice.choice(TEXTS.get(name, ("", "x", "t/0")))
+        if kind is bool:
+            return dice.random() < 0.5
+        if kind is bytes:
+            return dice.choice((b"", b"\0", b"x" * 20))
+        if kind is EventBatch:
+            return EventBatch(tuple(dice.choices(EVENTS, k=dice.choice((1, 1, 2, 3)))))
+        if kind is Span:
+            low, high = sorted((self._tick(), self._tick()))
+            return Span(low, high)
+        if get_origin(kind) is Literal:
+            return dice.choice(options)
+        if get_origin(kind) is dict:
+            return self._map(options, name)
+        if get_origin(kind) is tuple:
+            if len(options) == 2 and options[1] is Ellipsis:
+                return tuple(self._value(options[0], name) for _ in range(dice.choice((0, 1, 2))))
+            return tuple(self._value(each, name) for each in options)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            return self._struct(kind)
+        if not options:
+            return None if kind is type(None) else kind(dice.choice((0, 1, 2)))
+        return self._value(dice.choice(options), name)
+
+    def _map(self, options: tuple[Any, ...], name: str) -> dict[Any, Any]:
+        if options == (str, int):  # a token, or a vector
+            pool = NAMES["PubendName"] if name != "vector" else NAMES["BrokerName"]
+            count = self.dice.choice((0, 1, 1, 2))
+            return {self.dice.choice(pool): self._tick() for _ in range(count)}
+        return {self._value(options[0], name): self._value(options[1], name)}
+
+    def _number(self, name: str) -> int:
+        if name == "pubends":  # a thousand would make every check slow
+            return self.dice.choice((1, 1, 2, 3, 0, -1, 1_025, 1 << 63))
+        if name == "moves":
+            return self.dice.choice(MOVES)
+        if (name in SMALL or self.dice.random() < 0.5) and self.dice.random() < 0.95:
+            return self.dice.randrange(4)
+        return self.dice.choice(NUMBERS)
+
+    def _tick(self) -> int:
+        now = self.world.now << PUBEND_BITS
+        known = [
+            stream.delivered
+            for node in self.world.nodes.values()
+            for stream in node.durables.streams.values()
+        ]
+        back = self.dice.choice((0, 1, 1_000, 1_000_000)) << PUBEND_BITS
+        return self.dice.choice((0, 1, now, now - back, now - back, TICK_MAX, *known[:2]))
+
+
+def taken(message: Message) -> Message:
+    """As who gets it decodes it."""
+    payload = CODEC.encode(message)
+    if len(payload) > FRAME_BYTES_MAX:
+        raise FoundError(f"a message of {len(payload)} bytes fits no frame")
+    decoded = CODEC.decode(payload)
+    assert not isinstance(decoded, Unknown)
+    return decoded
+
+
+# --- the world ------------------------------------------------------------------------------------
+
+
+class FoundError(AssertionError):
+    """Something that must not happen, and is no exception of a node."""
+
+
+class World:
+    """Brokers of one network, their disks, links and clients. Each method is a step."""
+
+    def __init__(self, network: str, limits: int, is_secure: bool) -> None:
+        self.network = parse_network(NETWORKS[network])
+        self.config = Config(**LIMITS[limits])
+        self.owners = ("ann", "bob", BOSS) if is_secure else ("",)
+        self.now = BEGIN
+        self.names = [str(each) for each in self.network.cell_of]
+        self.skew = dict.fromkeys(self.names, 0)
+        self.volumes = {each: MemoryVolume() for each in self.names}
+        self.disks: dict[str, deque[Persist]] = {each: deque() for each in self.names}
+        self.clients: dict[str, dict[str, None]] = {each: {} for each in self.names}
+        self.queues: dict[tuple[str, str], deque[Message]] = {
+            (one, other): deque() for one in self.names for other in self.names if one != other
+        }
+        self.history: dict[tuple[str, str], deque[Message]] = {
+            pair: deque(maxlen=HISTORY_MAX) for pair in self.queues
+        }
+        self.cut: set[tuple[str, str]] = set()
+        self.heard: dict[str, list[Message]] = {}  # by client
+        self.nodes: dict[str, Node] = {}
+        for each in self.names:
+            self._boot(each)
+        for one, other in self.queues:
+            self._link(one, other)
+
+    def clock(self, name: str) -> Instant:
+        return Instant(self.now + self.skew[name])
+
+    def _boot(self, name: str) -> None:
+        volume, now = self.volumes[name], self.clock(name)
+        self.nodes[name] = node = Node(
+            BrokerName(name), self.network, volume, now,
+            attributes_of=decode_attributes, check_events=check_events, config=self.config,
+            shadow=True,
+        )  # fmt: skip
+        self._do(name, node.start(now))
+
+    def _link(self, one: str, other: str) -> None:
+        if other in self.nodes[one].routing.peers:
+            self._do(one, self.nodes[one].link_up(BrokerName(other), self.clock(one)))
+
+    def _do(self, name: str, effects: Iterable[Effect]) -> None:
+        """What a driver does."""
+        rest, node = list(effects), self.nodes[name]
+        for effect in rest:  # which grows on the way
+            if isinstance(effect, Send):
+                self._send(name, effect.to, effect.message)
+            elif isinstance(effect, Persist):
+                self.disks[name].append(effect)
+            else:
+                rest += node.receive(node.name, effect.message, self.clock(name))
+            if len(rest) > 100_000:
+                raise FoundError("a step does not end")
+        node.check()
+
+    def _send(self, name: str, to: str, message: Message) -> None:
+        arriving = taken(message)
+        queue = self.queues.get((name, to))
+        if to in self.clients[name]:
+            self.heard.setdefault(to, []).append(arriving)
+        if queue is None or (name, to) in self.cut or (to, name) in self.cut:
+            return
+        queue.append(arriving)
+        self.history[name, to].append(arriving)
+        if len(queue) > QUEUE_MAX:
+            queue.popleft()
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def say(self, name: str, client: str, message: Message) -> None:
+        """A client says something; a `ProtocolError` ends its link."""
+        if client not in self.clients[name]:
+            return
+        node, now = self.nodes[name], self.clock(name)
+        try:
+            effects = node.receive(ClientName(client), message, now)
+        except ProtocolError as error:
+            if error.__cause__ is not None:
+                raise
+            node.check()
+            self.leave(name, client)
+        else:
+            self._do(name, effects)
+
+    def come(self, name: str, client: str, owner: str) -> None:
+        self.clients[name][client] = None
+        administers = BOSS.__eq__ if owner != BOSS else str.isprintable
+        node, now = self.nodes[name], self.clock(name)
+        self._do(name, node.link_up(ClientName(client), now, owner, administers))
+
+    def leave(self, name: str, client: str) -> None:
+        if self.clients[name].pop(client, self) is None:
+            self._do(name, self.nodes[name].link_down(ClientName(client), self.clock(name)))
+
+    def arrive(self, sender: str, to: str, fate: str) -> None:
+        """The next message of a link is taken, lost, taken twice, or an old one comes again."""
+        queue, history = self.queues[sender, to], self.history[sender, to]
+        if fate.startswith("again") and history:
+            self._take(sender, to, history[int(fate.partition(" ")[2]) % len(history)])
+        if not queue:
+            return
+        message = queue[0] if fate == "doubled" else queue.popleft()
+        if fate != "lost":
+            self._take(sender, to, message)
+
+    def _take(self, sender: str, to: str, message: Message) -> None:
+        node = self.nodes[to]
+        self._do(to, node.receive(BrokerName(sender), message, self.clock(to)))
+
+    def write(self, name: str, fate: str) -> None:
+        """The next write of a disk is durable, finds no room, or the process ends with it."""
+        disk, volume = self.disks[name], self.volumes[name]
+        if not disk:
+            return
+        effect = disk.popleft()
+        grows = any(isinstance(each, Append | Put) for each in effect.writes)
+        if fate == "full" and grows:
+            self._do(name, effect.otherwise)
+            return
+        try:
+            volume.commit(effect.writes)
+        except StorageFullError:
+            self._do(name, effect.otherwise)
+            return
+        if fate == "unanswered":
+            self.restart(name)
+        else:
+            self._do(name, effect.then)
+
+    def calm(self, rounds: int) -> None:
+        """All that is under way arrives, and what follows from it: else little comes to an end."""
+        for _ in range(rounds):
+            for sender, to in self.queues:
+                for _ in range(len(self.queues[sender, to])):
+                    self.arrive(sender, to, "taken")
+            for name, disk in self.disks.items():
+                for _ in range(len(disk)):
+                    self.write(name, "ok")
+
+    def restart(self, name: str) -> None:
+        """A crash: what is not durable is gone, and so is every link."""
+        self.disks[name].clear()
+        self.clients[name].clear()
+        for one, other in self.queues:
+            if name in (one, other):
+                self.queues[one, other].clear()
+                if other == name:
+                    self._lose(one, other)
+        self._boot(name)
+        for other in self.names:
+            if other != name and (name, other) not in self.cut and (other, name) not in self.cut:
+                self._link(name, other)
+                self._link(other, name)
+
+    def _lose(self, one: str, other: str) -> None:
+        self._do(one, self.nodes[one].link_down(BrokerName(other), self.clock(one)))
+
+    def turn(self, one: str, other: str) -> None:
+        """A link breaks, or comes back."""
+        if (one, other) in self.cut:
+            self.cut.discard((one, other))
+            self._link(one, other)
+            self._link(other, one)
+            return
+        self.cut.add((one, other))
+        self.queues[one, other].clear()
+        self.queues[other, one].clear()
+        self._lose(one, other)
+        self._lose(other, one)
+
+    def wait(self, microseconds: int) -> None:
+        self.now = Instant(self.now + microseconds)
+        for name in self.names:
+            for count in range(FIRES_MAX + 1):
+                deadline = self.nodes[name].deadline
+                if deadline is None or deadline > self.clock(name):
+                    break
+                if count == FIRES_MAX:
+                    raise FoundError(f"{name} wants to be woken again and again at one instant")
+                self._do(name, self.nodes[name].fire(self.clock(name)))
+
+    def jump(self, name: str, microseconds: int) -> None:
+        self.skew[name] += microseconds
+
+    def end(self) -> None:
+        """All clients leave, every link works, time passes: nothing of theirs may be left."""
+        for pair in sorted(self.cut):
+            self.turn(*pair)
+        for name in self.names:
+            for client in list(self.clients[name]):
+                self.leave(name, client)
+        for _ in range(10):
+            self.calm(3)
+            self.wait(SECOND)
+        for name, node in self.nodes.items():
+            left = {
+                "starts": node.clients.waiting,
+                "questions": node.names.waiting,
+                "attachments": node.attachments._attaching,
+                "creations": node.attachments._creating,
+                "sessions": node.attachments.sessions,
+                "acknowledgements": node.attachments.unconfirmed,
+                "ends": node.attachments.leaving,
+                "audiences": node.subscribers.sessions_of,
+            }
+            if kept := {what: some for what, some in left.items() if some}:
+                raise FoundError(f"{name} keeps what nobody waits for: {kept}")
+
+
+# --- episodes -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """A method of the world, and what it is called with."""
+
+    what: str
+    arguments: tuple[Any, ...]
+
+    def do(self, world: World) -> None:
+        getattr(world, self.what)(*self.arguments)
+
+    def __str__(self) -> str:
+        return f"{self.what}({', '.join(map(repr, self.arguments))})"
+
+
+@dataclass
+class Episode:
+    """A beginning, and the steps so far."""
+
+    network: str
+    limits: int
+    is_secure: bool
+    steps: list[Step] = field(default_factory=list)
+
+    def world(self) -> World:
+        return World(self.network, self.limits, self.is_secure)
+
+    def play(self) -> BaseException | None:
+        """What it ends with."""
+        try:
+            world = self.world()
+            for step in self.steps:
+                step.do(world)
+        except Exception as error:
+            return error
+        return None
+
+
+WAITS = (1_000, 10_000, 100_000, 500_000, SECOND, SECOND, 3 * SECOND, 20 * SECOND)
+JUMPS = (-3_600 * SECOND, -SECOND, SECOND, 3_600 * SECOND)
+FATES = (("taken", 90), ("lost", 2), ("doubled", 3), ("again", 5))
+WRITES = (("ok", 94), ("full", 5), ("unanswered", 1))
+ACTS = (
+    ("say", 40), ("arrive", 40), ("write", 25), ("wait", 9), ("come", 4), ("leave", 2),
+    ("turn", 0.6), ("jump", 0.3), ("restart", 0.4), ("calm", 4),
+)  # fmt: skip
+
+
+def pick(dice: random.Random, options: tuple[tuple[str, float], ...]) -> str:
+    return dice.choices([each for each, _ in options], [weight for _, weight in options])[0]
+
+
+class Player:
+    """Draws the steps of one episode, and does them."""
+
+    def __init__(self, seed: int, number: int) -> None:
+        self.dice = random.Random(f"{seed} {number}")
+        network = self.dice.choice(list(NETWORKS))
+        limits = self.dice.randrange(len(LIMITS))
+        self.episode = Episode(network, limits, self.dice.random() < 0.4)
+        self.world = self.episode.world()
+        self.drawing = Drawing(self.dice, self.world)
+        self.clients = 0
+
+    def run(self, steps: int) -> BaseException | None:
+        """What it ends with, if that is a finding."""
+        try:
+            for step in (Step("calm", (5,)), Step("wait", (SECOND,)), Step("calm", (5,))):
+                self.episode.steps.append(step)
+                step.do(self.world)
+            while len(self.episode.steps) < steps:
+                for step in self._draw():
+                    self.episode.steps.append(step)
+                    step.do(self.world)
+            if self.dice.random() < END_SHARE:
+                self.episode.steps.append(Step("end", ()))
+                self.world.end()
+        except Exception as error:
+            return error
+        return None
+
+    def _draw(self) -> list[Step]:
+        dice, world = self.dice, self.world
+        act, name = pick(dice, ACTS), dice.choice(world.names)
+        match act:
+            case "say":
+                clients, message = list(world.clients[name]), self.drawing.message()
+                if not clients:
+                    return [self._come(name)]
+                if message is None:
+                    return []
+                return [Step("say", (name, dice.choice(clients), message))]
+            case "arrive":
+                busy = [pair for pair, queue in world.queues.items() if queue]
+                fate = pick(dice, FATES)
+                if fate == "again":  # from the last ones, over whatever link
+                    pair = dice.choice(list(world.queues)) if world.queues else None
+                    fate = f"again {dice.randrange(HISTORY_MAX)}"
+                    return [Step("arrive", (*pair, fate))] if pair else []
+                return [Step("arrive", (*dice.choice(busy), fate))] if busy else []
+            case "write":
+                busy_disks = [each for each in world.names if world.disks[each]]
+                if not busy_disks:
+                    return []
+                return [Step("write", (dice.choice(busy_disks), pick(dice, WRITES)))]
+            case "wait":
+                return [Step("wait", (dice.choice(WAITS),))]
+            case "come":
+                return [self._come(name)] if len(world.clients[name]) < CLIENTS_MAX else []
+            case "leave":
+                clients = list(world.clients[name])
+                return [Step("leave", (name, dice.choice(clients)))] if clients else []
+            case "turn":
+                pairs = [pair for pair in world.queues if pair[0] < pair[1]]
+                return [Step("turn", dice.choice(pairs))] if pairs else []
+            case "jump":
+                return [Step("jump", (name, dice.choice(JUMPS)))]
+            case "calm":
+                return [Step("calm", (dice.choice((1, 2, 5)),))]
+            case _:
+                return [Step("restart", (name,))]
+
+    def _come(self, name: str) -> Step:
+        self.clients += 1
+        owner = self.dice.choice(self.world.owners)
+        return Step("come", (name, f"client:{self.clients}", owner))
+
+
+def shortened(episode: Episode, error: BaseException, patience_s: float) -> Episode:
+    """The same finding with fewer steps: leave out what is not needed, in ever smaller pieces."""
+    end_s = time.monotonic() + patience_s
+    steps, size = episode.steps, max(1, len(episode.steps) // 2)
+    while size and time.monotonic() < end_s:
+        at = 0
+        while at < len(steps) and time.monotonic() < end_s:
+            fewer = dataclasses.replace(episode, steps=steps[:at] + steps[at + size :])
+            found = fewer.play()
+            if found is not None and place_of(found) == place_of(error):
+                steps = fewer.steps
+            else:
+                at += size
+        size //= 2
+    return dataclasses.replace(episode, steps=steps)
+
+
+def place_of(error: BaseException) -> tuple[str, str, int]:
+    """What tells findings apart: the kind, and where it was raised."""
+    cause = error.__cause__ if isinstance(error, ProtocolError) and error.__cause__ else error
+    frame = traceback.extract_tb(cause.__traceback__)[-1]
+    return type(cause).__name__, frame.filename, frame.lineno or 0
+
+
+def report(episode: Episode, error: BaseException, seed: int, number: int) -> str:
+    shown = "".join(traceback.format_exception(error))
+    steps = "\n".join(f"  {each}" for each in episode.steps)
+    head = f"network {episode.network!r}, limits {episode.limits}, secure {episode.is_secure}"
+    return (
+        f"{shown}\nfound in episode {number} of seed {seed}; {head}; {len(episode.steps)} steps:\n"
+        f"{steps}\nagain: python fuzz/node.py --seed {seed} --episode {number}"
+    )
+
+
+def find(
+    seed: int,
+    steps: int,
+    *,
+    first: int = 0,
+    seconds: float | None = None,
+    shorten_s: float = 30.0,
+    is_shown: bool = False,
+) -> str | None:
+    """Play episodes until so many steps or seconds are over: the first finding, or None."""
+    done, number, begin_s, told_s = 0, first, time.monotonic(), 0.0
+    while done < steps:
+        passed_s = time.monotonic() - begin_s
+        if seconds is not None and passed_s > seconds:
+            break
+        player = Player(seed, number)
+        error = player.run(EPISODE_STEPS)
+        done += len(player.episode.steps)
+        if error is not None:
+            short = shortened(player.episode, error, shorten_s)
+            return report(short, short.play() or error, seed, number)
+        number += 1
+        if is_shown and passed_s - told_s > 5:
+            told_s = passed_s
+            rate = done / passed_s
+            print(
+                f"\r{done:,} steps, {number:,} episodes, {rate:,.0f} a second", end="", flush=True
+            )
+    if is_shown:
+        print(f"\r{done:,} steps, {number - first:,} episodes: nothing found" + " " * 20)
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Fuzz whole brokers.")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=lambda text: int(text.replace("_", "")), default=1_000_000)
+    parser.add_argument("--seconds", type=float, help="stop after so long")
+    parser.add_argument("--episode", type=int, help="play this one alone")
+    given = parser.parse_args()
+    first, steps = (given.episode, 1) if given.episode is not None else (0, given.steps)
+    found = find(given.seed, steps, first=first, seconds=given.seconds, is_shown=True)
+    if found is not None:
+        print(found)
+    return found is not None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

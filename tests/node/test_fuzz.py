@@ -1,0 +1,70 @@
+"""Some seconds of the fuzzer of whole brokers, and proof that it finds what it is for.
+
+`python fuzz/node.py --steps 10_000_000` is the long run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fuzz.node import EPISODE_STEPS, Player, find
+from gapless.node.attachments import Attachments
+from gapless.node.clients import Clients
+from gapless.node.routing import Routing
+
+if TYPE_CHECKING:
+    from gapless.core.identity import ClientName, Instant
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_well_formed_messages_in_odd_orders_end_no_broker(seed: int) -> None:
+    assert find(seed, 4_000) is None
+
+
+def test_the_same_seed_gives_the_same_steps() -> None:
+    one, other = (Player(3, 5) for _ in range(2))
+    assert one.run(EPISODE_STEPS) is other.run(EPISODE_STEPS) is None
+    assert one.episode.steps == other.episode.steps
+
+
+def has_session(self: Attachments, client: ClientName, number: int) -> bool:
+    return self._session(client, number) is not None
+
+
+@pytest.mark.slow
+def test_a_number_that_is_free_too_soon_is_found_and_shown_in_few_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Attachments, "has", has_session)
+    found = find(1, 60_000, shorten_s=5.0)
+    assert found is not None
+    assert "AssertionError: I2" in found
+    assert found.count("\n  say(") <= 6, found
+
+
+def next_hop_always(self: Routing, message: object, now: Instant) -> list[object]:
+    target = self.network.cell_of[message.receiver].name  # type: ignore[attr-defined]
+    return [self.network.next_hop(self.cell, target)]
+
+
+@pytest.mark.slow
+def test_an_answer_that_does_not_know_its_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Routing, "send_on", next_hop_always)
+    found = find(1, 60_000, shorten_s=1.0)
+    assert found is not None
+    assert "again: python fuzz/node.py --seed 1 --episode" in found
+
+
+@pytest.mark.slow
+def test_what_stays_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keep(self: Clients, client: ClientName, now: Instant) -> None:
+        self.names.disconnect(client)
+        self.attachments.disconnect(client)
+        self.subscribers.disconnect(client)
+
+    monkeypatch.setattr(Clients, "disconnect", keep)
+    found = find(1, 60_000, shorten_s=1.0)
+    assert found is not None
