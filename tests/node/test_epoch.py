@@ -13,10 +13,10 @@ def begun(volume: MemoryVolume, now: int) -> Epoch:
     epoch = Epoch(volume, Config(), Instant(now))
     [write] = epoch.fire(Instant(now))
     assert isinstance(write, Persist)
-    assert not epoch.is_durable
+    durable = [epoch.is_durable]
     volume.commit(write.writes)
     epoch.persisted(EpochPersisted(), Instant(now))
-    assert epoch.is_durable
+    assert [*durable, epoch.is_durable] == [False, True]
     return epoch
 
 
