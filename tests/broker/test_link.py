@@ -272,7 +272,7 @@ def test_a_neighbour_that_falls_silent_is_let_go_and_one_that_speaks_is_kept(
 def test_a_client_whose_bytes_took_long_is_read_on_after_others_had_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gapless.broker.shares.SHARE_S", 0.0)  # whatever comes takes long
+    monkeypatch.setattr("gapless.broker.schedule.SHARE_S", 0.0)  # whatever comes takes long
     ping = bytes(codec().frames([Ping(1)]))
 
     async def main() -> None:
@@ -305,7 +305,7 @@ def test_a_client_whose_bytes_took_long_is_read_on_after_others_had_their_turn(
 def test_messages_of_one_read_are_taken_in_order_over_many_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gapless.broker.shares.SHARE_S", 0.0)  # one message is a share
+    monkeypatch.setattr("gapless.broker.schedule.SHARE_S", 0.0)  # one message is a share
 
     async def main() -> None:
         async with make_broker(tmp_path) as broker:

@@ -45,7 +45,7 @@ def test_a_bad_event_is_found_in_its_step_and_told_by_check() -> None:
 def test_a_large_publication_takes_many_turns_and_keeps_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_good: bool
 ) -> None:
-    monkeypatch.setattr("gapless.broker.shares.SHARE_S", 0.0)  # one step is a share
+    monkeypatch.setattr("gapless.broker.schedule.SHARE_S", 0.0)  # one step is a share
     topic, last = TopicName("t"), encode_event({"last": True})
     large = (*(EVENT,) * MANY, last if is_good else b"\xc1")
 

@@ -8,7 +8,7 @@ Theory of operation
     Whatever goes wrong (bytes that are no message, a message that makes no sense, silence where a
     Hello or a heartbeat is due, a queue over its bound) ends this link, with a `Goodbye` that says
     why where it can be said, and touches nobody else. A wrong proof is answered late, and nothing
-    is read meanwhile. What takes long to work off waits its turn (`broker.shares`).
+    is read meanwhile. What takes long to work off waits its turn (`broker.schedule`).
 
 Invariants
     I1  no message is handed over before the Hello, nor after the link began to close
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gapless.broker.principals import Principal
+    from gapless.broker.schedule import Schedule
     from gapless.broker.settings import Settings
-    from gapless.broker.shares import Shares
     from gapless.broker.tls import Certificate
     from gapless.core.identity import BrokerName, PeerName
     from gapless.core.messages import Message
@@ -67,7 +67,7 @@ class Owner(Protocol):
     settings: Settings
     hello: Hello
     denial_delay_s: float
-    shares: Shares
+    schedule: Schedule
 
     def opened(self, link: Link) -> bool:
         """Whether to say Hello at once; or else the link has ended, or is to prove itself first."""
@@ -139,7 +139,7 @@ class Link(asyncio.Protocol):
         if self.is_broker:
             self.work(lambda: False)
         else:
-            self._owner.shares.serve(self)
+            self._owner.schedule.serve(self)
 
     def work(self, is_over: Callable[[], bool]) -> bool:
         """Take messages that were read, until there are none or `is_over`; whether there are more,
@@ -230,7 +230,7 @@ class Link(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closing = True
         self._drop_work()
-        self._owner.shares.leave(self)
+        self._owner.schedule.leave(self)
         if self._patience is not None:
             self._patience.cancel()
         if not self.gone.done():

@@ -25,7 +25,7 @@ from gapless.broker.descriptors import links_max
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
 from gapless.broker.rights import Right, refusal, visible
-from gapless.broker.shares import Shares
+from gapless.broker.schedule import Schedule
 from gapless.broker.whereabouts import Whereabouts
 from gapless.core.client_messages import Refused
 from gapless.core.errors import AccessError, ProtocolError
@@ -66,7 +66,7 @@ class Links:
         self.settings = settings
         self.access = access
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
-        self.shares = Shares()
+        self.schedule = Schedule()
         self.reader: Reader | None = None
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
@@ -307,7 +307,7 @@ class Links:
             "accepted": self.accepted,
             "refused": self.refused,
             "unsent": self.unsent,
-            "waiting_turns": len(self.shares),
+            "waiting_turns": len(self.schedule),
             **(self._denials() if self.access is not None else {}),
             **totals,
         }

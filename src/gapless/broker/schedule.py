@@ -1,4 +1,4 @@
-"""Shares: whose input is worked off next, so that no client makes the others wait.
+"""Schedule: whose input is worked off next, so that no client makes the others wait.
 
 Theory of operation
     A read may bring thousands of messages, and each may take long. A link works them off while its
@@ -46,7 +46,7 @@ class Worker(Protocol):
     def go_on(self) -> None: ...
 
 
-class Shares:
+class Schedule:
     """The time of one broker's loop, as far as clients take it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

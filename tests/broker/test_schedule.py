@@ -1,11 +1,11 @@
-"""Shares: time is counted by hand here, so that turns and slices are what the test says."""
+"""Schedule: time is counted by hand here, so that turns and slices are what the test says."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from gapless.broker.shares import FORGOTTEN_S, SHARE_S, TURN_S, Shares
+from gapless.broker.schedule import FORGOTTEN_S, SHARE_S, TURN_S, Schedule
 from tests.broker.stage import run
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ class Peer:
         self.is_held = False
 
 
-async def turns_of(shares: Shares, log: list[str]) -> list[list[str]]:
+async def turns_of(schedule: Schedule, log: list[str]) -> list[list[str]]:
     """What is worked off in each further turn of the loop, until nobody waits."""
     turns = []
-    while len(shares):
+    while len(schedule):
         before = len(log)
         await asyncio.sleep(0)
         turns.append(log[before:])
@@ -62,12 +62,12 @@ async def turns_of(shares: Shares, log: list[str]) -> list[list[str]]:
 def test_a_client_that_asks_for_much_is_served_a_share_at_a_time() -> None:
     async def main() -> None:
         clock, log = Clock(), list[str]()
-        shares, peer = Shares(clock), Peer("a", clock, log)
+        schedule, peer = Schedule(clock), Peer("a", clock, log)
         peer.inbox = [MESSAGE_S] * 9
-        shares.serve(peer)
+        schedule.serve(peer)
         assert len(log) == 2
         assert peer.is_held
-        turns = await turns_of(shares, log)
+        turns = await turns_of(schedule, log)
         assert [len(each) for each in turns] == [2, 2, 2, 1]
         assert not peer.is_held
 
@@ -77,15 +77,15 @@ def test_a_client_that_asks_for_much_is_served_a_share_at_a_time() -> None:
 def test_all_clients_together_take_no_more_than_a_turn_and_a_share() -> None:
     async def main() -> None:
         clock, log = Clock(), list[str]()
-        shares = Shares(clock)
+        schedule = Schedule(clock)
         peers = [Peer(str(n), clock, log) for n in range(100)]
         begin_s = clock.now_s
         for peer in peers:
             peer.inbox = [MESSAGE_S] * 4
-            shares.serve(peer)
+            schedule.serve(peer)
         assert clock.now_s - begin_s <= TURN_S + 2 * SHARE_S
         assert all(peer.is_held for peer in peers)
-        for turn in await turns_of(shares, log):
+        for turn in await turns_of(schedule, log):
             assert len(turn) * MESSAGE_S <= TURN_S + 2 * SHARE_S
         assert not any(peer.inbox or peer.is_held for peer in peers)
 
@@ -95,21 +95,21 @@ def test_all_clients_together_take_no_more_than_a_turn_and_a_share() -> None:
 def test_who_asks_for_little_goes_before_those_who_ask_for_much() -> None:
     async def main() -> None:
         clock, log = Clock(), list[str]()
-        shares = Shares(clock)
+        schedule = Schedule(clock)
         heavy = [Peer(f"heavy {n}", clock, log) for n in range(20)]
         for peer in heavy:
             peer.inbox = [3 * SHARE_S] * 10
-            shares.serve(peer)
+            schedule.serve(peer)
         while len(set(log)) < len(heavy):  # noqa: ASYNC110 - it is turns that are counted
             await asyncio.sleep(0)
         light = Peer("light", clock, log)
         light.inbox = [0.0]
         before = len(log)
-        shares.serve(light)
+        schedule.serve(light)
         if "light" not in log:
             await asyncio.sleep(0)
         assert log[before] == "light"
-        await turns_of(shares, log)
+        await turns_of(schedule, log)
         assert all(log.count(peer.name) == 10 for peer in heavy), "nobody is forgotten"
 
     run(main())
@@ -118,18 +118,18 @@ def test_who_asks_for_little_goes_before_those_who_ask_for_much() -> None:
 def test_what_a_client_took_long_ago_does_not_count() -> None:
     async def main() -> None:
         clock, log = Clock(), list[str]()
-        shares, old, new = Shares(clock), Peer("old", clock, log), Peer("new", clock, log)
+        schedule, old, new = Schedule(clock), Peer("old", clock, log), Peer("new", clock, log)
         old.inbox = [TURN_S]
-        shares.serve(old)
-        await turns_of(shares, log)
+        schedule.serve(old)
+        await turns_of(schedule, log)
         await asyncio.sleep(0)
         clock.now_s += 20 * FORGOTTEN_S
         new.inbox = [TURN_S] * 2
-        shares.serve(new)
+        schedule.serve(new)
         old.inbox = [TURN_S] * 2
-        shares.serve(old)
+        schedule.serve(old)
         before = len(log)
-        await turns_of(shares, log)
+        await turns_of(schedule, log)
         assert log[before] == "old"
 
     run(main())
@@ -138,12 +138,12 @@ def test_what_a_client_took_long_ago_does_not_count() -> None:
 def test_who_is_gone_is_not_served() -> None:
     async def main() -> None:
         clock, log = Clock(), list[str]()
-        shares, peer = Shares(clock), Peer("a", clock, log)
+        schedule, peer = Schedule(clock), Peer("a", clock, log)
         peer.inbox = [SHARE_S] * 5
-        shares.serve(peer)
-        shares.leave(peer)
+        schedule.serve(peer)
+        schedule.leave(peer)
         await asyncio.sleep(0)
         assert log == ["a"]
-        assert len(shares) == 0
+        assert len(schedule) == 0
 
     run(main())
