@@ -60,6 +60,15 @@ def test_a_log_goes_to_the_lake_and_a_gap_is_filled_from_it(url: str, tmp_path: 
     assert [json.loads(line)["tick"] for line in found] == [ticks[5], ticks[7], ticks[8]]
 
 
+def test_a_topic_that_is_not_there_leaves_nothing_in_the_lake(url: str, tmp_path: Path) -> None:
+    for name in ("none", "..", "."):
+        refused = command("pipeline", "archive", name, tmp_path / "lake", "--url", url)
+        assert "there is no topic" in str(refused.exception)
+    assert not (tmp_path / "lake").exists()
+    alone = command("pipeline", "replay", "t", "--lake", tmp_path / "none", "--no-log")
+    assert "has nothing of the topic 't'" in str(alone.exception)
+
+
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     def problem(*words: object) -> str:
         error = command("pipeline", *words).exception

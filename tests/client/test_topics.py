@@ -84,6 +84,8 @@ def test_what_cannot_be_asked_for_is_an_error_at_once() -> None:
             await client.create_topic("x", "best")  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="needs a host"):
             await client.create_topic("x", hosts=[])
+        with pytest.raises(UsageError, match="pubends=3 and 2 hosts contradict each other"):
+            await client.create_topic("x", pubends=3, hosts=["a", "b"])
 
     run(main())
 

@@ -19,6 +19,7 @@ has not acknowledged. What is gone before the archive comes is in the manifest a
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -32,7 +33,7 @@ from gapless.pipelines.spread import run_here
 from gapless.pipelines.writing import Task, Unit, Written, write_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gapless.sync import Client
@@ -99,7 +100,7 @@ def archive(
     """
     lake, name = Lake(root, source.topic), name or f"archive-{source.topic}"
     total = 0
-    with LakeWriter(lake) as writer, source.connect() as client:
+    with _opened(source, lake) as (writer, client):
         hold(client, source.topic, name, lake.manifest())
         ends = {pubend: end for pubend, (_, end) in client.positions(source.topic).items()}
         is_last = False
@@ -123,7 +124,7 @@ def archive(
 def hold_log(source: Source, root: str | Path, name: str = "") -> Lake:
     """From now on the log is held for the lake, whether a query runs or not."""
     lake, name = Lake(root, source.topic), name or f"archive-{source.topic}"
-    with LakeWriter(lake) as writer, source.connect() as client:
+    with _opened(source, lake) as (writer, client):
         manifest = lake.manifest()
         hold(client, source.topic, name, manifest)
         positions = client.positions(source.topic)
@@ -131,6 +132,15 @@ def hold_log(source: Source, root: str | Path, name: str = "") -> Lake:
         if new.keys() - manifest.pubends.keys():
             writer.commit(replace(manifest, pubends=new | manifest.pubends), {})
     return lake
+
+
+@contextmanager
+def _opened(source: Source, lake: Lake) -> Iterator[tuple[LakeWriter, Client]]:
+    """The lake and the broker; a topic that the broker does not know gets no folder."""
+    with source.connect() as client:
+        client.positions(source.topic)
+        with LakeWriter(lake) as writer:
+            yield writer, client
 
 
 def hold(client: Client, topic: str, name: str, manifest: Manifest) -> None:
