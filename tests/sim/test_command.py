@@ -58,6 +58,31 @@ def test_a_fault_that_is_none_is_refused(fault: str) -> None:
     assert result.exit_code == 2
 
 
+@pytest.mark.parametrize("service", ["reliable", "multicast"])
+def test_seeds_of_every_service_are_replayed_and_swarmed(service: str) -> None:
+    words = ["--service", service, "--json"]
+    played = json.loads(CliRunner().invoke(app, ["simulate", "--seed", "2", *words]).stdout)
+    assert played["violation"] is None
+    assert played["deliveries"] > 0
+    again = CliRunner().invoke(app, ["simulate", "--seed", "2", *words[:2], "--trace"])
+    assert played["hash"] in again.output
+    many = ["swarm", "--seeds", "2", "--from", "2", "--jobs", "1", *words]
+    result = json.loads(CliRunner().invoke(app, many).stdout)
+    assert (result["seeds"], result["violations"]) == (2, [])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["simulate", "--seed", "1", "--service", "other"],
+        ["simulate", "--seed", "1", "--service", "reliable", "--fault", "crash=1"],
+        ["swarm", "--seeds", "1", "--service", "other"],
+    ],
+)
+def test_a_service_that_is_none_or_takes_no_faults_is_refused(words: list[str]) -> None:
+    assert CliRunner().invoke(app, words).exit_code == 2
+
+
 @pytest.mark.slow
 def test_a_swarm_plays_every_seed_once_and_counts_situations() -> None:
     words = ["swarm", "--seeds", "10", "--from", "5", "--jobs", "2"]

@@ -37,6 +37,12 @@ def test_who_is_not_let_in_yet_lets_nobody_in(seed: int) -> None:
     assert not outcome.violation, (outcome.options, outcome.last_lines)
 
 
+@pytest.mark.parametrize("seed", [0, 27, 30, 32])
+def test_brokers_may_join_at_those_that_are_about_to_join(seed: int) -> None:
+    outcome = simulate_tree(seed, joins=4, join_every=40_000)
+    assert not outcome.violation, (outcome.options, outcome.last_lines)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_while_as_many_are_out_of_reach_as_are_tolerated_the_others_go_on(seed: int) -> None:
     outcome = simulate_tree(seed, options=draw_siege(random.Random(seed)))

@@ -244,6 +244,18 @@ def test_a_withdrawn_subscription_is_forgotten_everywhere_even_by_who_was_away()
     assert all(not scene.machine(name).tags() for name in "ABCD")
 
 
+def test_what_got_lost_with_an_old_link_is_sent_again_when_there_is_a_new_one() -> None:
+    scene = Scene("A-B", failures_tolerated=0, beat_every=5_000_000, patience=60_000_000)
+    scene.wait(6_000)
+    subscription, process = scene.subscribe("B"), scene.world.processes[BrokerName("A")]
+    scene.lose("A", "B", 1)
+    published = scene.publish("A")
+    assert scene.got(subscription) == []
+    process._carry_out(scene.machine("A").link_up(BrokerName("B"), scene.run.stage.now))
+    scene.wait(100)  # no beat is due yet
+    assert scene.got(subscription) == [published]
+
+
 def test_the_subscriptions_of_a_crashed_broker_go_when_it_returns() -> None:
     scene = Scene("A-B B-C", failures_tolerated=1)
     scene.subscribe("A")

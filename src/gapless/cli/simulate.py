@@ -29,8 +29,23 @@ CHUNK = 8
 
 FAILURES_SHOWN_MAX = 3
 
-AGAIN = "gapless simulate --seed {} --trace"
-CLIENTS = "Play the shipped client, in simulated time, and judge what it tells applications."
+
+SERVICES = ("durable", "reliable", "multicast")
+CLIENTS = "clients"
+"""Instead of a service: the durable one, used by shipped clients."""
+
+ServiceOption = Annotated[
+    str, typer.Option(metavar="SERVICE", help="Which service: durable, reliable or multicast.")
+]
+
+
+ClientsOption = Annotated[
+    bool,
+    typer.Option(
+        "--clients",
+        help="Play the shipped client, in simulated time, and judge what it tells applications.",
+    ),
+]
 
 
 def simulate(
@@ -46,41 +61,79 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="KIND=RATE", help="Only these faults, so many a virtual second."),
     ] = None,
-    clients: Annotated[bool, typer.Option("--clients", help=CLIENTS)] = False,
+    service: ServiceOption = "durable",
+    clients: ClientsOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Play one simulated run: a drawn network, its faults, all promises checked.
 
     The same seed takes the same course on every machine; the hash at the end says so.
     """
-    out = typer.echo if trace and not as_json else None
-    if clients:
-        if network or planted or fault:
-            raise typer.BadParameter("--clients draws network and faults from the seed alone")
-        from gapless.testing.client_run import simulate_clients
-
-        conclude(simulate_clients(seed, out=out), f"{AGAIN.format(seed)} --clients", trace, as_json)
-        return
     from gapless.sim.planted import parts_with
-    from gapless.sim.run import simulate as play
+    from gapless.sim.run import simulate as play_durable
 
-    outcome = play(
-        seed,
-        out=out,
-        network=read_network(network),
-        parts=parts_with(planted) if planted else None,
-        fault_rates=read_faults(fault) if fault else None,
-    )
-    conclude(outcome, command_for(outcome, network, planted, fault or []), trace, as_json)
-
-
-def conclude(outcome: Outcome, command: str, shown: bool, as_json: bool) -> None:
+    out = typer.echo if trace and not as_json else None
+    service = CLIENTS if clients else service
+    if service != "durable":
+        if network or planted or fault:
+            raise typer.BadParameter(
+                "--network, --planted and --fault are of the durable service alone"
+            )
+        outcome = play(service, seed, out)
+    else:
+        outcome = play_durable(
+            seed,
+            out=out,
+            network=read_network(network),
+            parts=parts_with(planted) if planted else None,
+            fault_rates=read_faults(fault) if fault else None,
+        )
     if as_json:
         typer.echo(json.dumps(summary(outcome), indent=2))
     else:
-        show(outcome, command, shown=shown)
+        command = command_for(outcome, network, planted, fault or [], service)
+        show(outcome, command, shown=trace)
     if outcome.violation:
         raise typer.Exit(1)
+
+
+def play(service: str, seed: int, out: Callable[[str], object] | None = None) -> Outcome:
+    """A drawn run of a service."""
+    from gapless.sim.run import Outcome
+    from gapless.sim.run import simulate as play_durable
+
+    match service:
+        case "clients":
+            from gapless.testing.client_run import simulate_clients
+
+            return simulate_clients(seed, out=out)
+        case "durable":
+            return play_durable(seed, out=out)
+        case "reliable":
+            from gapless.sim.tree.run import simulate_any_tree
+
+            tree = simulate_any_tree(seed, out)
+            lines, last, steps = tree.options, tree.last_lines, tree.lines
+            found = (tree.digest, tree.deliveries, tree.violation)
+        case "multicast":
+            from gapless.sim.scribe.run import simulate_scribe
+
+            ring = simulate_scribe(seed, out=out)
+            lines, last, steps = [str(ring.options)], ring.last, ring.steps
+            found = (ring.digest, ring.deliveries, ring.violation)
+        case _:
+            raise typer.BadParameter(f"{service!r} is none of {', '.join(SERVICES)}")
+    digest, deliveries, violation = found
+    return Outcome(
+        seed=seed,
+        digest=digest,
+        steps=steps,
+        deliveries=deliveries,
+        virtual_us=0,  # they do not say
+        violation=violation,
+        options=lines,
+        last_lines=last,
+    )
 
 
 def read_network(path: Path | None) -> Network | None:
@@ -112,10 +165,16 @@ def read_faults(texts: list[str]) -> dict[str, float]:
 
 
 def command_for(
-    outcome: Outcome, network: Path | None = None, planted: str = "", faults: Iterable[str] = ()
+    outcome: Outcome,
+    network: Path | None = None,
+    planted: str = "",
+    faults: Iterable[str] = (),
+    service: str = "durable",
 ) -> str:
     """The one command that plays this run again, with its whole trace."""
-    words = AGAIN.format(outcome.seed).split()
+    words = ["gapless", "simulate", "--seed", str(outcome.seed), "--trace"]
+    if service != "durable":
+        words += ["--clients"] if service == CLIENTS else ["--service", service]
     if network is not None:
         words += ["--network", str(network)]
     if planted:
@@ -140,10 +199,11 @@ def summary(outcome: Outcome) -> dict[str, object]:
 def show(outcome: Outcome, command: str, *, shown: bool = False) -> None:
     """The outcome for people; a failure with its last lines and how to repeat it."""
     if not outcome.violation:
+        took = outcome.virtual_us / 1e6
+        virtual = f" in {took:.3f} virtual seconds" if took else ""
         typer.echo(
-            f"seed {outcome.seed}: {outcome.steps} steps, {outcome.deliveries} deliveries in "
-            f"{outcome.virtual_us / 1e6:.3f} virtual seconds, all promises kept; "
-            f"hash {outcome.digest}"
+            f"seed {outcome.seed}: {outcome.steps} steps, {outcome.deliveries} deliveries"
+            f"{virtual}, all promises kept; hash {outcome.digest}"
         )
         return
     if not shown:
@@ -157,16 +217,19 @@ def swarm(
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 1_000,
     first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="How many processes.")] = os.cpu_count() or 1,
-    clients: Annotated[bool, typer.Option("--clients", help=CLIENTS)] = False,
+    service: ServiceOption = "durable",
+    clients: ClientsOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Play many seeds on all cores, and say which rare situations they met."""
+    if service not in SERVICES:
+        raise typer.BadParameter(f"{service!r} is none of {', '.join(SERVICES)}")
     begin = time.perf_counter()
     failed: list[Outcome] = []
     reached: Counter[str] = Counter()
     done = steps = deliveries = 0
-    play = play_clients if clients else play_chunk
-    for outcome in progress(play_all(first, seeds, jobs, play), seeds, quiet=as_json):
+    service = CLIENTS if clients else service
+    for outcome in progress(play_all(first, seeds, jobs, service), seeds, quiet=as_json):
         done += 1
         steps += outcome.steps
         deliveries += outcome.deliveries
@@ -188,46 +251,36 @@ def swarm(
         }
         typer.echo(json.dumps(result, indent=2))
     else:
-        if not clients:
+        if service == "durable":
             show_situations(reached)
         typer.echo(
             f"{done} seeds in {took:.1f} s ({done / took:.1f} a second), {steps} steps, "
             f"{deliveries} deliveries, {len(failed)} violations"
         )
         for outcome in failed[:FAILURES_SHOWN_MAX]:
-            show(outcome, command_for(outcome) + " --clients" * clients)
+            show(outcome, command_for(outcome, service=service))
     if failed:
         raise typer.Exit(1)
 
 
-def play_chunk(seeds: range) -> list[Outcome]:
+def play_chunk(seeds: range, service: str) -> list[Outcome]:
     """In a worker: play these seeds."""
-    from gapless.sim.run import simulate as play
-
-    return [play(seed) for seed in seeds]
+    return [play(service, seed) for seed in seeds]
 
 
-def play_clients(seeds: range) -> list[Outcome]:
-    """The same with shipped clients."""
-    from gapless.testing.client_run import simulate_clients
-
-    return [simulate_clients(seed) for seed in seeds]
-
-
-def play_all(
-    first: int, count: int, jobs: int, play: Callable[[range], list[Outcome]] = play_chunk
-) -> Iterator[Outcome]:
+def play_all(first: int, count: int, jobs: int, service: str) -> Iterator[Outcome]:
     """Outcomes as they come. Closing it, also by Ctrl-C, leaves no process behind."""
     chunks = iter(
         [range(low, min(low + CHUNK, first + count)) for low in range(first, first + count, CHUNK)]
     )
     pool = ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=AT_ONCE)
     try:
-        running = {pool.submit(play, chunk) for chunk in islice(chunks, 2 * jobs)}
+        running = {pool.submit(play_chunk, chunk, service) for chunk in islice(chunks, 2 * jobs)}
         while running:
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             for each in finished:
-                running.update(pool.submit(play, chunk) for chunk in islice(chunks, 1))
+                more = islice(chunks, 1)
+                running.update(pool.submit(play_chunk, chunk, service) for chunk in more)
                 yield from each.result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

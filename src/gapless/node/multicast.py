@@ -346,6 +346,9 @@ class Multicast:
             [effect for each in message.messages for effect in member.receive(node, each, now)], now
         )
 
+    def link_up(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        return []  # what got lost with an old link is sent again
+
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
         if self.member is None:
             return []

@@ -213,10 +213,11 @@ class Node:
         """A client has connected; `owner` is who it has proved to be, if that is asked for, and
         `administers` says of which topics it ends subscriptions of others. Or there is a link to a
         broker, which counts when it answers."""
-        self._time(now)
+        instant = self._time(now)
         if peer not in self.network.cell_of:
             self.subscribers.connect(ClientName(peer), owner, administers)
-        return self.routing.greet(peer)
+            return []
+        return self.routing.greet(peer) + self.services.link_up(BrokerName(peer), instant)
 
     def link_down(self, peer: PeerName, now: Instant) -> list[Effect]:
         """A client is gone, with its subscriptions; or a link to a broker broke."""

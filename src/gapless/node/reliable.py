@@ -281,6 +281,9 @@ class Reliable:
             raise ProtocolError(f"{type(message).__name__} is not for a tree")
         return self._carry(self.tree.receive(sender, message, now), now)
 
+    def link_up(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        return [] if self.tree is None else self._carry(self.tree.link_up(broker, now), now)
+
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
         return [] if self.tree is None else self._carry(self.tree.link_down(broker, now), now)
 

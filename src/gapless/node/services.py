@@ -98,6 +98,10 @@ class Service(Protocol):
         """One of its `kinds`, from any broker."""
         ...
 
+    def link_up(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        """There is a new link to a broker of the network file; an old one is gone, if there was."""
+        ...
+
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
         """A link to a broker broke."""
         ...
@@ -211,6 +215,10 @@ class Services:
     def disconnect(self, client: ClientName, now: Instant) -> list[Effect]:
         some = self.by_name.values()
         return [effect for each in some for effect in each.disconnect(client, now)]
+
+    def link_up(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        some = self.by_name.values()
+        return [effect for each in some for effect in each.link_up(broker, now)]
 
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
         some = self.by_name.values()

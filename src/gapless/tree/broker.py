@@ -148,6 +148,13 @@ class TreeBroker:
         self._sessions.effects += self._connections.fire(now)
         return self._settle(now)
 
+    def link_up(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        """There is a new link to it: do not wait for the next beat. A driver that cannot tell need
+        not."""
+        if broker in self._neighbourhood:
+            self._sessions.effects += self._connections.greet(broker)
+        return self._settle(now)
+
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
         """The link to it broke, so that something may have got lost: do not wait for its silence.
         A driver that cannot tell need not."""

@@ -148,6 +148,11 @@ class Connections:
         self.beat_at = Instant(now + self._settings.beat_every)
         return [self._beat(broker) for broker in self._wanted]
 
+    def greet(self, broker: BrokerName) -> list[Send]:
+        """There is a new link to it, and what was sent on an old one may be lost: let it see what,
+        before the next beat is due."""
+        return [self._beat(broker)] if broker in self._wanted else []
+
     def give_up(self, broker: BrokerName) -> None:
         """It is silent for too long, or its link broke: there is no connection."""
         end = self._end(broker)

@@ -23,7 +23,15 @@ from gapless.sim.record import Violation
 from gapless.sim.stage import Stage
 from gapless.sim.trace import Trace
 from gapless.sim.tree.ledger import NOTHING_LOST, Ledger
-from gapless.sim.tree.options import CONDITIONS, MILLISECOND, TreeOptions, draw_options
+from gapless.sim.tree.options import (
+    CONDITIONS,
+    MILLISECOND,
+    TreeOptions,
+    draw_narrow,
+    draw_options,
+    draw_restless,
+    draw_siege,
+)
 from gapless.sim.tree.world import TreeWorld
 from gapless.tree.broker import Parts
 from gapless.tree.messages import TOPIC
@@ -74,9 +82,7 @@ class TreeRun:
         watch = cast("Watch", None)  # it watches clients' connections; there are none here
         self.stage = Stage(self._dice, self._trace, watch)
         self.ledger = Ledger()
-        self.world = TreeWorld(
-            self.stage, self.options, self.ledger, parts or Parts(), out is not None
-        )
+        self.world = TreeWorld(self.stage, self.options, self.ledger, parts or Parts(), out)
         self._seed = seed
         self._faults: list[Callable[[], None]] = []
         self._is_over = False
@@ -329,6 +335,16 @@ class TreeRun:
         one, other = self._pair()
         self.world.links.lose_next(one, other, self._dice.randint(1, 5))
         return lambda: None
+
+
+DRAWS = (draw_options, draw_restless, draw_siege, draw_narrow)
+"""What a swarm plays by turns."""
+
+
+def simulate_any_tree(seed: int, out: Callable[[str], object] | None = None) -> TreeOutcome:
+    """Play a seed of the swarm: faults of all kinds, or a siege, or queues that are always full."""
+    draw = DRAWS[seed % len(DRAWS)]
+    return simulate_tree(seed, options=draw(random.Random(f"tree {seed}")), out=out)
 
 
 def simulate_tree(

@@ -28,6 +28,8 @@ from gapless.tree.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gapless.core.effects import Effect
     from gapless.core.events import Attributes
     from gapless.core.identity import BrokerName, ClientName, Instant, PeerName
@@ -78,8 +80,8 @@ class TreeProcess:
 
     def receive(self, sender: PeerName, message: Message) -> None:
         assert self.machine is not None
-        if self._world.is_shown:
-            self._stage.say(f"{self.name} <- {sender} {message}")
+        if self._world.show is not None:  # beside the trace, whose hash is the same without it
+            self._world.show(f"{self._stage.now} {self.name} <- {sender} {message}")
         self._carry_out(self.machine.receive(sender, message, self._stage.now))  # type: ignore[arg-type]
 
     def link_up(self, client: ClientName) -> None:
@@ -182,13 +184,18 @@ class TreeWorld:
     """All brokers and links."""
 
     def __init__(
-        self, stage: Stage, options: TreeOptions, ledger: Ledger, parts: Parts, is_shown: bool
+        self,
+        stage: Stage,
+        options: TreeOptions,
+        ledger: Ledger,
+        parts: Parts,
+        show: Callable[[str], object] | None,
     ) -> None:
         self.stage = stage
         self.options = options
         self.ledger = ledger
         self.parts = parts
-        self.is_shown = is_shown
+        self.show = show
         self.processes = {b: TreeProcess(self, b, options.edges) for b in options.brokers}
         self.links = Links(stage, self.processes, options.links)
 
