@@ -218,3 +218,24 @@ def test_one_whose_client_has_no_room_does_not_keep_others_from_their_turn() -> 
     assert crowd.asked(crowd.town.receive("ann", Consumed(2))) == []  # it is bob's turn
     crowd.answer(2, 3)
     assert crowd.asked(crowd.town.wait(1)) == [0, 1]
+
+
+def test_those_that_return_before_time_has_passed_share_one_budget() -> None:
+    """As many messages as come in one turn of a driver's loop: a budget for each would be a turn
+    without end."""
+    crowd = Return(alike=True, catch_up_total_max=COUNT)
+    counts = []
+    for name in NAMES:
+        crowd.town.connect(name)
+        counts.append(crowd.attach(name))
+    assert counts == [COUNT, 0, 0]
+    assert crowd.step() == 2 * COUNT, "the same for both, which costs little"
+
+
+def test_what_those_that_are_behind_look_at_and_ask_for_counts_too() -> None:
+    """One event at a time is all that this budget allows, and each step ends."""
+    crowd = Return(catch_up_work_max=1)
+    crowd.town.connect("ann")
+    crowd.attach("ann")
+    for _ in so_long_as(lambda: len(crowd.got["ann"]) < COUNT):
+        assert crowd.step() <= 4, "a window at most"

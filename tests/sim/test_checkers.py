@@ -285,6 +285,20 @@ def test_a_figure_beyond_its_limit_is_found_however_deep(facts: Facts) -> None:
         facts.watch.sample(facts.host)
 
 
+def test_a_step_that_does_too_much_is_found_and_each_subscriber_may_be_served(facts: Facts) -> None:
+    config = CONFIG
+    behind = 8 * config.catch_up_work_max + config.filtered_walk_max + config.catch_up_window
+    alone = behind + config.batch_events_max
+    facts.watch.stepped(facts.host, alone)
+    with pytest.raises(Violation, match=f"bounded steps: one step of {HOST} .* {alone + 1}"):
+        facts.watch.stepped(facts.host, alone + 1)
+    facts.subscribe()
+    each = config.waiting_events_max + config.catch_up_window
+    facts.watch.stepped(facts.host, alone + each)
+    with pytest.raises(Violation, match="bounded steps"):
+        facts.watch.stepped(facts.host, alone + each + 1)
+
+
 def test_a_queue_beyond_its_limit_is_found(facts: Facts) -> None:
     batch = EventBatch.join([b"", b""])
     sent = Deliveries(TOPIC, at(7), ZERO, (at(2), at(4)), batch, ((1,), (1,)))
