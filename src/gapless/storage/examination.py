@@ -147,7 +147,7 @@ def _read(segments: Segments, reader: Reader, extent: Extent, start: int, report
                 report.add(error)
                 start = error.end
                 continue
-            end = error.start
+            end, runs = error.start, []
             reader.scan(extent, start, end, SCAN_BYTES, runs)
         report.records += sum(len(run.indices) for run in runs)
         start = runs[-1].indices[-1] + 1 if runs else end
