@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STREAMS = ("a", "b", "gone")
+SUFFIXES = (".log", ".index", ".json")
 Truth = dict[str, dict[int, bytes]]
 
 
@@ -147,7 +148,7 @@ def test_a_flipped_bit_anywhere_is_refused_or_told_or_harmless(
 ) -> None:
     path, truth = made
     dice, outcomes = Random(18), dict[str, int]()
-    names = sorted(each.name for each in path.iterdir() if each.suffix in (".log", ".index"))
+    names = sorted(each.name for each in path.iterdir() if each.suffix in SUFFIXES)
     for name in names * 3:
         shutil.copytree(path, tmp_path / "work")
         data = bytearray((path / name).read_bytes())

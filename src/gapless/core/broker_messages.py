@@ -52,7 +52,7 @@ class Knowledge(Message, frozen=True):
 
     Ticks below `final_below` are final: nobody behind the receiver needs them any more, so that
     they may be taken for silence. Ticks from there to `lost_below` are kept no longer: lost to one
-    who catches up.
+    who catches up. In an answer for delivery they are damaged in the pubend's log: lost to all.
     `requested` marks an answer to a nack: it is passed on only to those who asked. `more`: what
     was asked for does not fit one answer, ask on for the rest.
     `scattered`: these events and no more; of every other tick of the span nothing is said.

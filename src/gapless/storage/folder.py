@@ -104,7 +104,7 @@ def read_salt(folder: Path) -> int:
             raise ValueError("not 32 bits")
     except OSError as error:
         raise StorageError(f"cannot read {folder / 'volume.json'}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         raise StorageCorruptError(f"{folder / 'volume.json'} is damaged") from None
     if version != FORMAT:
         raise StorageError(
@@ -118,5 +118,5 @@ def read_closed(folder: Path) -> int | None:
     """With which commit a volume was closed in order; None if it was not, or is open."""
     try:
         return int(json.loads((folder / "closed.json").read_bytes())["sequence"])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return None
