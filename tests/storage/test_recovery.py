@@ -272,7 +272,7 @@ def test_a_missing_segment_is_noticed(tmp_path: Path) -> None:
             small(path)
         file.write_bytes(kept)
     files[-1].unlink()
-    gone = rf"{files[-1].name} is gone: {files[-2].name} is full, and all commits from \d+ on"
+    gone = rf"{files[-1].name}, .* is gone: {files[-2].name} is full, and all commits from \d+ on"
     with pytest.raises(StorageCorruptError, match=gone):
         small(path)
     for file in files[:-1]:
@@ -423,7 +423,7 @@ def test_after_a_crash_a_newest_segment_that_is_missing_is_noticed(
     if not has_index:
         for index in (tmp_path / "volume").glob("*.index"):
             index.unlink()
-    gone = rf"{files[-lost].name} is gone: {files[-lost - 1].name} is full"
+    gone = rf"{files[-lost].name}, .* is gone: {files[-lost - 1].name} is full"
     with pytest.raises(StorageCorruptError, match=gone):
         small(tmp_path / "volume")
 

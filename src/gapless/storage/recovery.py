@@ -212,7 +212,8 @@ def _check_newest(segments: Segments, data: bytes, salt: int, state: State) -> N
     is_sealed = behind == seal(state.sequence + 1, salt)
     if is_sealed or segments.index_path(state.active).exists():  # that is made of a full one
         raise StorageCorruptError(
-            f"{segments.path(state.active + 1)} is gone: {segments.path(state.active).name} is "
+            f"{segments.path(state.active + 1)}, or one with a higher number, is gone: "
+            f"{segments.path(state.active).name} is "
             f"full, and all commits from {state.sequence + 1} on, which were acknowledged, stand "
             "in files behind it",
             RESTORE,
