@@ -366,3 +366,26 @@ def test_any_mix_of_writes_crashes_and_full_disks_ends_in_whole_transactions(
         for each in wanted.values():
             assert each in teller.log()
     assert teller.staged_records() == 0
+
+
+# --- a damaged disk -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "at once"])
+def test_a_transaction_whose_staged_events_are_damaged_is_refused_whole_and_can_be_staged_again(
+    restarted: bool,
+) -> None:
+    teller = Teller()
+    teller.stage("ab")
+    teller.stage("cd", position=2)
+    [stream] = [each for each in teller.volume.streams() if each.startswith("stage/")]
+    teller.volume.corrupt(stream, 1)
+    if restarted:
+        teller = teller.restart()
+    answer = teller.commit("p")
+    assert answer != "committed 4"
+    assert "staged" in answer
+    assert teller.log() == ""
+    teller.stage("abcd", part="again", number=2)
+    assert teller.commit("again", number=2) == "committed 4"
+    assert teller.log() == "abcd"

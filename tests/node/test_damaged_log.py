@@ -129,7 +129,6 @@ def test_a_named_subscription_that_was_away_meanwhile_is_told_when_it_returns() 
     storm = Storm("gold")
     storm.leave("a")
     storm.heard["ann@a"].clear()
-    storm.token = storm.token  # from before all of it
     storm.restart_all()
     storm.returns()
     assert news(storm.heard["ann@a"]) == [

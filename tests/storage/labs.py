@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gapless.core.effects import Append
+from gapless.core.errors import StorageDamagedError
 from gapless.storage.disk import DiskVolume
 from gapless.storage.memory import MemoryVolume
 from gapless.storage.segment import Sync
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from gapless.storage.volume import Limits, Volume
@@ -102,6 +104,17 @@ class DiskLab:
 def small(path: Path, limits: Limits | None = None) -> DiskVolume:
     """A volume of small segments that does not sync."""
     return DiskVolume(path, limits=limits, segment_bytes=SMALL_SEGMENT_BYTES, sync=NO_SYNC)
+
+
+Result = TypeVar("Result")
+
+
+def tried(call: Callable[[], Result]) -> Result | StorageDamagedError:
+    """What a read gives, or what it says to be damaged."""
+    try:
+        return call()
+    except StorageDamagedError as damage:
+        return damage
 
 
 def append(*indices: int, size: int = 100) -> Append:

@@ -93,6 +93,7 @@ class Broker:
         self._secure()
         volume = self._volume = DiskVolume(self.folder / "volume")
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
+        volume.on_damage(tell_damage)
         self._links = Links(self.name, self._network, self.settings, self.access)
         machine_code.suggest(self.folder / "compiled")
         if problem := machine_code.complaint():
@@ -334,6 +335,12 @@ class Broker:
                 **asdict(self._volume.statistics()),
             },
         }
+
+
+def tell_damage(damage: StorageError) -> None:
+    logger.error(
+        "the disk is damaged: those who want this are told a gap", extra={"reason": damage}
+    )
 
 
 def cannot_listen(where: str, error: OSError) -> UsageError:

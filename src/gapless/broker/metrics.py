@@ -71,6 +71,7 @@ LINK_GAUGES: Table = {
 DISK_COUNTERS: Table = {
     "disk_full": ("full", "writes for which there was no room: publishers were told to try again"),
     "disk_commits": ("commits", "writes made durable"),
+    "disk_damaged": ("damaged", "stretches of records that did not read back: told as gaps"),
 }
 DISK_GAUGES: Table = {
     "disk_bytes": ("bytes_on_disk", "size of the volume, what is set aside included"),

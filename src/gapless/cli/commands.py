@@ -8,6 +8,7 @@ import typer
 
 from gapless.cli.bench import bench
 from gapless.cli.broker import broker
+from gapless.cli.check import check
 from gapless.cli.condition import condition
 from gapless.cli.connection import with_credentials
 from gapless.cli.help import lay_out
@@ -38,6 +39,7 @@ for command in (serve, broker):
     app.command()(command)
 for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, bench, up):
     app.command()(with_credentials(connecting))
+app.command()(check)
 app.add_typer(security, name="security")
 app.add_typer(topic)
 app.add_typer(pipeline)

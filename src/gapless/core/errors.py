@@ -181,17 +181,23 @@ class StorageCorruptError(StorageError):
 
 class StorageDamagedError(StorageCorruptError):
     """Records of one stream do not read back: all that it has from `start` up to, but without,
-    `end`. Everything else does."""
+    `end`. Everything else does. They stand, or stood, at byte `offset` of `file`."""
 
     default_remedy = (
         "Read on behind it; `gapless check` names all that is damaged in a data folder."
     )
 
     def __init__(
-        self, problem: str, remedy: str = "", stream: str = "", start: int = 0, end: int = 0
+        self,
+        problem: str,
+        remedy: str = "",
+        stream: str = "",
+        start: int = 0,
+        end: int = 0,
+        place: tuple[str, int] = ("", 0),
     ) -> None:
         super().__init__(problem, remedy)
-        self.args = (problem, remedy or self.default_remedy, stream, start, end)
+        self.args = (problem, remedy or self.default_remedy, stream, start, end, place)
 
     @property
     def stream(self) -> str:
@@ -204,3 +210,11 @@ class StorageDamagedError(StorageCorruptError):
     @property
     def end(self) -> int:
         return int(self.args[4])
+
+    @property
+    def file(self) -> str:
+        return str(self.args[5][0])
+
+    @property
+    def offset(self) -> int:
+        return int(self.args[5][1])

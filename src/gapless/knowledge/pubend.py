@@ -39,7 +39,7 @@ from gapless.core.client_messages import (
     Refused,
 )
 from gapless.core.effects import NO_ROOM, Append, Effect, Persist, Put, Send, Tell, Write
-from gapless.core.errors import quoted
+from gapless.core.errors import StorageDamagedError, quoted
 from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
@@ -208,7 +208,11 @@ class Pubend:
             self._has_given_way = False
             return self._write(now)
         self._has_given_way = True
-        return [self._persist(transactions.write(self.stream, self._next_tick(now)))]
+        try:
+            writes = transactions.write(self.stream, self._next_tick(now))
+        except StorageDamagedError as damage:
+            return transactions.refuse_damaged(damage) + self._go_on(now)
+        return [self._persist(writes)]
 
     def commit(self, client: ClientName, message: Commit, now: Instant) -> list[Effect]:
         """Publish what is staged; `transactions` has the rest of what is asked of it."""

@@ -22,7 +22,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from gapless.core.errors import StorageCorruptError
 from gapless.core.identity import Instant, ProducerName
+from gapless.core.ticks import Span
+from gapless.knowledge.batch import scan_through
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,22 +113,27 @@ class Slot:
     ) -> tuple[Slot, int | None, list[str]]:
         """A slot as a restart finds it, and whether it is committed: first tick and parts."""
         producer, transaction, start, first_tick, parts = json.loads(fact)
+        is_damaged = False
         end = store.bounds(stream)[1]
         slot = cls(number, stream, (ProducerName(producer), transaction), start, end, now)
         slot.is_known = True
-        while start < end:
-            indices, records = store.scan(stream, start, end)
-            if not indices:
-                break
-            for index, record in zip(indices, records, strict=True):
+        for found in scan_through(store, stream, start, end):
+            if isinstance(found, Span):
+                if first_tick is not None:
+                    problem = f"events of transaction {transaction} of {producer!r}, which was "
+                    raise StorageCorruptError(f"{problem}committed, are damaged")
+                is_damaged = True
+                continue
+            for index, record in zip(*found, strict=True):
                 name, position, count = decode_head(record)
                 slot.size += size_of(record, count)
                 if count:
                     slot.parts.setdefault(name, Part()).take(index, position, count)
                 else:
                     slot.parts.pop(name, None)
-            start = indices[-1] + 1
         slot.parts = {name: part for name, part in slot.parts.items() if part.count}
+        if is_damaged:  # nobody knows in which part: whoever staged them is told to do so again
+            slot.parts = {}
         return slot, first_tick, parts
 
     def layout(self, parts: Sequence[str]) -> list[tuple[int, int]]:

@@ -46,6 +46,7 @@ from gapless.knowledge.staging import Key, Slot, decode_events
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gapless.core.errors import StorageDamagedError
     from gapless.core.identity import ClientName, PubendName
     from gapless.core.store import Store
     from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
@@ -269,6 +270,18 @@ class Transactions:
                 fact = slot.fact(copy.parts, copy.first_tick)
                 writes.append(Put(self.stages.facts, str(slot.number), fact))
         return tuple(writes)
+
+    def refuse_damaged(self, damage: StorageDamagedError) -> list[Effect]:
+        """What is staged cannot be read. Before the commit it is off, and has to be staged again;
+        after it, nobody could be told which events are missing: that ends the broker."""
+        copy = self.copy
+        assert copy is not None
+        assert copy.slot is not None
+        if copy.asked is None:
+            raise damage
+        self.is_writing, self.copy = False, None
+        answer = refuse(*copy.asked, "its staged events are damaged on the disk", retry=False)
+        return [answer, Persist(self.stages.drop(copy.slot))]
 
     def _outdated(self, producer: ProducerName) -> list[ProducerName]:
         """Those of one transaction that are forgotten when this one commits."""

@@ -38,9 +38,10 @@ from gapless.storage.volume import (
 from gapless.storage.whole import Wholes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gapless.core.effects import Write
+    from gapless.core.errors import StorageDamagedError
     from gapless.core.store import Run
 
 SEGMENT_BYTES = 16 << 20
@@ -167,6 +168,11 @@ class DiskVolume:
             return dict(sorted(self._state.facts.tables.get(table, {}).items()))
 
     # --- the volume itself ---------------------------------------------------------------------
+
+    def on_damage(self, tell: Callable[[StorageDamagedError], None]) -> None:
+        """Tell of each stretch of records that does not read back, once; by whoever reads it, on
+        its thread."""
+        self._reader.tell = tell
 
     def statistics(self) -> Statistics:
         with self._reading:

@@ -38,23 +38,10 @@ class Folder:
         self._lock = FolderLock(path)
         try:
             self.is_new = not (path / "volume.json").exists()
-            self.salt = self._begin() if self.is_new else self._salt()
+            self.salt = self._begin() if self.is_new else read_salt(path)
         except BaseException:
             self.release()
             raise
-
-    def _salt(self) -> int:
-        try:
-            found = json.loads((self.path / "volume.json").read_bytes())
-            version, salt = int(found["format"]), int(found["salt"])
-        except (ValueError, TypeError, KeyError):
-            raise StorageCorruptError(f"{self.path / 'volume.json'} is damaged") from None
-        if version != FORMAT:
-            raise StorageError(
-                f"{self.path} has format {version}; this version of gapless knows {FORMAT}",
-                "Open it with the version of gapless that wrote it.",
-            )
-        return salt
 
     def _begin(self) -> int:
         begun = self.path / "volume.json.new"
@@ -79,12 +66,7 @@ class Folder:
 
     def closed_at(self) -> int | None:
         """The last commit if the volume was closed in order, else None."""
-        path = self.path / "closed.json"
-        try:
-            sequence = int(json.loads(path.read_bytes())["sequence"])
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
-        return sequence
+        return read_closed(self.path)
 
     def forget_closed(self) -> None:
         """The volume is in use again."""
@@ -111,3 +93,30 @@ class Folder:
 
     def release(self) -> None:
         self._lock.release()
+
+
+def read_salt(folder: Path) -> int:
+    """The secret of a volume that is there."""
+    try:
+        found = json.loads((folder / "volume.json").read_bytes())
+        version, salt = int(found["format"]), int(found["salt"])
+        if not 0 <= salt < 1 << 32:
+            raise ValueError("not 32 bits")
+    except OSError as error:
+        raise StorageError(f"cannot read {folder / 'volume.json'}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, OverflowError):
+        raise StorageCorruptError(f"{folder / 'volume.json'} is damaged") from None
+    if version != FORMAT:
+        raise StorageError(
+            f"{folder} has format {version}; this version of gapless knows {FORMAT}",
+            "Open it with the version of gapless that wrote it.",
+        )
+    return salt
+
+
+def read_closed(folder: Path) -> int | None:
+    """With which commit a volume was closed in order; None if it was not, or is open."""
+    try:
+        return int(json.loads((folder / "closed.json").read_bytes())["sequence"])
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+        return None

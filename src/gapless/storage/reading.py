@@ -42,7 +42,7 @@ from gapless.storage.frame import (
 from gapless.storage.volume import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gapless.storage.extent import Extent
     from gapless.storage.segment import Segments
@@ -53,6 +53,9 @@ HEADER_BYTES = HEADER.size
 EMPTY = memoryview(b"")
 RECENT_MAX = 64
 """Extents of which the places of all records are remembered."""
+
+TOLD_MAX = 10_000
+"""Damages that are remembered, so that each is told once; further ones are told each time."""
 
 COPIES_MAX = 4
 COPIES_BYTES_MAX = 16 << 20
@@ -122,7 +125,10 @@ def records_of(runs: list[Run]) -> Records:
 class Reader:
     """Reads records of extents, and remembers where the records of recent ones stand."""
 
-    __slots__ = ("_ahead", "_copies", "_last", "_recent", "_salt", "_segments", "_statistics")
+    __slots__ = (
+        "_ahead", "_copies", "_last", "_recent", "_salt", "_segments", "_statistics", "_told",
+        "tell",
+    )  # fmt: skip
 
     def __init__(self, segments: Segments, salt: int, statistics: Statistics) -> None:
         self._segments = segments
@@ -131,6 +137,8 @@ class Reader:
         self._ahead = WINDOW_BYTES  # header and description of the last frame that was alone
         self._recent: dict[Extent, Located] = {}
         self._last: Extent | None = None  # of which one record was read, and no places are known
+        self.tell: Callable[[StorageDamagedError], None] | None = None  # once of all that is lost
+        self._told: set[tuple[str, int, int]] = set()
         # By segment and offset, the blocks of a frame with copies: how large, and by stream.
         self._copies: dict[tuple[int, int], tuple[int, dict[str, list[Block]]]] = {}
 
@@ -158,7 +166,8 @@ class Reader:
         start, end, checksum, low, high = place
         page = self._segments.read(extent.segment, offset + start, end - start)
         if crc32(page, self._salt) != checksum:
-            raise self._damaged(extent, block, block.page_of(bisect_left(block.indices, index)))
+            number = bisect_left(block.indices, index)
+            raise self._damaged(extent, offset, block, block.page_of(number))
         return page[low:high]
 
     def _locate(self, extent: Extent) -> Located:
@@ -255,7 +264,7 @@ class Reader:
         data = window.read(start + base, start + end, extent.end)
         wrong = block.damaged_page(data, first, after, self._salt)
         if wrong is not None:
-            raise self._damaged(extent, block, wrong)
+            raise self._damaged(extent, offset, block, wrong)
         first_byte, after = block.reach(low), block.reach(high)
         if after - first_byte < len(data):
             data = data[first_byte - base : after - base]
@@ -365,26 +374,35 @@ class Reader:
         return found
 
     def _own(self, description: bytes, extent: Extent) -> list[Block]:
-        """The blocks of the extent; a frame may have others of its stream."""
+        """The blocks of the extent. Frames between its own may have copies of its stream, which are
+        older than it."""
         self._statistics.frames_decoded += 1
-        blocks = decode_blocks(description, extent.stream)
-        if len(blocks) == 1:
-            return blocks
-        first, last = extent.first, extent.last
-        return [one for one in blocks if first <= one.indices[-1] and one.indices[0] <= last]
+        return [each for each in decode_blocks(description, extent.stream) if not each.moved]
 
     def _lost(self, extent: Extent, lost: Lost) -> StorageDamagedError:
-        return StorageDamagedError(
-            f"the commit at byte {lost.offset} of {self._segments.path(extent.segment)} is "
-            f"damaged; it held records of {extent.stream!r} between {lost.start} and "
-            f"{lost.end - 1}",
-            "",
-            extent.stream,
-            lost.start,
-            lost.end,
+        path = self._segments.path(extent.segment)
+        problem = f"the commit at byte {lost.offset} of {path} is "
+        problem += f"damaged; it held records of {extent.stream!r} between {lost.start} and "
+        problem += f"{lost.end - 1}"
+        return self._noted(
+            StorageDamagedError(
+                problem, "", extent.stream, lost.start, lost.end, (str(path), lost.offset)
+            )
         )
 
-    def _damaged(self, extent: Extent, block: Block, page: int) -> StorageDamagedError:
+    def _noted(self, damage: StorageDamagedError) -> StorageDamagedError:
+        """The same, counted and told if it is new."""
+        key = damage.stream, damage.start, damage.end
+        if key not in self._told:
+            if len(self._told) < TOLD_MAX:
+                self._told.add(key)
+            self._statistics.damaged += 1
+            if self.tell is not None:
+                self.tell(damage)
+        return damage
+
+    def _damaged(self, extent: Extent, offset: int, block: Block, page: int) -> StorageDamagedError:
+        """Of a page of a block whose frame stands at `offset`."""
         path = self._segments.path(extent.segment)
         first, last = block.first_of(page), block.first_of(page + 1) - 1
         start, end = block.indices[first], block.indices[last] + 1
@@ -392,4 +410,5 @@ class Reader:
         if first < last:
             which = f"one or more of the records from {start} to {end - 1} of "
             which += f"{extent.stream!r} in {path} are damaged"
-        return StorageDamagedError(which, "", extent.stream, start, end)
+        place = str(path), offset + block.start + block.reach(first)
+        return self._noted(StorageDamagedError(which, "", extent.stream, start, end, place))

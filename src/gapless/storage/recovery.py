@@ -10,8 +10,10 @@ Theory of operation
     synced, so a commit that was torn by a crash is the last thing in the log: if a whole commit
     with a later number stands behind it, or the volume was closed in order at a later number, or
     a file is shorter than it was made, then something acknowledged is gone: `StorageCorruptError`.
-    Else the torn commit is cut, and reported. (That the last acknowledged commit was damaged
-    after a crash cannot be told from a torn one; it is reported as cut, too.)
+    Where only records of such a commit are damaged, and not its description, it is taken over, and
+    whoever reads them is told. Else the torn commit is cut, and reported. (That the last
+    acknowledged commit was damaged after a crash cannot be told from a torn one; it is reported as
+    cut, too.)
 
     After a crash the replayed part is written and synced once more: a failed fsync may leave
     pages in memory that read well and never reach the disk.
@@ -67,28 +69,16 @@ def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State
         raise StorageCorruptError("the volume has lost all its segments")
     state = State(active=numbers[-1])
     segments.open_writer(state.active)
-    rebuilt = [segments.path(n).name for n in numbers[:-1] if not _load(segments, n, salt, state)]
+    rebuilt = [segments.path(n).name for n in numbers[:-1] if not load(segments, n, salt, state)]
     begun = segments.first_sequences[state.active]
-    data = segments.read(state.active, 0, segments.sizes[state.active])
-    _replay(segments, data, salt, state)
-    if state.sequence < begun:
-        raise StorageCorruptError(f"the checkpoint of {segments.path(state.active)} is damaged")
-    _check_newest(segments, data, salt, state)
-    if closed_at is not None and state.sequence < closed_at:
-        raise StorageCorruptError(
-            f"commits {state.sequence + 1} to {closed_at} are damaged in "
-            f"{segments.path(state.active)}"
-        )
+    data = load_newest(segments, salt, state, closed_at or 0)
     if closed_at is not None and state.sequence > closed_at:
         closed_at = None  # it was opened since, and that is from an older life
-    _look_beyond(segments, data, salt, state)
     cut_bytes = _torn_bytes(data, state)
     if closed_at is None:
         rest = bytes(min(max(cut_bytes, len(TERMINATOR)), len(data) - state.offset))
         segments.write(0, [data[: state.offset], rest])
-    for stream, bounds in state.facts.bounds.items():
-        state.catalogue.chop(stream, bounds.start)
-    _check_held(segments, state)
+    drop_chopped(segments, state)
     report = Recovery(
         clean=closed_at is not None,
         sequence=state.sequence,
@@ -99,6 +89,29 @@ def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State
     return state, report
 
 
+def load_newest(segments: Segments, salt: int, state: State, closed_at: int) -> bytes:
+    """Replay the newest segment, and refuse if something acknowledged is gone; its bytes."""
+    data = segments.read(state.active, 0, segments.sizes[state.active])
+    _replay(segments, data, salt, state, closed_at)
+    if state.sequence < segments.first_sequences[state.active]:
+        raise StorageCorruptError(f"the checkpoint of {segments.path(state.active)} is damaged")
+    _check_newest(segments, data, salt, state)
+    if state.sequence < closed_at:
+        raise StorageCorruptError(
+            f"commits {state.sequence + 1} to {closed_at} are damaged in "
+            f"{segments.path(state.active)}"
+        )
+    _look_beyond(segments, data, salt, state)
+    return data
+
+
+def drop_chopped(segments: Segments, state: State) -> None:
+    """Forget what was released, and refuse if a file is missing that has more than that."""
+    for stream, bounds in state.facts.bounds.items():
+        state.catalogue.chop(stream, bounds.start)
+    _check_held(segments, state)
+
+
 def add_block(catalogue: Catalogue, block: Block, segment: int, start: int, end: int) -> None:
     count = len(block.indices)
     kept = block.reach(count) + ENTRY_BYTES * count
@@ -106,8 +119,9 @@ def add_block(catalogue: Catalogue, block: Block, segment: int, start: int, end:
     catalogue.add(Extent(block.stream, first, last, kept, block.moved, segment, start, end))
 
 
-def _load(segments: Segments, number: int, salt: int, state: State) -> bool:
-    """The extents of a full segment, from its index or, if that is not there, from its frames."""
+def load(segments: Segments, number: int, salt: int, state: State, *, mends: bool = True) -> bool:
+    """The extents of a full segment, from its index or, if that is not there, from its frames; it
+    gets a new one then, if `mends`."""
     try:
         index = decode_index(segments.index_path(number).read_bytes(), number, salt)
     except OSError:
@@ -118,9 +132,10 @@ def _load(segments: Segments, number: int, salt: int, state: State) -> bool:
         last_sequence = index[1]
     else:
         last_sequence, offset = _walk(segments, number, salt, state)
-        segments.seal(number, offset, last_sequence + 1)  # a crash may have come before that
-        extents = state.catalogue.in_segment(number)
-        segments.write_index(number, encode_index(extents, number, last_sequence, salt))
+        if mends:
+            segments.seal(number, offset, last_sequence + 1)  # a crash may have come before that
+            extents = state.catalogue.in_segment(number)
+            segments.write_index(number, encode_index(extents, number, last_sequence, salt))
     following = segments.first_sequences.get(number + 1)
     if following is not None and last_sequence + 1 != following:
         raise StorageCorruptError(
@@ -157,17 +172,21 @@ def _description(data: bytes, offset: int, sequence: int, salt: int) -> bytes | 
     return description if header.is_whole(description, salt) else None
 
 
-def _replay(segments: Segments, data: bytes, salt: int, state: State) -> None:
-    """Take over every whole frame of the newest segment, its checkpoint first."""
+def _replay(segments: Segments, data: bytes, salt: int, state: State, closed_at: int) -> None:
+    """Take over every whole frame of the newest segment, its checkpoint first. One whose records
+    alone are damaged is taken over too, if it is surely not torn: all else that it says is known,
+    and whoever reads the records is told."""
     state.offset = FRAMES_START
     state.sequence = segments.first_sequences[state.active] - 1
     view = memoryview(data)
     while (found := _description(data, state.offset, state.sequence + 1, salt)) is not None:
         sections = list(decode(found))
         frame = view[state.offset :]
-        if not all(_is_whole(frame, part, salt) for part in sections if isinstance(part, Block)):
-            break
         end = state.offset + Header(data, state.offset).frame_bytes
+        is_whole = all(_is_whole(frame, each, salt) for each in sections if isinstance(each, Block))
+        was_synced = state.sequence < closed_at  # or a commit follows, which began after that
+        if not (is_whole or was_synced or _description(data, end, state.sequence + 2, salt)):
+            break
         for section in sections:
             match section:
                 case Block():
@@ -193,7 +212,8 @@ def _check_newest(segments: Segments, data: bytes, salt: int, state: State) -> N
     is_sealed = behind == seal(state.sequence + 1, salt)
     if is_sealed or segments.index_path(state.active).exists():  # that is made of a full one
         raise StorageCorruptError(
-            f"{segments.path(state.active + 1)} is gone: {segments.path(state.active).name} is "
+            f"{segments.path(state.active + 1)}, or one with a higher number, is gone: "
+            f"{segments.path(state.active).name} is "
             f"full, and all commits from {state.sequence + 1} on, which were acknowledged, stand "
             "in files behind it",
             RESTORE,

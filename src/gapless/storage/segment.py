@@ -114,10 +114,11 @@ class Segments:
         self.spares = {path: path.stat().st_size for path in sorted(self._folder.glob("*.spare"))}
         numbers = sorted(int(path.stem) for path in self._folder.glob("[0-9]" * 12 + ".log"))
         for number in numbers:
-            self._check_header(number)
+            self.check_header(number)
         return numbers
 
-    def _check_header(self, number: int) -> None:
+    def check_header(self, number: int) -> None:
+        """Take a segment in; `StorageCorruptError` if it does not begin like one, or was cut."""
         path = self.path(number)
         found_bytes = path.stat().st_size
         data = self.read(number, 0, SEGMENT_HEADER.size)

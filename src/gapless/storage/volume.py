@@ -111,6 +111,8 @@ class Statistics:
     syncs: int = 0
     sync_us: int = 0
     sync_us_max: int = 0
+    damaged: int = 0
+    """Stretches of records that did not read back; each is counted once."""
     frames_decoded: int = 0
     """How often readers have decoded the description of a commit."""
     sync_buckets: list[int] = field(default_factory=lambda: [0] * SYNC_BUCKETS)

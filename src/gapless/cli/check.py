@@ -1,0 +1,134 @@
+"""`gapless check`: what is damaged in a data folder, whether its brokers serve or not."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 - typer reads it
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gapless.cli.serve import DATA
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gapless.storage.examination import Damage, Report
+
+VOLUME = "volume"
+MARK = "volume.json"
+
+
+def check(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A data folder, a broker's, or a volume.")
+    ] = DATA,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what is found as JSON.")] = False,
+) -> None:
+    """Read all that brokers have on their disks, and name what is damaged.
+
+    \b
+    gapless check                       the brokers that keep their data in ./gapless-data
+    gapless check gapless-data/serve    one of them
+    gapless check --json                for programs
+
+    A damaged stretch of events is told by topic, pubend and ticks, and by file and byte. Those who
+    want these events are told a gap, and everything else is served; the disk should be replaced.
+    What keeps a broker from starting is told with what to do about it.
+
+    Nothing is changed, and brokers may go on serving meanwhile; what they write later is not looked
+    at. The exit code is 0 if all is whole, 1 if something is damaged.
+    """
+    from gapless.storage.examination import examine
+
+    found: dict[str, Report] = {}
+    for path in volumes(data):
+        found[str(path)] = examine(path, progress_of(path, as_json=as_json))
+    if as_json:
+        typer.echo(json.dumps([as_object(path, each) for path, each in found.items()], indent=2))
+    else:
+        for name, report in found.items():
+            show(name, report)
+    if any(report.damages for report in found.values()):
+        raise typer.Exit(1)
+
+
+def volumes(data: Path) -> list[Path]:
+    """The volumes of a data folder, of a broker's folder, or a volume itself."""
+    for found in ([data], [data / VOLUME], sorted(data.glob(f"*/{VOLUME}"))):
+        there = [path for path in found if is_volume(path)]
+        if there:
+            return there
+    raise UsageError(
+        f"there is no volume of a broker in {data}",
+        "Give the data folder of `gapless serve`, `up` or `broker`, such as gapless-data.",
+    )
+
+
+def is_volume(path: Path) -> bool:
+    return (path / MARK).exists() or any(path.glob("*.log"))
+
+
+def progress_of(path: Path, *, as_json: bool) -> Callable[[int, int], None]:
+    """Tells how far it is, on a terminal, at most some times a second."""
+    if as_json or not sys.stderr.isatty():
+        return lambda done, total: None
+    last_s = 0.0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if done >= total:
+            typer.echo("\r\x1b[K", err=True, nl=False)
+        elif now_s - last_s > 0.2:
+            last_s = now_s
+            share = 100 * done // max(total, 1)
+            typer.echo(f"\r{path}: {share} % of {total >> 20} MiB", err=True, nl=False)
+
+    return tell
+
+
+def as_object(path: str, report: Report) -> dict[str, Any]:
+    damages = [{**asdict(each), **names_of(each.stream)} for each in report.damages]
+    return {**asdict(report), "volume": path, "damages": damages}
+
+
+def names_of(stream: str) -> dict[str, str]:
+    """What a stream of a volume holds, of which topic and pubend."""
+    kind, _, name = stream.partition("/")
+    if kind == "stage":
+        name = name.partition("/")[2]
+    holds = {"log": "events", "filtered": "notes", "stage": "staged"}.get(kind, "")
+    return {"holds": holds, "topic": name.rpartition("/")[0], "pubend": name}
+
+
+SAYS = {
+    "events": "events are lost; those who want them are told a gap",
+    "notes": "it was noted there which named subscription takes what; nothing is lost, all "
+    "is asked for anew",
+    "staged": "events of a transaction that is not committed; it has to be staged again",
+}
+
+
+def show(path: str, report: Report) -> None:
+    what = f"{report.records} records of {report.streams} streams in {report.segments} segments"
+    count = len(report.damages)
+    typer.echo(f"{path}: {what}: {f'{count} DAMAGED' if count else 'all is whole'}")
+    for each in report.damages:
+        typer.echo(f"  {line_of(each)}")
+
+
+def line_of(damage: Damage) -> str:
+    if not damage.stream:
+        return f"{damage.problem}. {damage.remedy}"
+    names = names_of(damage.stream)
+    which = f"topic {names['topic']!r}, pubend {names['pubend']!r}, ticks"
+    if not names["holds"]:
+        which = f"stream {damage.stream!r}, indices"
+    where = f"{which} [{damage.start}, {damage.end}) in {damage.file} at byte {damage.offset}"
+    says = SAYS.get(names["holds"], "these records are lost")
+    return f"{where}: {says}"
