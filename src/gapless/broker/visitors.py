@@ -67,23 +67,31 @@ class Visitors:
         self._state = ServerState()
         self._tls = tls
         self._present: dict[Visit, None] = {}
+        self._again: asyncio.TimerHandle | None = None  # while the system lets us take nobody
 
     def open(self, listener: socket.socket) -> None:
         """Take connections from now on; the listener is ours."""
         listener.setblocking(False)
         self._listener = listener
-        self._accepting = asyncio.create_task(self._accept(), name="admin")
+        self._listen()
 
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(self._listener)
-            except OSError as error:  # no more files may be open, mostly
-                logger.warning("the admin port takes nobody", extra={"reason": error})
-                await asyncio.sleep(ACCEPT_AGAIN_S)
-            else:
-                self._enter(Visit(self, connection, self._tls))
+    def _listen(self) -> None:
+        self._again = None
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # who was there is gone
+        except OSError as error:  # no more files may be open, mostly
+            logger.warning("the admin port takes nobody", extra={"reason": error})
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._listener)
+            self._again = loop.call_later(ACCEPT_AGAIN_S, self._listen)
+            return
+        connection.setblocking(False)
+        self._enter(Visit(self, connection, self._tls))
 
     def __len__(self) -> int:
         return len(self._present)
@@ -107,8 +115,9 @@ class Visitors:
 
     async def close(self) -> None:
         """Take nobody. Whoever is being answered may read it for a while."""
-        self._accepting.cancel()
-        await asyncio.gather(self._accepting, return_exceptions=True)
+        asyncio.get_running_loop().remove_reader(self._listener)
+        if self._again is not None:
+            self._again.cancel()
         self._listener.close()
         for visit in list(self._present):
             if not visit.is_asking:
