@@ -34,12 +34,14 @@ from gapless.broker.links import Links
 from gapless.broker.logs import logger
 from gapless.broker.pump import Pump
 from gapless.broker.reader import Reader
+from gapless.broker.room import Room
 from gapless.broker.security import read_security
 from gapless.broker.stopwatch import TimedSubscribers
 from gapless.broker.subscriptions import durable_subscriptions, owned
 from gapless.broker.surveyor import LookAhead, Surveyor
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
+from gapless.node.config import Config
 from gapless.node.node import Node
 from gapless.node.parts import Parts
 from gapless.storage.disk import DiskVolume
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from gapless.core.effects import Persist
     from gapless.core.identity import BrokerName, PeerName
     from gapless.core.messages import Message
-    from gapless.node.config import Config
     from gapless.node.network import Network
 
 BACKLOG = 1024
@@ -92,7 +93,8 @@ class Broker:
         self._secure()
         volume = self._volume = DiskVolume(self.folder / "volume")
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
-        self._links = Links(self.name, self._network, self.settings, self.access)
+        room = Room(self.settings, (self._config or Config()).principal_share_percent)
+        self._links = Links(self.name, self._network, self.settings, self.access, room)
         reader, surveyor = Reader(), Surveyor()
         node = Node(
             self.name,

@@ -5,6 +5,10 @@ Theory of operation
     security, who was connected to says it only when the other has proved who it is. What arrives
     is cut into frames, decoded, and handed over message by message. What is to be sent is queued
     and leaves at the end of the loop's turn as one write.
+    A large frame is read only when there is room for all of it (`room`), and only if its kind and
+    its sender's rights, which its first bytes tell, allow it; one that is not whole in time
+    ends the link. Messages that were read wait while their sender does not read its answers: long
+    answers leave one by one, so that no more than one is prepared beyond the bound.
     Whatever goes wrong (bytes that are no message, a message that makes no sense, silence where a
     Hello or a heartbeat is due, a queue over its bound) ends this link, with a `Goodbye` that says
     why where it can be said, and touches nobody else. A wrong proof is answered late, and nothing
@@ -13,7 +17,7 @@ Theory of operation
 Invariants
     I1  no message is handed over before the Hello, nor after the link began to close
     I2  at most `broker_queue_bytes_max` or `client_queue_bytes_max` bytes, and one turn's output,
-        wait to be sent
+        wait to be sent; of answers at most `client_queue_bytes_high` and one more
 """
 
 from __future__ import annotations
@@ -21,16 +25,21 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gapless.broker.frames import Frames
-from gapless.core.client_messages import Publish
+from gapless.broker.room import BACKED_UP_BYTES, NO_ROOM, UNREAD, Room
+from gapless.core.client_messages import Publish, Subscribed
 from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
+from gapless.core.topic_messages import TopicList, TopicsQuery
 from gapless.core.transaction_messages import Stage
 from gapless.node.services import KINDS as SERVICE_KINDS
 from gapless.wire.codec import Unknown
 from gapless.wire.framing import Unframer
+from gapless.wire.head import HEAD_BYTES, read_head
 from gapless.wire.kinds import codec
 from gapless.wire.version import agree
 
@@ -48,8 +57,23 @@ SILENT_LOOKS = 4
 """Looks that find nothing in a row, and a link has been silent for too long."""
 
 TURN_S = 0.05
-"""A client's bytes that took longer to work off are the last in this turn of the loop. A socket may
-bring megabytes in one, and what they ask for may take many seconds."""
+"""A client's messages that took longer to work off are the last in this turn of the loop. A socket
+may bring megabytes in one, and what they ask for may take many seconds."""
+
+OTHERS_FIRST = "others come first"
+DEAF = "it does not read"
+
+BULKY = frozenset((ReadRange, PositionsQuery, TopicsQuery))
+"""Requests whose answers may be long, which their sender has to read before it gets more."""
+
+LONG = frozenset((RangeRead, Positions, TopicList, Subscribed))
+"""Those answers. Each leaves at once, so that it is known how much its receiver has not read."""
+
+ANSWERS_MAX = 256
+"""Short answers that may wait for the end of the turn; then they leave."""
+
+WITH_EVENTS = frozenset(("publish", "stage"))
+"""Kinds of messages of clients that may be longer than `request_bytes_max`."""
 
 
 class Owner(Protocol):
@@ -58,12 +82,17 @@ class Owner(Protocol):
     settings: Settings
     hello: Hello
     denial_delay_s: float
+    room: Room
 
     def opened(self, link: Link) -> bool:
         """Whether to say Hello at once; or else the link has ended, or is to prove itself first."""
         ...
 
     def greeted(self, link: Link, hello: Hello) -> PeerName: ...
+    def begun(self, link: Link, head: dict[str, str | int]) -> bool:
+        """Whether a large message that begins so is wanted; or else the sender was told why not."""
+        ...
+
     def received(self, link: Link, message: Message) -> None: ...
     def closed(self, link: Link, reason: str) -> None: ...
 
@@ -75,6 +104,7 @@ class Link(asyncio.Protocol):
         self.dialled = dialled
         self.peer: PeerName | None = None
         self.principal: Principal | None = None
+        self.who = ""  # whose share of the room it takes; empty: nobody's, as of brokers
         self.is_broker = False
         self.is_closing = False
         self.address = "?"
@@ -84,7 +114,13 @@ class Link(asyncio.Protocol):
         self._owner = owner
         self._codec = codec(*SERVICE_KINDS)
         self._unframer = Unframer(first_bytes_max=owner.settings.hello_bytes_max)
+        self._payloads: deque[memoryview] = deque()  # frames that were read and not taken yet
+        self._frame_count = 0  # that were read
+        self._frame_watch: asyncio.TimerHandle | None = None  # that the rest of a frame comes
+        self._closing: asyncio.TimerHandle | None = None  # that it is gone in time
+        self._is_let_in = False  # is there room for the frame that is being read?
         self._outbox: list[Message] = []
+        self._is_long = False  # is there a long answer in it?
         self._has_greeted = self._is_denied = False
         self._holds: set[str] = set()  # why nothing is read just now
         self._has_answers = False  # of our own, which nobody else knows are to be sent
@@ -99,7 +135,8 @@ class Link(asyncio.Protocol):
         self.address = show_address(transport.get_extra_info("peername"))
         keep_alive(transport.get_extra_info("socket"))
         settings = self._owner.settings
-        self._transport.set_write_buffer_limits(high=settings.client_queue_bytes_high)
+        high = min(BACKED_UP_BYTES, settings.client_queue_bytes_high)
+        self._transport.set_write_buffer_limits(high=high)
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(settings.hello_patience_s, self._has_no_hello)
         if self._owner.opened(self):
@@ -117,14 +154,43 @@ class Link(asyncio.Protocol):
         self._transport.write(bytes(self._codec.frames([self._owner.hello])))
 
     def data_received(self, data: bytes) -> None:
-        begin_s = time.monotonic()
         self.bytes_in += len(data)
+        if self.is_closing or self._is_denied:
+            return
         try:
-            for payload in self._unframer.feed(data):
-                if self.is_closing or self._is_denied:
-                    return
-                self._take(self._codec.decode(payload))
-            if self._unframer.error is not None:
+            frames = self._unframer.feed(data)
+        except WireError as error:
+            self.end(error)
+            return
+        self._payloads += frames
+        self._frame_count += len(frames)
+        if frames and self._is_let_in:
+            self._is_let_in = False
+            self._owner.room.finished(self)
+        self._work()
+        if self._unframer.buffered_bytes and not self.is_closing:
+            self._begin_frame()
+
+    def _work(self) -> None:
+        """Take what was read, as long as nothing stands against it."""
+        begin_s = time.monotonic()
+        try:
+            while self._payloads and not self.is_closing and not self._is_denied:
+                if not self.is_broker and (self._holds - {NO_ROOM}):
+                    break
+                message = self._codec.decode(self._payloads[0])
+                if type(message) in BULKY and not self._owner.room.may_ask(self):
+                    self._hold(UNREAD)
+                    break
+                self._payloads.popleft()
+                self._take(message)
+                if not self.is_broker and (self._is_long or len(self._outbox) >= ANSWERS_MAX):
+                    self._has_answers = False
+                    self.flush()
+                if not self.is_broker and time.monotonic() - begin_s > TURN_S:
+                    self._hold(OTHERS_FIRST)
+                    asyncio.get_running_loop().call_soon(self.read_on, OTHERS_FIRST)
+            if self._unframer.error is not None and not self._payloads:
                 raise self._unframer.error
         except AccessError as error:
             self._deny(error)
@@ -133,27 +199,80 @@ class Link(asyncio.Protocol):
         if self._has_answers:
             self._has_answers = False
             self.flush()
-        if not self.is_broker and time.monotonic() - begin_s > TURN_S:
-            self._hold("others come first")
-            asyncio.get_running_loop().call_soon(self._read_on, "others come first")
+
+    # --- a frame that is not whole yet -----------------------------------------------------------
+
+    def _begin_frame(self) -> None:
+        """The beginning of a frame is here: is the rest wanted, and is there room for it?"""
+        if self.is_broker:
+            return
+        settings, size = self._owner.settings, self._unframer.awaited
+        if self._frame_watch is None:
+            self._watch_frame(settings.frame_patience_s)
+        if size <= settings.small_frame_bytes or self._is_let_in or NO_ROOM in self._holds:
+            return
+        begin = self._unframer.begin(HEAD_BYTES)
+        if len(begin) < min(size, HEAD_BYTES):
+            return
+        head = read_head(begin)
+        if size > settings.request_bytes_max and head.get("kind") not in WITH_EVENTS:
+            problem = f"a request of {size} bytes is announced; the limit is"
+            remedy = "Ask for less at a time; only messages with events may be longer."
+            self.end(WireError(f"{problem} {settings.request_bytes_max}", remedy))
+        elif not self._owner.begun(self, head):
+            self._unframer.skip()
+            self.flush()
+        elif self._owner.room.let_in(self, size):
+            self._is_let_in = True
+        else:
+            self._hold(NO_ROOM)
+
+    def _watch_frame(self, patience_s: float) -> None:
+        loop, count = asyncio.get_running_loop(), self._frame_count
+        self._frame_watch = loop.call_later(patience_s, self._look_at_frame, count)
+
+    def _look_at_frame(self, count: int) -> None:
+        """Has the frame become whole that was begun `frame_patience_s` ago?"""
+        self._frame_watch = None
+        if self.is_closing or not self._unframer.buffered_bytes:
+            return
+        patience_s = self._owner.settings.frame_patience_s
+        if self._frame_count > count or self._holds - {DEAF, UNREAD}:
+            self._watch_frame(patience_s)
+            return
+        have, size = self._unframer.buffered_bytes, self._unframer.awaited
+        problem = f"{have} bytes of a frame of {size} came within {patience_s:g} s"
+        self.end(WireError(problem, "Send smaller messages, or over a faster network."))
+
+    # --- what is not read just now ---------------------------------------------------------------
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def pause_writing(self) -> None:
-        """The other end does not read: do not let it ask for more."""
+        """The other end does not read."""
         if not self.is_broker:
-            self._hold("it does not read")
+            self._owner.room.count(self)
 
     def resume_writing(self) -> None:
-        self._read_on("it does not read")
+        if not self.is_broker:
+            self._owner.room.count(self)
+        self.read_on(DEAF)
 
     def _hold(self, reason: str) -> None:
         if not self._holds and not self.is_closing and self._transport is not None:
             self._transport.pause_reading()
         self._holds.add(reason)
 
-    def _read_on(self, reason: str) -> None:
+    def read_on(self, reason: str) -> None:
         """Unless there is another reason not to."""
         was_held = reason in self._holds
         self._holds.discard(reason)
+        if reason == NO_ROOM:
+            self._is_let_in = True
+        if was_held and self._payloads and not self._holds - {NO_ROOM}:
+            self._work()
         if was_held and not self._holds and not self.is_closing and self._transport is not None:
             self._transport.resume_reading()
 
@@ -162,8 +281,10 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closing = True
-        if self._patience is not None:
-            self._patience.cancel()
+        for timer in (self._patience, self._frame_watch, self._closing):
+            if timer is not None:
+                timer.cancel()
+        self._payloads.clear()
         if not self.gone.done():
             self.gone.set_result(None)
         self._owner.closed(self, str(error) if error else self._reason)
@@ -246,11 +367,14 @@ class Link(asyncio.Protocol):
     def send(self, message: Message) -> None:
         """Queue a message; it leaves with the next `flush`."""
         self._outbox.append(message)
+        if type(message) in LONG:
+            self._is_long = True
 
     def flush(self, frames: Frames | None = None) -> None:
         """Send what is queued with one write; beyond the bound drop it (a broker's) or the link.
         `frames`: made of messages that others got just now."""
         messages, self._outbox = self._outbox, []
+        self._is_long = False
         if self.is_closing or not messages or self._transport is None:
             return
         waiting = self._transport.get_write_buffer_size()
@@ -269,6 +393,16 @@ class Link(asyncio.Protocol):
         else:
             self.bytes_out += sum(map(len, pieces))
             self._transport.writelines(pieces)
+        if not self.is_broker:
+            self._look_at_unsent()
+
+    def _look_at_unsent(self) -> None:
+        """Who has not read that much of its answers may not ask for more."""
+        unsent = self.unsent_bytes
+        if unsent > BACKED_UP_BYTES:
+            self._owner.room.count(self)
+        if unsent > self._owner.settings.client_queue_bytes_high:
+            self._hold(DEAF)
 
     def _is_too_much(self, waiting: int) -> bool:
         """Have too many bytes been sent and not taken? A client's link ends then."""
@@ -290,15 +424,25 @@ class Link(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Send what is queued, then close. What still comes is not taken."""
+        """Send what is queued, then close. What still comes is not taken. Who does not read what is
+        left is not waited for longer than `drain_patience_s`."""
         if self.is_closing or self._transport is None:
             return
         self.flush()
         self.is_closing = True
         self._transport.close()
+        if not self.gone.done():
+            loop = asyncio.get_running_loop()
+            patience_s = self._owner.settings.drain_patience_s
+            self._closing = loop.call_later(patience_s, self.abort)
 
     def stop_reading(self) -> None:
         self._hold("for good")
+
+    def drop(self, problem: str) -> None:
+        """Close at once: there is no room for what it does not read."""
+        self._reason = problem
+        self.abort()
 
     def abort(self) -> None:
         """Close at once; what is queued is lost."""

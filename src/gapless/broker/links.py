@@ -17,12 +17,14 @@ Invariants
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from gapless.broker.descriptors import links_max
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
-from gapless.broker.rights import visible
+from gapless.broker.rights import begin_refusal, visible
+from gapless.broker.room import Room
 from gapless.broker.whereabouts import Whereabouts
 from gapless.core.client_messages import Refused
 from gapless.core.errors import AccessError, ProtocolError
@@ -53,11 +55,17 @@ class Links:
     pump: Pump
 
     def __init__(
-        self, name: BrokerName, network: Network, settings: Settings, access: Access | None = None
+        self,
+        name: BrokerName,
+        network: Network,
+        settings: Settings,
+        access: Access | None = None,
+        room: Room | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
         self.access = access
+        self.room = room or Room(settings)
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
@@ -116,6 +124,7 @@ class Links:
             else:
                 owner = self.access.greet(link, hello).name
         peer = self._client() if hello.sender is None else self._broker(link, hello)
+        link.who = "" if link.is_broker else owner or who_is(link.address)
         if (old := self.named.pop(peer, None)) is not None:
             old.abort()
         self.named[peer] = link
@@ -197,6 +206,21 @@ class Links:
             return False  # one that is made anew replaces the old one
         return is_ours != (self.name < name)
 
+    def begun(self, link: Link, head: dict[str, str | int]) -> bool:
+        """Whether the rest of a large message is wanted; or else the client was told why not."""
+        if link.principal is None or self.access is None:
+            return True
+        try:
+            refused = begin_refusal(link.principal.rights, head)
+        except ProtocolError as error:
+            link.end(error)
+            return False
+        if refused is None:
+            return True
+        self.access.refused_requests += 1
+        link.answer(refused)
+        return False
+
     def received(self, link: Link, message: Message) -> None:
         assert link.peer is not None
         if isinstance(message, Addresses) and link.is_broker:
@@ -211,6 +235,7 @@ class Links:
 
     def closed(self, link: Link, reason: str) -> None:
         self.all.discard(link)
+        self.room.leave(link)
         if self.access is not None:
             self.access.leave(link)
         self._unsent_links.discard(link)
@@ -260,6 +285,7 @@ class Links:
         frames = Frames()
         for link in links:
             link.flush(frames)
+        self.room.make_room()
 
     # --- figures ---------------------------------------------------------------------------------
 
@@ -276,6 +302,8 @@ class Links:
             "accepted": self.accepted,
             "refused": self.refused,
             "unsent": self.unsent,
+            "input_bytes": self.room.input.total,
+            "output_bytes": sum(link.unsent_bytes for link in self.all if not link.is_broker),
             **(self._denials() if self.access is not None else {}),
             **totals,
         }
@@ -291,6 +319,17 @@ class Links:
 
 
 FIGURES = ("bytes_in", "bytes_out", "messages_in", "messages_out", "dropped", "unknown")
+
+
+def who_is(address: str) -> str:
+    """Whose share a client takes that has not proved who it is: that of its machine. On this one
+    all would be the same, so each connection is somebody else here."""
+    host = address.rpartition(":")[0]
+    try:
+        is_here = ip_address(host).is_loopback
+    except ValueError:
+        is_here = True  # no address of IP
+    return f"@{address}" if is_here else f"@{host}"
 
 
 def neighbours_of(name: BrokerName, network: Network) -> frozenset[BrokerName]:

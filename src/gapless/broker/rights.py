@@ -88,6 +88,10 @@ NEEDS: dict[type[Message], Need | None] = {
 }
 """None: whoever is connected may send it."""
 
+_NEEDS_BY_TAG = {kind.__struct_config__.tag: need for kind, need in NEEDS.items()}
+
+ASK = "Ask whoever runs the broker for the right."
+
 
 @dataclass(frozen=True)
 class Rights:
@@ -174,6 +178,20 @@ def refusal(rights: Rights, message: Message) -> Refused | None:
     return _refused(message, f"not allowed to {need.right} on topic {topic!r}")
 
 
+def begin_refusal(rights: Rights, head: Mapping[str, str | int]) -> Refused | None:
+    """The same for a message of which only the first fields are known; None: look at all of it.
+    `ProtocolError`: it may not be carried out, and there is no way to answer it."""
+    need = _NEEDS_BY_TAG.get(head.get("kind", ""))
+    topic = head.get(need.field) if need is not None else None
+    if need is None or not isinstance(topic, str) or rights.may(need.right, topic):
+        return None
+    problem = f"not allowed to {need.right} on topic {topic!r:.80}"
+    request = head.get("request")
+    if not isinstance(request, int):
+        raise ProtocolError(problem, ASK)
+    return Refused(request, problem, ASK)
+
+
 def name_refusal(
     rights: Rights, principal: str, message: Forget | Acknowledge, found: tuple[str, str] | None
 ) -> Refused | None:
@@ -202,5 +220,5 @@ def visible(rights: Rights, message: TopicList) -> TopicList:
 def _refused(message: Message, problem: str) -> Refused:
     request = getattr(message, "request", None)
     if request is None:  # there is no way to answer it but the end of the link
-        raise ProtocolError(problem, "Ask whoever runs the broker for the right.")
-    return Refused(request, problem, "Ask whoever runs the broker for the right.")
+        raise ProtocolError(problem, ASK)
+    return Refused(request, problem, ASK)

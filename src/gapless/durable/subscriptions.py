@@ -18,6 +18,7 @@ Invariants (checked by `check`)
     I3  no number is given twice, across restarts too
     I4  while an acknowledgement waits, a write is under way or there is a deadline
     I5  a subscription has moved at least as often as when it was made here
+    I6  the accounts count those that are there, and those whose end is not durable yet
 
 Cost: an idle subscription costs nothing per event and under 2 KiB (`python -m benchmarks durable`).
 Source: DSN 2003, sec. 4.1 (released) and 5.2 (auto-acknowledge); PROTOCOLS C2, C7.
@@ -33,11 +34,14 @@ from typing import TYPE_CHECKING, Literal
 from gapless.core.effects import Delete, Effect, Persist, Put, Tell, Write
 from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName, Instant, PubendName, SubscriptionName, TopicName
+from gapless.core.ledger import Account
 from gapless.core.messages import Message
 from gapless.core.token import Token
 from gapless.durable.minimum import Minimum
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gapless.core.client_messages import Order
     from gapless.core.store import Store
     from gapless.durable.timing import Timing
@@ -50,12 +54,21 @@ NEXT = "next"
 NAME_BYTES_MAX = 512
 """A longer name of a subscription is refused."""
 
+FACT_BYTES, PUBEND_BYTES = 512, 128
+"""What a subscription takes in tables besides its name and condition, and for each pubend."""
+
 TokenKeeper = Literal["client", "broker"]
 
 
 def is_name(name: str) -> bool:
     """May a subscription be called so? To be asked before anybody writes it down."""
     return name.isprintable() and 0 < len(name.encode()) <= NAME_BYTES_MAX
+
+
+def size_of(definition: Definition, since: Mapping[str, int]) -> int:
+    """About the bytes of the tables that a subscription takes; they are kept in memory."""
+    texts = 2 * len(definition.name.encode()) + len(definition.condition.encode())
+    return texts + FACT_BYTES + PUBEND_BYTES * len(since)
 
 
 class Kept(Message, frozen=True):
@@ -129,6 +142,10 @@ class Subscriptions:
     def __init__(self, store: Store, timing: Timing) -> None:
         self.timing = timing
         self.deadline: Instant | None = None
+        share = timing.principal_share_percent
+        self.counts = Account("durable subscriptions", timing.durable_subscriptions_max, share)
+        what = "bytes of names and conditions of durable subscriptions"
+        self.sizes = Account(what, timing.definition_bytes_max, share)
         self._by_name: dict[SubscriptionName, Subscription] = {}
         self._minima: dict[PubendName, Minimum] = {}
         self._next = int.from_bytes(store.get(NUMBERS, NEXT) or b"", "little")
@@ -176,6 +193,10 @@ class Subscriptions:
         if len(self) >= self.timing.durable_subscriptions_max:
             problem = f"this broker has {len(self)} durable subscriptions, which is its limit"
             raise UsageError(problem, "End some, or use another broker.")
+        problem = self.counts.refusal(definition.owner, 1)
+        problem = problem or self.sizes.refusal(definition.owner, size_of(definition, since))
+        if problem:
+            raise UsageError(problem, "End some, use shorter conditions, or use another broker.")
         subscription = Subscription(self._next, definition, since, start, start)
         self._next += 1
         self._take_in(subscription)
@@ -214,7 +235,10 @@ class Subscriptions:
         return [Persist(writes, (ended, *then))]
 
     def _take_in(self, subscription: Subscription) -> None:
-        self._by_name[subscription.definition.name] = subscription
+        definition = subscription.definition
+        self._by_name[definition.name] = subscription
+        self.counts.take(definition.owner)
+        self.sizes.take(definition.owner, size_of(definition, subscription.since))
         self._count(subscription)
 
     def _count(self, subscription: Subscription) -> None:
@@ -224,6 +248,9 @@ class Subscriptions:
             minimum.set(subscription.number, subscription.released.get(pubend))
 
     def _discount(self, subscription: Subscription) -> None:
+        definition = subscription.definition
+        self.counts.give_back(definition.owner)
+        self.sizes.give_back(definition.owner, size_of(definition, subscription.since))
         for pubend in subscription.since:
             self._minima[PubendName(pubend)].remove(subscription.number)
 
@@ -296,6 +323,9 @@ class Subscriptions:
         return self._write()
 
     def check(self) -> None:
+        self.counts.check()
+        self.sizes.check()
+        assert self.counts.total == len(self._by_name) + len(self._ending), "I6"
         for minimum in self._minima.values():
             minimum.check()
         writing = {subscription.number for subscription, _ in self._writing or ()}

@@ -5,7 +5,9 @@ Theory of operation
     write is under way, what is published meanwhile waits and goes into the next: that is the group
     commit. Once a write is durable, and not before, its receipts leave and its events, with the
     silence around them, become known: everything below `end` is settled for ever.
-    An idle pubend moves `end` along with its clock, so that horizons below it move on. A silence
+    An idle pubend moves `end` along with its clock, so that horizons below it move on: less and
+    less often the longer nothing was published and nobody asked, so that many idle topics cost
+    next to nothing. Whoever waits for silence asks for it, and gets it at once. A silence
     once promised must hold after a crash too: how far promises may go is persisted ahead of need,
     and a restart begins beyond it.
     What everyone below has acknowledged is released: chopped from the log, final from then on.
@@ -53,6 +55,9 @@ if TYPE_CHECKING:
 FOR_EVER = Policy()
 PROMISES = "promises"
 PUBLISHERS = "publishers"
+IDLE_PAUSE_PART = 16
+"""An idle pubend is silent for at most this part of the time since it was last active."""
+
 PROMISE, CHOP = 0, -1  # instead of the number of a write
 
 
@@ -99,6 +104,7 @@ class Pubend:
         self._promising = 0  # a promise being persisted
         self._wanted_end = 0  # silence up to here was asked for
         self._silence_due = now
+        self._active_at = now  # when something was last published, asked for or to be said
         self.transactions = self.make_transactions(name, store, timing, now)
         self._has_given_way = False  # did a transaction go before what waits?
         if self.transactions.copy is not None:
@@ -246,7 +252,8 @@ class Pubend:
         span = Span(self.end, ticks[-1] + 1)
         self.end = self.newest = span.end
         self.release.append(ticks[0], size, now)
-        self._silence_due = Instant(now + self.timing.idle_silence)
+        self._active_at = now
+        self._silence_due = self._next_silence(now)
         self._expect(now)
         batch = EventBatch.join(events)
         return [Knowledge(self.name, span, tuple(ticks), batch, digest=self.digest)]
@@ -276,6 +283,7 @@ class Pubend:
 
     def speak(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
         """Say at once what is settled: it carries news besides. What is being written soon will."""
+        self._active_at = now
         return self._promise_silence(now)
 
     def _promise_silence(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
@@ -296,8 +304,14 @@ class Pubend:
         knowledge = Knowledge(self.name, Span(self.end, end))
         self.end = end
         self._wanted_end = 0
-        self._silence_due = Instant(now + self.timing.idle_silence)
+        self._silence_due = self._next_silence(now)
         return [], [knowledge]
+
+    def _next_silence(self, now: Instant) -> Instant:
+        """When an idle pubend speaks next: it pauses for a part of the time that it was idle."""
+        timing, idle = self.timing, now - self._active_at
+        pause = min(idle // IDLE_PAUSE_PART, timing.idle_silence_longest)
+        return Instant(now + max(pause, timing.idle_silence))
 
     def _promised(self, now: Instant, *, ok: bool) -> tuple[list[Effect], list[Knowledge]]:
         promised, self._promising = self._promising, 0
@@ -325,6 +339,8 @@ class Pubend:
                 break
         self.overdue.heard()
         is_late = self._wanted_end > self.end
+        if is_late:
+            self._active_at = now
         effects, knowledge = self._promise_silence(now) if is_late else ([], [])
         return effects, answers + knowledge
 
@@ -353,7 +369,7 @@ class Pubend:
         effects, knowledge = self.release.fire(now), self._tell_copied(now)
         effects += self.transactions.fire(now) + self._go_on(now)
         if self._silence_due <= now:
-            self._silence_due = Instant(now + self.timing.idle_silence)
+            self._silence_due = self._next_silence(now)
             more, silence = self._promise_silence(now)
             effects, knowledge = effects + more, knowledge + silence
         expected = self.overdue.fire(now)

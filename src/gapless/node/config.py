@@ -44,7 +44,10 @@ class Config:
     ack_expected_longest: int = 48 * SECOND
 
     idle_silence: int = 500 * MILLISECOND
-    """An idle pubend says so this often, so that the horizons below it move on."""
+    """An idle pubend says so this often, so that the horizons below it move on; less often the
+    longer it is idle, up to `idle_silence_longest`. Whoever waits for it asks."""
+
+    idle_silence_longest: int = 16 * SECOND
 
     silence_flush: int = 1 * SECOND
     """How long a relay may keep silence to itself, hoping to send it along with an event."""
@@ -168,7 +171,13 @@ class Config:
     """How long an event may wait for that, at most."""
 
     subscriptions_max: int = 100_000
-    """Subscriptions at one broker; beyond it a new one is refused."""
+    """Subscriptions at one broker; beyond it a new one is refused. Of one principal: its share."""
+
+    principal_share_percent: int = 25
+    """What one principal may take of a bound that many share, in percent: of connections' memory,
+    subscriptions, conditions, names of publishers and producers, open transactions, topics and
+    pubends. Beyond its share it is refused or waits, while others still have room. Decision 0028
+    says who the principal is where nobody proves who they are."""
 
     propagates: bool = True
     """Whether subscriptions are told to the brokers on the way, which then let pass only what
@@ -198,7 +207,12 @@ class Config:
     """How far ahead the clock of changes is persisted, so that not each needs a write."""
 
     durable_subscriptions_max: int = 100_000
-    """Durable subscriptions at one broker; beyond it a new one is refused."""
+    """Durable subscriptions at one broker; beyond it a new one is refused. Of one principal: its
+    share."""
+
+    definition_bytes_max: int = 32 * MEBIBYTE
+    """What names and conditions of durable subscriptions take in a broker's tables, which hold
+    64 MiB altogether; beyond it a new one is refused. Of one principal: its share."""
 
     catch_up_window: int = 256
     """Events that one subscription which catches up has asked for and not been sent yet."""
@@ -329,6 +343,8 @@ class Config:
         for each in fields(self):
             if each.type != "bool" and getattr(self, each.name) <= 0:
                 raise UsageError(f"{each.name} must be above zero")
+        if self.principal_share_percent > 100:
+            raise UsageError("principal_share_percent must be at most 100")
         if self.nack_forget >= self.nack_repeat:
             raise UsageError("nack_forget must be less than nack_repeat")
         if self.name_patience <= self.name_repeat:
