@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from gapless.broker.authority import Pair
     from gapless.client.client import Client
+    from gapless.node.config import Config
 
 TABLE = """
 [security]
@@ -66,10 +67,10 @@ class Castle:
     def ca(self) -> Path:
         return self.folder / "authority.crt"
 
-    def broker(self, name: str = "b", **settings: Any) -> Broker:
+    def broker(self, name: str = "b", config: Config | None = None, **settings: Any) -> Broker:
         options = {"admin": None, "check_every_s": 0.001, **settings}
         made = Settings(data=self.folder, security_folder=self.folder, **options)
-        return Broker(BrokerName(name), parse_network(self.text), made)
+        return Broker(BrokerName(name), parse_network(self.text), made, config)
 
     def client(self, broker: Broker, who: str = "", **options: Any) -> Client:
         """Of a principal, by token; or with these options."""

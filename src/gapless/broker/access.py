@@ -1,31 +1,27 @@
-"""Access: who may connect to one broker, what they may do, and how much of it.
+"""Access: who may connect to one broker, and what they may do.
 
 Theory of operation
     A link that has said Hello is a neighbour's or a client's. A neighbour's certificate must name
     the broker that its Hello does. A client shows a token, or else a certificate that is no
     broker's; whoever fails is told, after a while, that it is not admitted, and nothing else.
     Each request of a client is checked against its rights before the node sees it (`rights`).
-    Subscriptions of a principal are counted upward as they are asked for; only where that reaches
-    the limit are those that really exist counted, at most once in `RECOUNT_S`. A tally is kept
-    for every principal that was ever here: there are as many as the authority vouches for.
+    How much of it a principal may have is counted elsewhere (`shares`, `room`, `core.ledger`).
     After `reload`, those whose rights are not the same lose their links: when they come back,
     everything they ask for is checked anew.
 
 Invariants
     I1  the node knows no client that has not proved who it is
-    I2  no principal has more than `principal_connections_max` links here
+    I2  every client's link that was greeted and is not gone is among the guests
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.broker.logs import logger
 from gapless.broker.rights import name_refusal, refusal
-from gapless.broker.subscriptions import count_of
 from gapless.broker.tls import Tls, brokers_in, common_name
-from gapless.core.client_messages import Acknowledge, Forget, Refused, Subscribe
+from gapless.core.client_messages import Acknowledge, Forget, Refused
 from gapless.core.errors import AccessError, GaplessError, ProtocolError
 
 if TYPE_CHECKING:
@@ -35,8 +31,6 @@ if TYPE_CHECKING:
     from gapless.core.identity import PeerName
     from gapless.core.messages import Hello, Message
     from gapless.node.node import Node
-
-RECOUNT_S = 1.0
 
 
 class Guest(Protocol):
@@ -51,15 +45,6 @@ class Guest(Protocol):
     def end(self, error: GaplessError) -> None: ...
 
 
-class Tally:
-    """What one principal has here: its links, and about how many subscriptions."""
-
-    def __init__(self, subscriptions: int) -> None:
-        self.links: set[Guest] = set()
-        self.subscriptions = subscriptions  # at least as many as there are
-        self.recount_s = 0.0  # not before this time of the loop
-
-
 class Access:
     """The gate of one broker."""
 
@@ -68,8 +53,7 @@ class Access:
         self.tls = Tls(security, patience_s)
         self.principals = security.read_principals()
         self.refused_logins = self.refused_requests = 0
-        self.owned: dict[str, int] = {}  # durable subscriptions by owner, when the broker started
-        self._tallies: dict[str, Tally] = {}
+        self._guests: set[Guest] = set()
 
     # --- who it is --------------------------------------------------------------------------------
 
@@ -85,14 +69,7 @@ class Access:
         if principal is None:
             self._log_refused(link, "wrong token" if hello.token else "no token or certificate")
             raise AccessError("not admitted: no valid token or certificate was given")
-        name = principal.name
-        tally = self._tallies.setdefault(name, Tally(self.owned.get(name, 0)))
-        if len(tally.links) >= self.security.principal_connections_max:
-            raise ProtocolError(
-                f"{name!r} has {len(tally.links)} connections, which is its limit",
-                "Close some, or use one for more.",
-            )
-        tally.links.add(link)
+        self._guests.add(link)
         link.principal = principal
         return principal
 
@@ -110,8 +87,7 @@ class Access:
         logger.warning("login refused", extra={"address": link.address, "reason": reason})
 
     def leave(self, link: Guest) -> None:
-        if link.principal is not None:
-            self._tallies[link.principal.name].links.discard(link)
+        self._guests.discard(link)
 
     # --- what it may do ---------------------------------------------------------------------------
 
@@ -125,24 +101,9 @@ class Access:
             if known is not None:  # else it may be elsewhere: the node knows whose it is there
                 found = known.definition.topic, known.definition.owner
                 refused = name_refusal(rights, name, message, found)
-        if refused is None and isinstance(message, Subscribe):
-            refused = self._count(name, message, node)
         if refused is not None:
             self.refused_requests += 1
         return refused
-
-    def _count(self, name: str, message: Subscribe, node: Node) -> Refused | None:
-        tally, limit = self._tallies[name], self.security.principal_subscriptions_max
-        now_s = asyncio.get_running_loop().time()
-        if tally.subscriptions >= limit and now_s >= tally.recount_s:
-            peers = {link.peer for link in tally.links}
-            tally.subscriptions = count_of(node, name, peers)
-            tally.recount_s = now_s + RECOUNT_S
-        if tally.subscriptions < limit:
-            tally.subscriptions += 1
-            return None
-        problem = f"{name!r} has {tally.subscriptions} subscriptions here, which is its limit"
-        return Refused(message.request, problem, "End some, and try again after a second.")
 
     # --- new certificates and principals ----------------------------------------------------------
 
@@ -151,9 +112,8 @@ class Access:
         principals = self.security.read_principals()
         self.tls.reload()
         self.principals = principals
-        for tally in list(self._tallies.values()):
-            for link in list(tally.links):
-                assert link.principal is not None
-                name = link.principal.name
-                if link.principal.rights != principals.rights_of(name):
-                    link.end(ProtocolError(f"the rights of {name!r} have changed", "Try again."))
+        for link in list(self._guests):
+            assert link.principal is not None
+            name = link.principal.name
+            if link.principal.rights != principals.rights_of(name):
+                link.end(ProtocolError(f"the rights of {name!r} have changed", "Try again."))

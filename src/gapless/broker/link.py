@@ -34,6 +34,7 @@ from gapless.core.client_messages import Publish, Subscribed
 from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
+from gapless.core.roster_messages import Roster, RosterQuery
 from gapless.core.topic_messages import TopicList, TopicsQuery
 from gapless.core.transaction_messages import Stage
 from gapless.node.services import KINDS as SERVICE_KINDS
@@ -63,10 +64,10 @@ may bring megabytes in one, and what they ask for may take many seconds."""
 OTHERS_FIRST = "others come first"
 DEAF = "it does not read"
 
-BULKY = frozenset((ReadRange, PositionsQuery, TopicsQuery))
+BULKY = frozenset((ReadRange, PositionsQuery, TopicsQuery, RosterQuery))
 """Requests whose answers may be long, which their sender has to read before it gets more."""
 
-LONG = frozenset((RangeRead, Positions, TopicList, Subscribed))
+LONG = frozenset((RangeRead, Positions, TopicList, Subscribed, Roster))
 """Those answers. Each leaves at once, so that it is known how much its receiver has not read."""
 
 ANSWERS_MAX = 256

@@ -17,7 +17,6 @@ Invariants
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from gapless.broker.descriptors import links_max
@@ -25,12 +24,14 @@ from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
 from gapless.broker.rights import begin_refusal, visible
 from gapless.broker.room import Room
+from gapless.broker.shares import Shares, who_is
 from gapless.broker.whereabouts import Whereabouts
-from gapless.core.client_messages import Refused
+from gapless.core.client_messages import Refused, Subscribe
 from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
 from gapless.core.messages import Addresses, Hello
 from gapless.core.topic_messages import TopicList
+from gapless.node.config import Config
 from gapless.version import __version__
 
 if TYPE_CHECKING:
@@ -61,11 +62,14 @@ class Links:
         settings: Settings,
         access: Access | None = None,
         room: Room | None = None,
+        shares: Shares | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
         self.access = access
         self.room = room or Room(settings)
+        everything = settings.connections_max, Config().subscriptions_max
+        self.shares = shares or Shares(*everything)
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
@@ -77,6 +81,7 @@ class Links:
         self.all: set[Link] = set()
         self.is_draining = False
         self.accepted = self.refused = self.unsent = 0
+        self.refused_requests = 0  # because a principal has its share
         self._past = dict.fromkeys(FIGURES, 0)  # of links that are gone
         self._unsent_links: set[Link] = set()
         self._held: dict[BrokerName, list[Message]] = {}  # for those being dialled
@@ -124,7 +129,9 @@ class Links:
             else:
                 owner = self.access.greet(link, hello).name
         peer = self._client() if hello.sender is None else self._broker(link, hello)
-        link.who = "" if link.is_broker else owner or who_is(link.address)
+        if not link.is_broker:
+            link.who = owner or who_is(link.address)
+            self.shares.join(link)
         if (old := self.named.pop(peer, None)) is not None:
             old.abort()
         self.named[peer] = link
@@ -231,11 +238,18 @@ class Links:
             if refused is not None:
                 link.answer(refused)
                 return
+        if isinstance(message, Subscribe) and not link.is_broker:
+            refused = self.shares.subscribe(link, message, self.pump.node)
+            if refused is not None:
+                self.refused_requests += 1
+                link.answer(refused)
+                return
         self.pump.receive(link.peer, message)
 
     def closed(self, link: Link, reason: str) -> None:
         self.all.discard(link)
         self.room.leave(link)
+        self.shares.leave(link)
         if self.access is not None:
             self.access.leave(link)
         self._unsent_links.discard(link)
@@ -312,24 +326,13 @@ class Links:
         assert self.access is not None
         return {
             "refused_logins": self.access.refused_logins,
-            "refused_requests": self.access.refused_requests,
+            "refused_requests": self.access.refused_requests + self.refused_requests,
             "failed_handshakes": self.access.tls.handshakes.failed,
             "refused_handshakes": self.access.tls.handshakes.refused,
         }
 
 
 FIGURES = ("bytes_in", "bytes_out", "messages_in", "messages_out", "dropped", "unknown")
-
-
-def who_is(address: str) -> str:
-    """Whose share a client takes that has not proved who it is: that of its machine. On this one
-    all would be the same, so each connection is somebody else here."""
-    host = address.rpartition(":")[0]
-    try:
-        is_here = ip_address(host).is_loopback
-    except ValueError:
-        is_here = True  # no address of IP
-    return f"@{address}" if is_here else f"@{host}"
 
 
 def neighbours_of(name: BrokerName, network: Network) -> frozenset[BrokerName]:

@@ -36,6 +36,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.errors import ProtocolError, UsageError
 from gapless.core.range_messages import PositionsQuery, ReadRange
+from gapless.core.roster_messages import RosterQuery, Strike
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicList, TopicsQuery
 from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
 
@@ -58,7 +59,8 @@ class Right(StrEnum):
     """Make and delete topics."""
 
     ADMINISTER = "administer"
-    """End durable subscriptions of others; on `*`: look at the admin port."""
+    """End durable subscriptions of others; see and remove names of publishers, producers and open
+    transactions; on `*`: look at the admin port."""
 
 
 class Need(NamedTuple):
@@ -82,6 +84,8 @@ NEEDS: dict[type[Message], Need | None] = {
     ProducerQuery: Need(Right.PUBLISH),
     ReadRange: Need(Right.SUBSCRIBE),
     PositionsQuery: Need(Right.SUBSCRIBE),
+    RosterQuery: Need(Right.ADMINISTER),
+    Strike: Need(Right.ADMINISTER),
     CreateTopic: Need(Right.CREATE, "name"),
     DeleteTopic: Need(Right.CREATE, "name"),
     TopicsQuery: None,  # whoever asks is shown those it has any right on: `visible`

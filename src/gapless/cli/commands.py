@@ -14,6 +14,7 @@ from gapless.cli.help import lay_out
 from gapless.cli.pipeline import pipeline
 from gapless.cli.publish import publish
 from gapless.cli.read import read
+from gapless.cli.roster import producers, publishers, transactions
 from gapless.cli.security import security
 from gapless.cli.serve import serve
 from gapless.cli.simulate import simulate, swarm
@@ -38,6 +39,8 @@ for command in (serve, broker):
     app.command()(command)
 for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, bench, up):
     app.command()(with_credentials(connecting))
+for roster in (publishers, producers, transactions):
+    app.command()(with_credentials(roster))
 app.add_typer(security, name="security")
 app.add_typer(topic)
 app.add_typer(pipeline)

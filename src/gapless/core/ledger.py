@@ -22,6 +22,11 @@ SHARE_PERCENT = 25
 """What one principal may hold of what there is, unless it is configured otherwise."""
 
 
+def show_who(who: str) -> str:
+    """A principal, for people. One that begins with @ has not proved who it is."""
+    return "this client" if who.startswith("@") else repr(who)
+
+
 class Account:
     """Who holds how much of one resource."""
 
@@ -40,8 +45,8 @@ class Account:
         """Why `who` may not take so much more; empty: it may."""
         held = self.held(who)
         if who and held and held + amount > self.each_max:
-            mine = "this connection" if who.startswith("@") else repr(who)
-            return f"{mine} has {held} {self.what}, and one principal may have {self.each_max}"
+            limit = f"one principal may have {self.each_max}"
+            return f"{show_who(who)} has {held} {self.what}, and {limit}"
         if self.total + amount > self.total_max:
             return f"there are {self.total} {self.what}, and the limit is {self.total_max}"
         return ""

@@ -39,7 +39,7 @@ from gapless.knowledge.answers import answer
 from gapless.knowledge.batch import size_of
 from gapless.knowledge.overdue import Overdue
 from gapless.knowledge.publications import Batch, Request, gather
-from gapless.knowledge.receipts import STEP, TOO_MANY, Publishers, refuse, why_not
+from gapless.knowledge.receipts import STEP, TOO_MANY, UNHEARD_OF, Publishers, refuse, why_not
 from gapless.knowledge.retention import Policy, Release
 from gapless.knowledge.scattered import look_up
 from gapless.knowledge.transactions import Transactions
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 FOR_EVER = Policy()
 PROMISES = "promises"
-PUBLISHERS = "publishers"
 IDLE_PAUSE_PART = 16
 """An idle pubend is silent for at most this part of the time since it was last active."""
 
@@ -94,7 +93,7 @@ class Pubend:
         self.promise = int.from_bytes(store.get(PROMISES, name) or b"", "little")
         self.end = max(logged, self.promise)
         self.newest = logged if logged > released else 0  # below it all events lie
-        self.publishers = Publishers(store, f"{PUBLISHERS}/{name}", timing.publishers_max)
+        self.publishers = Publishers(store, name, timing)
         self.waiting: deque[Request] = deque()
         self.writing: list[Request] = []
         self._batch = Batch()  # of those
@@ -128,8 +127,11 @@ class Pubend:
 
     # --- publishing -----------------------------------------------------------------------------
 
-    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
-        """Take a publication in; its receipt leaves when it is durable."""
+    def publish(
+        self, client: ClientName, message: Publish, now: Instant, owner: str = ""
+    ) -> list[Effect]:
+        """Take a publication in; its receipt leaves when it is durable. `owner`: who the client has
+        proved to be."""
         fresh, name = message.events.events, message.publisher
         if name is not None:
             following, term, opening = self.publishers.place(name)
@@ -137,28 +139,33 @@ class Pubend:
                 return [refuse(client, message, *why_not(name, message.term, term))]
             if message.sequence > following:
                 return [refuse(client, message, f"event {following} of {name!r} is missing")]
-            if self.publishers.is_one_too_many(name):
-                return [refuse(client, message, "too many named publishers", TOO_MANY)]
+            if not term and self.publishers.floor and not self.publishers.is_known(name):
+                problem = f"{name!r} was not opened, and this pubend has forgotten idle publishers"
+                return [refuse(client, message, problem, UNHEARD_OF)]
+            if problem := self.publishers.refusal(name, owner, now):
+                return [refuse(client, message, problem, TOO_MANY)]
             fresh = fresh[following - message.sequence :]
         size = size_of(fresh)
         if self._is_full(len(fresh), size):
             return [refuse(client, message, "the pubend has more to write than it can take")]
         if name is not None:
-            self.publishers.accepted[name] = following + len(fresh), term, opening
+            self.publishers.accept(name, owner, (following + len(fresh), term, opening))
         self.pending_count += len(fresh)
         self.pending_size += size
         self.waiting.append(Request(client, message, fresh, size))
         return self._go_on(now)
 
-    def position(self, client: ClientName, query: PublisherQuery, now: Instant) -> list[Effect]:
+    def position(
+        self, client: ClientName, query: PublisherQuery, now: Instant, owner: str = ""
+    ) -> list[Effect]:
         """The term of a publisher and its next number, for who takes its name over. They are told
         when they are durable, with all that counts: a crash must not take back where he begins."""
         name = query.publisher
         if self._is_full(0, 0):
             return [refuse(client, query, "the pubend has more to write than it can take")]
-        if self.publishers.is_one_too_many(name):
-            return [refuse(client, query, "too many named publishers", TOO_MANY)]
-        term = self.publishers.take_over(query, now)
+        if problem := self.publishers.refusal(name, owner, now):
+            return [refuse(client, query, problem, TOO_MANY)]
+        term = self.publishers.take_over(query, owner, now)
         self.waiting.append(Request(client, query, (), 0, term=term))
         return self._go_on(now)
 
@@ -183,9 +190,11 @@ class Pubend:
         self._has_given_way = True
         return [self._persist(transactions.write(self.stream, self._next_tick(now)))]
 
-    def commit(self, client: ClientName, message: Commit, now: Instant) -> list[Effect]:
+    def commit(
+        self, client: ClientName, message: Commit, now: Instant, owner: str = ""
+    ) -> list[Effect]:
         """Publish what is staged; `transactions` has the rest of what is asked of it."""
-        return self.transactions.commit(client, message) + self._go_on(now)
+        return self.transactions.commit(client, message, owner) + self._go_on(now)
 
     def _persist(self, writes: tuple[Write, ...]) -> Persist:
         self._write_number += 1
@@ -231,12 +240,12 @@ class Pubend:
         self.pending_size -= batch.size
         if not message.ok:
             return self._refuse_all(batch.requests) + self._go_on(now), []
-        self.publishers.durable.update(batch.publishers)
+        self.publishers.written(batch.publishers)
         receipts = [self._receipt(request) for request in batch.requests]
         knowledge = self._settle(batch.ticks, batch.events, batch.size, now)
         effects = [*receipts, *self._go_on(now)]
         if not self.writing and not self.waiting:
-            self.publishers.accepted.clear()
+            self.publishers.settle()
         return effects, knowledge
 
     def _tell_copied(self, now: Instant) -> list[Knowledge]:
@@ -276,7 +285,7 @@ class Pubend:
         refused = [*requests, *self.waiting]
         self.waiting.clear()
         self.pending_count = self.pending_size = 0
-        self.publishers.accepted.clear()
+        self.publishers.settle()
         return [refuse(each.client, each.message, NO_ROOM) for each in refused]
 
     # --- silence --------------------------------------------------------------------------------

@@ -121,7 +121,12 @@ class Config:
     the next read looks at the log again, and nobody looks ahead."""
 
     publishers_max: int = 10_000
-    """Named publishers a pubend remembers; beyond it a new name is refused."""
+    """Named publishers a pubend remembers; beyond it the one that was idle longest is forgotten, if
+    it was for `publisher_idle`, and else a new name is refused. Of one principal: its share."""
+
+    publisher_idle: int = 24 * 3_600 * SECOND
+    """How long a named publisher must not have been heard of before its name may be forgotten for
+    another. What it sends later under the old opening is refused, and never published twice."""
 
     receipts_max: int = 64
     """For each named publisher, how many of its newest runs of publications are remembered with
@@ -129,11 +134,11 @@ class Config:
 
     transactions_max: int = 1_000
     """Transactions that are staged at a pubend and not committed yet; beyond it a new one is
-    refused and may be tried again."""
+    refused and may be tried again. Of one principal: its share."""
 
     staged_bytes_max: int = 1024 * MEBIBYTE
     """What is staged at a pubend, in bytes on disk; beyond it a stage is refused and may be tried
-    again. A restart reads it through."""
+    again. Of one principal: its share. A restart reads it through."""
 
     copy_batches_max: int = 4
     """How many times `batch_events_max` events of a committed transaction, and `batch_bytes_max`
@@ -141,7 +146,8 @@ class Config:
     told one by one, so that a broker has no more to do at a time than for one."""
 
     producers_max: int = 10_000
-    """Producers of transactions a pubend remembers; beyond it a new name is refused."""
+    """Producers of transactions a pubend remembers; beyond it a new name is refused. Of one
+    principal: its share. None is forgotten unless an administrator strikes it off."""
 
     producers_once_max: int = 1_000
     """Producers of a single transaction (named `once/…`) that a pubend remembers besides; beyond it

@@ -40,6 +40,7 @@ from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.messages import Ping, Pong
 from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.range_messages import RangeRequest
+from gapless.core.roster_messages import RosterRequest
 from gapless.core.topic_messages import (
     CreateTopic,
     DeleteTopic,
@@ -68,6 +69,7 @@ from gapless.node.parts import Parts
 from gapless.node.producers import Producers
 from gapless.node.ranges import Ranges
 from gapless.node.registry import Noted
+from gapless.node.roster import Rosters
 from gapless.node.routing import Routing
 from gapless.node.services import SERVICES, Services
 from gapless.node.statistics import statistics
@@ -157,6 +159,7 @@ class Node:
         known = check_events, self.catalogue, self.names
         self.clients = Clients(network, self.config, *serving, *known)
         self.producers = Producers(network, self.streams, check_events)
+        self.rosters = Rosters(network, self.streams)
         made = name, network, self.config, store, self.epoch, self.subscribers, attributes_of
         self.services = Services(self.clients, [each(*made) for each in SERVICES])
         self.topics = Topics(self.catalogue, self.clients, self.hand_overs, store, self.services)
@@ -352,16 +355,14 @@ class Node:
                 return self.names.acknowledge(sender, message, now)
             case Forget():
                 return self.names.forget(sender, message, now)
-            case CreateTopic():
-                return self.topics.create(sender, message, now)
-            case DeleteTopic():
-                return self.topics.delete(sender, message, now)
-            case TopicsQuery():
-                return self.topics.show(sender, message)
+            case CreateTopic() | DeleteTopic() | TopicsQuery():
+                return self.topics.request(sender, message, now)
             case Unsubscribe(subscription=number):
                 return self.clients.unsubscribe(sender, number, now)
             case _ if isinstance(message, TransactionRequest):
                 return self.producers.receive(sender, message, now)
+            case _ if isinstance(message, RosterRequest):
+                return self.rosters.receive(sender, message, now)
             case _ if isinstance(message, RangeRequest):
                 return self.ranges.receive(sender, message)
             case _:

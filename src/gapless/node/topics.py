@@ -21,10 +21,17 @@ from gapless.core.effects import NO_ROOM, Chop, Delete, Persist, Send, Tell
 from gapless.core.errors import ProtocolError
 from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_COUNT_MAX
-from gapless.core.topic_messages import TopicEntry, TopicList
+from gapless.core.topic_messages import (
+    CreateTopic,
+    DeleteTopic,
+    TopicEntry,
+    TopicList,
+    TopicsQuery,
+)
 from gapless.durable.filtered_log import DELIVERED, HEADS
 from gapless.knowledge import transactions
-from gapless.knowledge.pubend import PROMISES, PUBLISHERS
+from gapless.knowledge.pubend import PROMISES
+from gapless.knowledge.receipts import FLOORS, OWNERS, PUBLISHERS
 from gapless.node.catalogue import entry_of, show_entry, topic_of
 from gapless.node.owner import choose_hosts, ranking
 from gapless.node.redirect import refuse_elsewhere
@@ -37,13 +44,7 @@ if TYPE_CHECKING:
     from gapless.core.effects import Effect, Write
     from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
     from gapless.core.store import Store
-    from gapless.core.topic_messages import (
-        CreateTopic,
-        DeleteTopic,
-        TopicNews,
-        TopicQuestion,
-        TopicsQuery,
-    )
+    from gapless.core.topic_messages import TopicNews, TopicQuestion
     from gapless.node.catalogue import Catalogue, EntryPersisted
     from gapless.node.clients import Clients
     from gapless.node.hand_overs import HandOvers
@@ -81,6 +82,17 @@ class Topics:
         self.durables = clients.attachments.durables
 
     # --- what clients ask for -------------------------------------------------------------------
+
+    def request(
+        self, client: ClientName, message: CreateTopic | DeleteTopic | TopicsQuery, now: Instant
+    ) -> list[Effect]:
+        match message:
+            case CreateTopic():
+                return self.create(client, message, now)
+            case DeleteTopic():
+                return self.delete(client, message, now)
+            case TopicsQuery():
+                return self.show(client, message)
 
     def create(self, client: ClientName, message: CreateTopic, now: Instant) -> list[Effect]:
         catalogue, name = self.catalogue, message.name
@@ -335,13 +347,14 @@ def leftovers(topic: Topic, store: Store, here: BrokerName) -> list[Write]:
     """The writes that leave nothing of a topic here; none if nothing durable is left."""
     writes: list[Write] = []
     for pubend in topic.pubends:
-        table, name = f"{PUBLISHERS}/{pubend.name}", pubend.name
+        name = pubend.name
         for stream in (f"log/{name}", f"filtered/{name}"):
             start, end = store.bounds(stream)
             if start < end:
                 writes.append(Chop(stream, end))
-        facts = [(table, key) for key in store.items(table)]
-        facts += [(each, name) for each in (PROMISES, DELIVERED, HEADS)]
+        tables = [f"{each}/{name}" for each in (PUBLISHERS, OWNERS)]
+        facts = [(table, key) for table in tables for key in store.items(table)]
+        facts += [(each, name) for each in (PROMISES, FLOORS, DELIVERED, HEADS)]
         writes += [Delete(*fact) for fact in facts if store.get(*fact) is not None]
         writes += transactions.leftovers(name, store)
     facts = [(STAMPS, f"{topic.label}@{here}"), (VIRTUAL_TIMES, topic.label)]
