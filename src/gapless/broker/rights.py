@@ -217,8 +217,18 @@ def name_refusal(
 
 
 def visible(rights: Rights, message: TopicList) -> TopicList:
-    """The topics on which there is any right; of others it is not told that they exist."""
-    return replace(message, topics=tuple(t for t in message.topics if rights.may_know(t.name)))
+    """The topics on which there is any right; of others it is not told that they exist. Who created
+    them is told to those who administer them."""
+    known = [topic for topic in message.topics if rights.may_know(topic.name)]
+    return replace(
+        message,
+        topics=tuple(
+            each
+            if not each.owner or rights.may(Right.ADMINISTER, each.name)
+            else replace(each, owner="")
+            for each in known
+        ),
+    )
 
 
 def _refused(message: Message, problem: str) -> Refused:

@@ -266,7 +266,17 @@ class Config:
     """How often a step of a hand-over is repeated until it is answered."""
 
     topics_max: int = 10_000
-    """Names of topics, those that were deleted included; beyond it a new one is refused."""
+    """Names of topics, those that were deleted lately included; beyond it a new one is refused. Of
+    one principal: its share."""
+
+    topic_forget: int = 7 * 24 * 3_600 * SECOND
+    """How long the name of a deleted topic is remembered, by the brokers' clocks, so that one who
+    was away does not bring the topic back; then the name takes no room any more. A broker that was
+    away for longer brings it back for a moment; then it is deleted again."""
+
+    pubends_max: int = 65_536
+    """Pubends of all topics of a network together; beyond it a new topic is refused. Of one
+    principal: its share."""
 
     topic_ask_repeat: int = 200 * MILLISECOND
     """How often the owner of a name is asked about a topic that is not known here."""

@@ -298,7 +298,7 @@ class Node:
             raise ProtocolError(f"{sender!r} is no neighbour of {self.name!r}")
         match message:
             case Ping():
-                compared = self.catalogue.compare(sender, message.catalogue)
+                compared = self.catalogue.compare(sender, message.catalogue, now)
                 return self.routing.answer(sender, message) + compared
             case Pong():
                 is_new = self.routing.receive_pong(sender, now)

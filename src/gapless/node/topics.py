@@ -108,20 +108,32 @@ class Topics:
                 return [Send(client, Done(message.request))]
             return refuse(client, message, problem, "Ask for it as it is, or use another name.")
         old = catalogue.entries.get(name)
-        limit = catalogue.config.topics_max
-        if old is None and len(catalogue.entries) + len(catalogue.static) >= limit:
-            problem = f"this network has had {limit} names of topics, which is its limit"
-            return refuse(client, message, problem, "Use a name again that was deleted.")
+        forgotten = catalogue.forget(now) if old is None else []
+        owner = self.clients.subscribers.clients[client].owner
+        hosts = self._hosts(message)
+        if problem := self._lack_of_room(owner, len(hosts), is_new=old is None):
+            remedy = "Use a name again that was deleted, or delete topics and wait."
+            return forgotten + refuse(client, message, problem, remedy)
         entry = TopicEntry(
             name,
-            1 if old is None else old.incarnation + 1,
-            self._hosts(message),
+            catalogue.floor + 1 if old is None else old.incarnation + 1,
+            hosts,
             message.service,
             message.retention_us,
             message.retention_bytes,
             ordered=message.ordered,
+            owner=owner,
         )
-        return self._decide(client, message, entry, now)
+        return forgotten + self._decide(client, message, entry, now)
+
+    def _lack_of_room(self, owner: str, pubends: int, *, is_new: bool) -> str:
+        """Why there may not be one more topic; empty if there may."""
+        names, limit = self.catalogue.names, self.catalogue.config.topics_max
+        waiting = len(self.catalogue.writing - self.catalogue.entries.keys())
+        if is_new and names.total + waiting >= limit:
+            return f"this network has had {limit} names of topics, which is its limit"
+        refused = names.refusal(owner, 1) if is_new else ""
+        return refused or self.catalogue.pubends.refusal(owner, pubends)
 
     def delete(self, client: ClientName, message: DeleteTopic, now: Instant) -> list[Effect]:
         catalogue, name = self.catalogue, message.name
@@ -141,7 +153,9 @@ class Topics:
         if entry is None:
             return self._later(client, message)
         number, hosts, service = entry.incarnation + 1, entry.hosts, entry.service
-        gone = TopicEntry(name, number, hosts, service, is_deleted=True)
+        gone = TopicEntry(
+            name, number, hosts, service, is_deleted=True, owner=entry.owner, deleted_us=now
+        )
         return self._decide(client, message, gone, now)
 
     def welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
@@ -223,7 +237,7 @@ class Topics:
 
     def receive_news(self, sender: BrokerName, message: TopicNews, now: Instant) -> list[Effect]:
         self._check_hosts(message.entries)
-        fresh, effects = self.catalogue.learn(sender, message.entries)
+        fresh, effects = self.catalogue.learn(sender, message.entries, now)
         return effects + self._apply(fresh, now)
 
     def receive_question(self, message: TopicQuestion, now: Instant) -> list[Effect]:
