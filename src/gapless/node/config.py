@@ -124,9 +124,10 @@ class Config:
     """Named publishers a pubend remembers; beyond it the one that was idle longest is forgotten, if
     it was for `publisher_idle`, and else a new name is refused. Of one principal: its share."""
 
-    publisher_idle: int = 24 * 3_600 * SECOND
+    publisher_idle: int = 7 * 24 * 3_600 * SECOND
     """How long a named publisher must not have been heard of before its name may be forgotten for
-    another. What it sends later under the old opening is refused, and never published twice."""
+    another. What it sends later under the old opening is refused, and never published twice; opened
+    again, it begins at 0."""
 
     receipts_max: int = 64
     """For each named publisher, how many of its newest runs of publications are remembered with
