@@ -67,7 +67,9 @@ class Castle:
     def ca(self) -> Path:
         return self.folder / "authority.crt"
 
-    def broker(self, name: str = "b", config: Config | None = None, **settings: Any) -> Broker:
+    def broker(self, name: str = "b", **settings: Any) -> Broker:
+        """`config` among them goes to the node."""
+        config: Config | None = settings.pop("config", None)
         options = {"admin": None, "check_every_s": 0.001, **settings}
         made = Settings(data=self.folder, security_folder=self.folder, **options)
         return Broker(BrokerName(name), parse_network(self.text), made, config)

@@ -12,6 +12,7 @@ from gapless.core.messages import Goodbye, Message, Ping, Pong
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span
 from gapless.core.topic_messages import TopicList, TopicsQuery
+from gapless.wire.codec import Codec
 from gapless.wire.kinds import codec
 from tests.broker.castle import TABLE, Castle
 from tests.broker.stage import ByHand, connected, make_broker, publication, run, wait_until
@@ -132,6 +133,43 @@ def test_who_may_not_publish_is_refused_before_its_frame_is_read(tmp_path: Path)
             peer.send(Ping(7))
             assert Pong(7) in await peer.read_until(Pong), "its link goes on"
             await peer.close()
+
+    run(main())
+
+
+def test_what_waits_for_room_is_bounded_too(tmp_path: Path) -> None:
+    """One read of each of many connections would be much, if all of them might wait."""
+
+    async def main() -> None:
+        broker = make_broker(tmp_path, input_bytes_max=MEBIBYTE)
+        async with broker, connected(broker) as client:
+            first = await ByHand.connect(broker)
+            first.writer.write(LARGE[:-1])
+            await is_quiet(broker, client)
+            hostile = [await ByHand.connect(broker) for _ in range(40)]
+            for peer in hostile:
+                peer.writer.write(LARGE[:100_000])
+            await wait_until(lambda: len(broker._links.named) < 40)  # the others were told to go
+            await is_quiet(broker, client)
+            assert 2 < len(broker._links.named) < 2 + MEBIBYTE // 60_000
+            broker._links.room.check()
+            for peer in (first, *hostile):
+                await peer.close()
+            await wait_until(lambda: len(broker._links.named) == 1)
+            assert broker._links.room.waiting.total == broker._links.room.input.total == 0
+
+    run(main())
+
+
+def test_before_a_hello_only_short_frames_are_read(tmp_path: Path) -> None:
+    class Later(Message, frozen=True, tag="of a later version"):
+        """Which is skipped, and no Hello."""
+
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            peer = await ByHand.connect(broker, hello=None)
+            peer.writer.write(bytes(Codec(Later).frames([Later()])) + LARGE[:50_000])
+            assert "before a Hello" in await goodbye(peer)
 
     run(main())
 

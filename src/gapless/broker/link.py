@@ -180,7 +180,7 @@ class Link(asyncio.Protocol):
                 if not self.is_broker and (self._holds - {NO_ROOM}):
                     break
                 message = self._codec.decode(self._payloads[0])
-                if type(message) in BULKY and not self._owner.room.may_ask(self):
+                if type(message) in BULKY and not self._may_ask():
                     self._hold(UNREAD)
                     break
                 self._payloads.popleft()
@@ -201,6 +201,9 @@ class Link(asyncio.Protocol):
             self._has_answers = False
             self.flush()
 
+    def _may_ask(self) -> bool:
+        return self._owner.room.may_ask(self, sum(map(len, self._payloads)))
+
     # --- a frame that is not whole yet -----------------------------------------------------------
 
     def _begin_frame(self) -> None:
@@ -210,6 +213,10 @@ class Link(asyncio.Protocol):
         settings, size = self._owner.settings, self._unframer.awaited
         if self._frame_watch is None:
             self._watch_frame(settings.frame_patience_s)
+        if self.peer is None and size > settings.hello_bytes_max:
+            problem = f"a frame of {size} bytes is announced before a Hello; the limit is"
+            self.end(WireError(f"{problem} {settings.hello_bytes_max}", "Say Hello first."))
+            return
         if size <= settings.small_frame_bytes or self._is_let_in or NO_ROOM in self._holds:
             return
         begin = self._unframer.begin(HEAD_BYTES)
@@ -223,9 +230,16 @@ class Link(asyncio.Protocol):
         elif not self._owner.begun(self, head):
             self._unframer.skip()
             self.flush()
-        elif self._owner.room.let_in(self, size):
-            self._is_let_in = True
         else:
+            self._ask_for_room(size)
+
+    def _ask_for_room(self, size: int) -> None:
+        try:
+            self._is_let_in = self._owner.room.let_in(self, size, self._unframer.buffered_bytes)
+        except ProtocolError as error:
+            self.end(error)
+            return
+        if not self._is_let_in:
             self._hold(NO_ROOM)
 
     def _watch_frame(self, patience_s: float) -> None:
