@@ -57,6 +57,8 @@ NAME_BYTES_MAX = 512
 FACT_BYTES, PUBEND_BYTES = 512, 128
 """What a subscription takes in tables besides its name and condition, and for each pubend."""
 
+TOO_MUCH = "End some, use shorter conditions, or use another broker."
+
 TokenKeeper = Literal["client", "broker"]
 
 
@@ -190,13 +192,8 @@ class Subscriptions:
             raise UsageError(f"there is a subscription {name!r} here", "Use another name.")
         if not is_name(name):
             raise UsageError(f"{name!r} is no name", f"Use 1 to {NAME_BYTES_MAX} printable bytes.")
-        if len(self) >= self.timing.durable_subscriptions_max:
-            problem = f"this broker has {len(self)} durable subscriptions, which is its limit"
-            raise UsageError(problem, "End some, or use another broker.")
-        problem = self.counts.refusal(definition.owner, 1)
-        problem = problem or self.sizes.refusal(definition.owner, size_of(definition, since))
-        if problem:
-            raise UsageError(problem, "End some, use shorter conditions, or use another broker.")
+        if problem := self.refusal(definition, since):
+            raise UsageError(problem, TOO_MUCH)
         subscription = Subscription(self._next, definition, since, start, start)
         self._next += 1
         self._take_in(subscription)
@@ -207,6 +204,13 @@ class Subscriptions:
         )
         failed = Tell(Kept(subscription.number, ok=False, name=name))
         return [Persist(writes, then, (failed, *otherwise))]
+
+    def refusal(self, definition: Definition, since: Mapping[str, int]) -> str:
+        """Why there is no room for one more subscription; empty if there is."""
+        if len(self) >= self.timing.durable_subscriptions_max:
+            return f"this broker has {len(self)} durable subscriptions, which is its limit"
+        problem = self.counts.refusal(definition.owner, 1)
+        return problem or self.sizes.refusal(definition.owner, size_of(definition, since))
 
     def redefine(
         self,

@@ -24,7 +24,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.effects import Effect, Send
 from gapless.core.errors import FilterError, WireError
-from gapless.durable.subscriptions import NAME_BYTES_MAX, is_name
+from gapless.durable.subscriptions import NAME_BYTES_MAX, TOO_MUCH, Definition, is_name
 from gapless.filters.filter import Filter
 from gapless.knowledge.pubend import Pubend
 from gapless.node.audience import DURABLE
@@ -154,11 +154,23 @@ class Clients:
             if message.previous in (None, self.streams.name):
                 granted = self._granted.get(message.name)
                 if granted is None:
-                    return self.names.claim(client, message, now)
+                    refused = self._refuse_durable(client, message)
+                    return refused or self.names.claim(client, message, now)
                 # The name is ours: one claim for one life.
                 message = replace(message, previous=None, moves=granted[0].moves)
         self._await_start(client, message, condition, now)
         return []
+
+    def _refuse_durable(self, client: ClientName, message: Subscribe) -> list[Effect]:
+        """Where there is no room for it, so that its name is not claimed for nothing."""
+        assert message.name is not None
+        owner = self.subscribers.clients[client].owner
+        wanted = Definition(
+            name=message.name, topic=message.topic, condition=message.condition, owner=owner
+        )
+        since = {str(each.name): 0 for each in self.network.topic[message.topic].pubends}
+        problem = self.attachments.durables.subscriptions.refusal(wanted, since)
+        return refuse(client, message, problem, TOO_MUCH) if problem else []
 
     def _refuse_token(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         topic = self.network.topic[message.topic]

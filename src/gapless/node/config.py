@@ -287,7 +287,7 @@ class Config:
 
     names_max: int = 200_000
     """Names of durable subscriptions of which one broker is the registrar; beyond it a new one is
-    refused."""
+    refused. Of one principal: its share."""
 
     name_repeat: int = 500 * MILLISECOND
     """How often a registrar is asked again that does not answer."""
