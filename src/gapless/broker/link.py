@@ -177,7 +177,7 @@ class Link(asyncio.Protocol):
         begin_s = time.monotonic()
         try:
             while self._payloads and not self.is_closing and not self._is_denied:
-                if not self.is_broker and (self._holds - {NO_ROOM}):
+                if self._holds and not self.is_broker and self._holds - {NO_ROOM}:
                     break
                 message = self._codec.decode(self._payloads[0])
                 if type(message) in BULKY and not self._may_ask():
