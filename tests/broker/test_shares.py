@@ -17,6 +17,7 @@ from gapless.core.client_messages import (
     Subscribed,
 )
 from gapless.core.identity import ProducerName, PublisherName, SubscriptionName, TopicName
+from gapless.core.topic_messages import CreateTopic
 from gapless.core.transaction_messages import Stage
 from gapless.node.config import Config
 from tests.broker.castle import Castle
@@ -135,7 +136,7 @@ def test_open_transactions_of_one_principal_leave_room_and_an_administrator_drop
 
 
 def test_conditions_of_one_principal_do_not_fill_the_tables(tmp_path: Path) -> None:
-    long = "a = '" + "x" * 3_000 + "'"
+    long = "a = '" + "x" * 4_500 + "'"
 
     def named(number: int) -> Subscribe:
         return Subscribe(T, number, number, long, name=SubscriptionName(f"n{number}"))
@@ -171,5 +172,40 @@ def test_without_security_each_connection_of_this_machine_has_a_share(tmp_path: 
             async with client.subscribe("t"):
                 pass
             await greedy.close()
+
+    run(main())
+
+
+def test_without_security_one_connection_does_not_use_up_names_for_others(tmp_path: Path) -> None:
+    """Publishers, transactions and topics; a restart forgets who it was."""
+
+    async def main() -> None:
+        config = Config(publishers_max=8, transactions_max=8, topics_max=10)
+        async with make_broker(tmp_path, config=config) as broker, connected(broker) as client:
+            greedy = await ByHand.connect(broker)
+            for number in range(2):
+                assert await ask(greedy, opening(f"mine-{number}"), PublisherPosition) == ""
+                assert await ask(greedy, staging(number), Done) == ""
+                create = CreateTopic(1, TopicName(f"mine-{number}"))
+                assert await ask(greedy, create, Done) == ""
+            refused = await ask(greedy, opening("mine-2"), PublisherPosition)
+            assert "this client has 2 names of publishers" in refused
+            assert "this client has 2 open transactions" in await ask(greedy, staging(2), Done)
+            refused = await ask(greedy, CreateTopic(1, TopicName("mine-2")), Done)
+            assert "this client has 2 names of topics" in refused
+            async with client.publisher("t", name="innocent") as publisher:
+                await publisher.send({})
+            await client.create_topic("innocent")
+            found = await roster(client, "t", "publishers")
+            owners = {each.name: each.owner.startswith("@127.0.0.1:") for each in found}
+            assert owners == {"mine-0": True, "mine-1": True, "innocent": True}
+            await strike(client, "t", "publishers", "mine-0")
+            assert await ask(greedy, opening("mine-2"), PublisherPosition) == ""
+            await client.delete_topic("mine-0")
+            await greedy.close()
+        async with make_broker(tmp_path, config=config) as broker, connected(broker) as client:
+            found = await roster(client, "t", "publishers")
+            assert [each.owner for each in found] == ["", "", ""]
+            broker._pump.node.check()
 
     run(main())

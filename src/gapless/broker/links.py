@@ -144,7 +144,7 @@ class Links:
         elif hello.address:
             self.pump.welcome(BrokerName(peer))
         elif not self._has_joined(peer):
-            self.pump.link_up(peer, owner)
+            self.pump.link_up(peer, owner, link.who)
         for message in self._held.pop(BrokerName(peer), ()):
             self.send(peer, message)
         return peer

@@ -76,8 +76,8 @@ class Pump:
         """A message of a peer; a `ProtocolError` is for the caller: drop the peer's link."""
         self._step(self.node.receive, sender, message)
 
-    def link_up(self, peer: PeerName, owner: str = "") -> None:
-        self._step(partial(self.node.link_up, owner=owner), peer)
+    def link_up(self, peer: PeerName, owner: str = "", who: str = "") -> None:
+        self._step(partial(self.node.link_up, owner=owner, who=who), peer)
 
     def link_down(self, peer: PeerName) -> None:
         self._step(self.node.link_down, peer)

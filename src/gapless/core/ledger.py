@@ -22,6 +22,11 @@ SHARE_PERCENT = 25
 """What one principal may hold of what there is, unless it is configured otherwise."""
 
 
+def is_proved(who: str) -> bool:
+    """Is it somebody that will be the same after a restart? Then it may be written down."""
+    return bool(who) and not who.startswith("@")
+
+
 def show_who(who: str) -> str:
     """A principal, for people. One that begins with @ has not proved who it is."""
     return "this client" if who.startswith("@") else repr(who)

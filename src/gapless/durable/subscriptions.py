@@ -54,8 +54,9 @@ NEXT = "next"
 NAME_BYTES_MAX = 512
 """A longer name of a subscription is refused."""
 
-FACT_BYTES, PUBEND_BYTES = 512, 128
-"""What a subscription takes in tables besides its name and condition, and for each pubend."""
+PUBEND_BYTES = 64
+"""What a subscription takes in tables for each pubend of its topic. What it takes besides is some
+300 bytes, and bounded by how many there may be."""
 
 TOO_MUCH = "End some, use shorter conditions, or use another broker."
 
@@ -68,9 +69,9 @@ def is_name(name: str) -> bool:
 
 
 def size_of(definition: Definition, since: Mapping[str, int]) -> int:
-    """About the bytes of the tables that a subscription takes; they are kept in memory."""
+    """The bytes of tables that clients choose how many they are; they are kept in memory."""
     texts = 2 * len(definition.name.encode()) + len(definition.condition.encode())
-    return texts + FACT_BYTES + PUBEND_BYTES * len(since)
+    return texts + PUBEND_BYTES * len(since)
 
 
 class Kept(Message, frozen=True):

@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING
 from gapless.core.client_messages import Refused
 from gapless.core.effects import Delete, Put, Send
 from gapless.core.identity import Instant, PublisherName
-from gapless.core.ledger import Account
+from gapless.core.ledger import Account, is_proved
 from gapless.core.ticks import PUBEND_BITS
 
 if TYPE_CHECKING:
@@ -235,15 +235,15 @@ class Publishers:
         writes: list[Put | Delete] = []
         for name in self._going:
             writes.append(Delete(self.table, name))
-            if name in self.owners and not self.is_known(name):
-                del self.owners[name]
+            owner = "" if self.is_known(name) else self.owners.pop(name, "")
+            if is_proved(owner):
                 writes.append(Delete(f"{OWNERS}/{self.pubend}", name))
         if self._going:
             writes.append(Put(FLOORS, self.pubend, self.floor.to_bytes(8, "little")))
             self._going.clear()
         for name, each in sorted(changed.items()):
             writes.append(Put(self.table, name, each.encode()))
-            if name not in self.durable and name in self.owners:
+            if name not in self.durable and is_proved(self.owner(name)):
                 writes.append(Put(f"{OWNERS}/{self.pubend}", name, self.owners[name].encode()))
         return writes
 

@@ -35,6 +35,7 @@ from gapless.core.effects import (
     Write,
 )
 from gapless.core.identity import Instant, PubendName
+from gapless.core.ledger import show_who
 from gapless.core.messages import Message
 from gapless.core.store import RECORD_BYTES_MAX
 from gapless.knowledge.staging import Key, Part, Slot, encode_stage, size_of
@@ -169,7 +170,7 @@ class Stages:
             mine = sum(each.size for each in self.of(owner))
             share = room * self.timing.principal_share_percent // 100
             if mine and mine + size > share:
-                problem = f"{owner!r} has staged {mine} bytes here, and its share is {share}"
+                problem = f"{show_who(owner)} has staged {mine} bytes here, its share is {share}"
                 return [refuse(client, message, problem)]
         if self.pending and self.pending_bytes + size > self.timing.publish_pending_bytes_max:
             return [refuse(client, message, "more is being staged than the disk has taken")]

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING
 from gapless.core.client_messages import Done, Refused
 from gapless.core.effects import NO_ROOM, Append, Chop, Delete, Effect, Persist, Put, Send, Write
 from gapless.core.identity import Instant, ProducerName
+from gapless.core.ledger import is_proved, show_who
 from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
 from gapless.knowledge.batch import cut, fits, size_of
 from gapless.knowledge.receipts import STEP
@@ -216,14 +217,16 @@ class Transactions:
             max(1, self.timing.transactions_max * share // 100),
         )
         if owner and mine >= limit:
-            problem = f"{owner!r} has {mine} open transactions here, and its share is {limit}"
+            who = show_who(owner)
+            problem = f"{who} has {mine} open transactions here, and its share is {limit}"
             return refuse(client, message, problem)
         if message.producer.startswith(ONCE):
             return None
         names = sum(each == owner for each in self.owners.values()) if owner else 0
         limit = max(1, self.timing.producers_max * share // 100)
         if names >= limit and message.producer not in self.last:
-            problem = f"{owner!r} has {names} names of producers here, and its share is {limit}"
+            who = show_who(owner)
+            problem = f"{who} has {names} names of producers here, and its share is {limit}"
             return refuse(client, message, problem, retry=False)
         open_ones = {key[0] for key in (*self.stages.open, *self.claims)} | {message.producer}
         fresh = {name for name in open_ones if not name.startswith(ONCE)}
@@ -277,7 +280,8 @@ class Transactions:
             producer, transaction = self.copy.key
             fact = LAST.pack(transaction, next_tick, self.copy.count)
             writes.append(Put(self.producers, producer, fact))
-            if self.copy.owner and producer not in self.last and not producer.startswith(ONCE):
+            is_new = producer not in self.last and not producer.startswith(ONCE)
+            if is_new and is_proved(self.copy.owner):
                 writes.append(Put(self.owners_table, producer, self.copy.owner.encode()))
             writes += [Delete(self.producers, oldest) for oldest in self._outdated(producer)]
         copy, slot = self.copy, self.copy.slot
@@ -389,7 +393,7 @@ class Transactions:
         writes: list[Write] = []
         if self.last.pop(producer, None) is not None:
             writes.append(Delete(self.producers, producer))
-        if self.owners.pop(producer, None) is not None:
+        if is_proved(self.owners.pop(producer, "")):
             writes.append(Delete(self.owners_table, producer))
         if producer in self._once:
             self._once.remove(producer)

@@ -106,6 +106,8 @@ class Catalogue:
         share = config.principal_share_percent
         self.names = Account("names of topics", config.topics_max, share)
         self.pubends = Account("pubends", config.pubends_max, share)
+        self._counted: dict[TopicName, str] = {}  # for whom each name counts
+        self._creators: dict[TopicName, str] = {}  # of those that are about to be decided
         self._tombs: list[tuple[int, TopicName]] = []  # a heap: when each was deleted
         for topic in network.topic.values():
             self.names.take("")
@@ -139,12 +141,16 @@ class Catalogue:
 
     def _count(self, old: TopicEntry | None, new: TopicEntry | None) -> None:
         """Names count as long as there is an entry, pubends while the topic is there."""
+        before = ""
         if old is not None and old.name not in self.static:
-            self.names.give_back(old.owner)
-            self.pubends.give_back(old.owner, 0 if old.is_deleted else len(old.hosts))
+            before = self._counted.pop(old.name)
+            self.names.give_back(before)
+            self.pubends.give_back(before, 0 if old.is_deleted else len(old.hosts))
         if new is not None and new.name not in self.static:
-            self.names.take(new.owner)
-            self.pubends.take(new.owner, 0 if new.is_deleted else len(new.hosts))
+            creator = self._creators.pop(new.name, before if new.is_deleted else "")
+            who = self._counted[new.name] = new.owner or creator
+            self.names.take(who)
+            self.pubends.take(who, 0 if new.is_deleted else len(new.hosts))
 
     # --- deleted long ago -----------------------------------------------------------------------
 
@@ -197,9 +203,14 @@ class Catalogue:
         """Whether we know all that counts: nothing is being written, and the disk was not lost."""
         return topic not in self.writing and (self._is_agreed or now >= self._lonely_at)
 
-    def decide(self, entry: TopicEntry, client: ClientName, request: int) -> list[Effect]:
-        """Write down what we have decided; it holds when that is durable."""
+    def decide(
+        self, entry: TopicEntry, client: ClientName, request: int, creator: str = ""
+    ) -> list[Effect]:
+        """Write down what we have decided; it holds when that is durable. `creator`: for whom a new
+        topic counts, in this life, who has not proved to be anybody."""
         self.writing.add(entry.name)
+        if creator:
+            self._creators[entry.name] = creator
         done = EntryPersisted(entry, client, request)
         put = Put(CATALOGUE, entry.name, fact_of(entry))
         return [Persist((put,), (Tell(done),), (Tell(replace(done, ok=False)),))]
@@ -208,6 +219,7 @@ class Catalogue:
         """It is durable: let everybody know."""
         self.writing.discard(message.entry.name)
         if not message.ok:
+            self._creators.pop(message.entry.name, None)
             return []
         self._put(message.entry)
         return self._spread((message.entry,), self.name)

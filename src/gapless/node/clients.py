@@ -93,14 +93,14 @@ class Clients:
         except WireError as error:
             # Once stored, an event that nobody can read would stop everybody below.
             return refuse(client, message, error.problem, "Encode the events as documented.")
-        return pubend.publish(client, message, now, self.subscribers.clients[client].owner)
+        return pubend.publish(client, message, now, self.subscribers.clients[client].who)
 
     def position(self, client: ClientName, query: PublisherQuery, now: Instant) -> list[Effect]:
         """The next number of a publisher."""
         pubend = self._bound(client, query, now)
         if not isinstance(pubend, Pubend):
             return pubend
-        return pubend.position(client, query, now, self.subscribers.clients[client].owner)
+        return pubend.position(client, query, now, self.subscribers.clients[client].who)
 
     def _bound(
         self, client: ClientName, message: Publish | PublisherQuery, now: Instant

@@ -198,12 +198,14 @@ class Node:
         effects += self.services.fire(instant)
         return effects + self.clients.settle(instant)
 
-    def link_up(self, peer: PeerName, now: Instant, owner: str = "") -> list[Effect]:
-        """A client has connected; `owner` is who it has proved to be, if that is asked for. Or
-        there is a link to a broker, which counts when it answers."""
+    def link_up(self, peer: PeerName, now: Instant, owner: str = "", who: str = "") -> list[Effect]:
+        """A client has connected; `owner` is who it has proved to be, if that is asked for, and
+        `who` whose share it takes if not. Or there is a link to a broker, which counts when it
+        answers."""
         self._time(now)
         if peer not in self.network.cell_of:
             self.subscribers.connect(ClientName(peer), owner)
+            self.subscribers.clients[ClientName(peer)].who = owner or who
         return self.routing.greet(peer)
 
     def link_down(self, peer: PeerName, now: Instant) -> list[Effect]:

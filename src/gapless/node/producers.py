@@ -45,7 +45,7 @@ class Producers:
         if pubend is None:
             problem = f"producer {message.producer!r} is bound to {bound.name!r}, not hosted here"
             return refuse_elsewhere(client, message, problem, [bound.host])
-        owner = self.streams.subscribers.clients[client].owner
+        owner = self.streams.subscribers.clients[client].who
         match message:
             case Stage():
                 try:

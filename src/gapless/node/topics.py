@@ -109,9 +109,9 @@ class Topics:
             return refuse(client, message, problem, "Ask for it as it is, or use another name.")
         old = catalogue.entries.get(name)
         forgotten = catalogue.forget(now) if old is None else []
-        owner = self.clients.subscribers.clients[client].owner
+        asking = self.clients.subscribers.clients[client]
         hosts = self._hosts(message)
-        if problem := self._lack_of_room(owner, len(hosts), is_new=old is None):
+        if problem := self._lack_of_room(asking.who, len(hosts), is_new=old is None):
             remedy = "Use a name again that was deleted, or delete topics and wait."
             return forgotten + refuse(client, message, problem, remedy)
         entry = TopicEntry(
@@ -122,9 +122,9 @@ class Topics:
             message.retention_us,
             message.retention_bytes,
             ordered=message.ordered,
-            owner=owner,
+            owner=asking.owner,
         )
-        return forgotten + self._decide(client, message, entry, now)
+        return forgotten + self._decide(client, message, entry, now, asking.who)
 
     def _lack_of_room(self, owner: str, pubends: int, *, is_new: bool) -> str:
         """Why there may not be one more topic; empty if there may."""
@@ -218,10 +218,11 @@ class Topics:
         message: CreateTopic | DeleteTopic,
         entry: TopicEntry,
         now: Instant,
+        creator: str = "",
     ) -> list[Effect]:
         if not self.catalogue.may_decide(entry.name, now):
             return self._later(client, message)
-        return self.catalogue.decide(entry, client, message.request)
+        return self.catalogue.decide(entry, client, message.request, creator)
 
     # --- what becomes of it ---------------------------------------------------------------------
 
