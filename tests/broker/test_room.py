@@ -8,7 +8,7 @@ import pytest
 
 from gapless.core.client_messages import Receipt, Refused, Subscribe, Subscribed
 from gapless.core.identity import PubendName, TopicName
-from gapless.core.messages import Goodbye, Message, Ping, Pong
+from gapless.core.messages import Goodbye, Hello, Message, Ping, Pong
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
 from gapless.core.ticks import Span
 from gapless.core.topic_messages import TopicList, TopicsQuery
@@ -170,6 +170,18 @@ def test_before_a_hello_only_short_frames_are_read(tmp_path: Path) -> None:
             peer = await ByHand.connect(broker, hello=None)
             peer.writer.write(bytes(Codec(Later).frames([Later()])) + LARGE[:50_000])
             assert "before a Hello" in await goodbye(peer)
+
+    run(main())
+
+
+def test_who_is_not_admitted_is_told_so_slowly_whatever_it_sends_besides(tmp_path: Path) -> None:
+    async def main() -> None:
+        castle = Castle(tmp_path)
+        async with castle.broker() as broker:
+            peer = await castle.by_hand(broker)
+            hello = bytes(codec().frames([Hello(token="admin.guessed")]))
+            peer.writer.write(hello + LARGE[:50_000])
+            assert "not admitted" in await goodbye(peer)
 
     run(main())
 

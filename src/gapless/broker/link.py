@@ -169,7 +169,7 @@ class Link(asyncio.Protocol):
             self._is_let_in = False
             self._owner.room.finished(self)
         self._work()
-        if self._unframer.buffered_bytes and not self.is_closing:
+        if self._unframer.buffered_bytes and not self.is_closing and not self._is_denied:
             self._begin_frame()
 
     def _work(self) -> None:
