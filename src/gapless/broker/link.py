@@ -169,7 +169,7 @@ class Link(asyncio.Protocol):
             self._is_let_in = False
             self._owner.room.finished(self)
         self._work()
-        if self._unframer.buffered_bytes and not self.is_closing and not self._is_denied:
+        if self._unframer.buffered_bytes:
             self._begin_frame()
 
     def _work(self) -> None:
@@ -208,7 +208,7 @@ class Link(asyncio.Protocol):
 
     def _begin_frame(self) -> None:
         """The beginning of a frame is here: is the rest wanted, and is there room for it?"""
-        if self.is_broker:
+        if self.is_broker or self.is_closing or self._is_denied:
             return
         settings, size = self._owner.settings, self._unframer.awaited
         if self._frame_watch is None:
