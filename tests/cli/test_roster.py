@@ -25,7 +25,7 @@ def test_a_publisher_is_listed_removed_and_makes_room_for_another(tmp_path: Path
         [found] = json.loads(gapless("publishers", "trades", "--json", "--url", url).stdout)
         assert (found["name"], found["pubend"], found["number"]) == ("one", "trades/0", 1)
         shown = gapless("publishers", "trades", "--url", url).stdout
-        assert shown.startswith("name=one  pubend=trades/0  number=1  owner=  heard_s=")
+        assert shown.startswith("name=one  pubend=trades/0  number=1  owner=@127.0.0.1:")
         removed = gapless("publishers", "trades", "--remove", "one", "--url", url)
         assert removed.stdout == "one is removed\n"
         assert gapless("publishers", "trades", "--url", url).stderr == "there are no publishers\n"
