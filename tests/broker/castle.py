@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from gapless.broker.authority import Pair
     from gapless.client.client import Client
+    from gapless.node.config import Config
 
 TABLE = """
 [security]
@@ -67,9 +68,11 @@ class Castle:
         return self.folder / "authority.crt"
 
     def broker(self, name: str = "b", **settings: Any) -> Broker:
+        """`config` among them goes to the node."""
+        config: Config | None = settings.pop("config", None)
         options = {"admin": None, "check_every_s": 0.001, **settings}
         made = Settings(data=self.folder, security_folder=self.folder, **options)
-        return Broker(BrokerName(name), parse_network(self.text), made)
+        return Broker(BrokerName(name), parse_network(self.text), made, config)
 
     def client(self, broker: Broker, who: str = "", **options: Any) -> Client:
         """Of a principal, by token; or with these options."""

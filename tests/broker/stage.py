@@ -147,6 +147,12 @@ class ByHand:
             found += self._decode(data)
         return found
 
+    async def read_some(self) -> list[Message]:
+        """What comes next, if only a part of a message."""
+        data = await self.reader.read(1 << 16)
+        assert data, "closed"
+        return self._decode(data)
+
     def _decode(self, data: bytes) -> list[Message]:
         found = [codec().decode(payload) for payload in self._unframer.feed(data)]
         return [message for message in found if not isinstance(message, Unknown)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import msgpack  # noqa: TID251 - what our codec would not write
 
+from gapless.broker.link import DEAF
 from gapless.core.broker_messages import Nack
 from gapless.core.client_messages import Receipt, Subscribe, Subscribed
 from gapless.core.identity import BrokerName, PubendName, TopicName
@@ -288,7 +289,7 @@ def test_a_client_whose_bytes_took_long_is_read_on_after_others_had_their_turn(
             await asyncio.sleep(0)
             assert transport.is_reading()
             link.data_received(ping)
-            link.pause_writing()
+            link._hold(DEAF)
             await asyncio.sleep(0)
             assert not transport.is_reading()  # for it does not read itself
             link.resume_writing()

@@ -49,6 +49,7 @@ from gapless.core.identity import (
     TopicName,
 )
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
+from gapless.core.roster_messages import Roster, RosterQuery, Strike
 from gapless.core.ticks import Span
 from gapless.core.topic_messages import (
     CreateTopic,
@@ -74,7 +75,7 @@ from tests.broker.stage import publication
 ANSWERS = {
     Receipt, PublisherPosition, Refused, Subscribed, Ended, Deliveries, Lost, CaughtUp, FellBehind,
     Unreached, Done, Committed, ProducerPosition, RangeRead, Positions,
-    TopicList, TopicNews, TopicQuestion,
+    TopicList, TopicNews, TopicQuestion, Roster,
 }  # fmt: skip
 """What brokers send, to clients and, of topics, to each other; it is not for clients to send."""
 
@@ -91,6 +92,8 @@ NEEDING = [
     (ProducerQuery(TopicName("t"), 7, FEED), Right.PUBLISH),
     (ReadRange(TopicName("t"), 7, PubendName("t/0"), Span(1, 2)), Right.SUBSCRIBE),
     (PositionsQuery(TopicName("t"), 7), Right.SUBSCRIBE),
+    (RosterQuery(TopicName("t"), 7), Right.ADMINISTER),
+    (Strike(TopicName("t"), 7, "publishers", "feed"), Right.ADMINISTER),
 ]
 
 

@@ -66,17 +66,24 @@ class Host:
         request: int = 0,
         client: str = "client",
         term: int = 0,
+        owner: str = "",
     ) -> None:
         batch = EventBatch.join(each.encode() for each in events)
         publisher = None if name is None else PublisherName(name)
         message = Publish(TopicName("news"), request, batch, publisher, sequence, term)
-        self._do(self.pubend.publish(ClientName(client), message, Instant(now)))
+        self._do(self.pubend.publish(ClientName(client), message, Instant(now), owner))
 
     def take_over(
-        self, name: str, client: str, request: int = 0, now: int = 0, opening: int = 0
+        self,
+        name: str,
+        client: str,
+        request: int = 0,
+        now: int = 0,
+        opening: int = 0,
+        owner: str = "",
     ) -> None:
         query = PublisherQuery(request, TopicName("news"), PublisherName(name), opening)
-        self._do(self.pubend.position(ClientName(client), query, Instant(now)))
+        self._do(self.pubend.position(ClientName(client), query, Instant(now), owner))
 
     def sync(self, now: int = 0) -> None:
         """The oldest write ends: durable, or without room."""

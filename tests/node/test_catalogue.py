@@ -7,7 +7,7 @@ import pytest
 from gapless.core.client_messages import Done, Refused
 from gapless.core.effects import Persist, Send
 from gapless.core.errors import ProtocolError, UsageError
-from gapless.core.identity import BrokerName, Instant, TopicName
+from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.topic_messages import (
     CreateTopic,
     DeleteTopic,
@@ -18,10 +18,11 @@ from gapless.core.topic_messages import (
     TopicsQuery,
 )
 from gapless.node.catalogue import NEWS_ENTRIES_MAX, decode, encode
+from gapless.node.config import Config
 from gapless.node.network import parse_network
 from gapless.node.owner import choose_hosts, ranking
 from tests.node.country import WIDE, Country
-from tests.node.town import ANN, Town, publish, subscribe
+from tests.node.town import ALONE, ANN, Town, publish, subscribe
 
 SPORT = TopicName("sport")
 A, B = BrokerName("a"), BrokerName("b")
@@ -254,7 +255,7 @@ def test_many_entries_go_in_several_messages() -> None:
     leaf = country.towns["l"]
     names = [TopicName(f"t{number}") for number in range(NEWS_ENTRIES_MAX + 1)]
     entries = tuple(TopicEntry(name, 1, (A,)) for name in names)
-    fresh, effects = leaf.node.catalogue.learn(BrokerName("m1"), entries)
+    fresh, effects = leaf.node.catalogue.learn(BrokerName("m1"), entries, leaf.now)
     sent = [each.message for each in effects if isinstance(each, Send) and each.to == "m2"]
     assert [len(each.entries) for each in sent if isinstance(each, TopicNews)] == [
         NEWS_ENTRIES_MAX,
@@ -273,3 +274,84 @@ def test_entries_are_written_down_as_they_are() -> None:
         TopicEntry(SPORT, 0, (A,))
     with pytest.raises(ValueError, match="pubends"):
         TopicEntry(SPORT, 1, ())
+
+
+# --- names that are forgotten -------------------------------------------------------------------
+
+FORGET = 10 * Config().heartbeat
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_name_of_a_deleted_topic_is_forgotten_by_all_and_takes_no_room(restarts: bool) -> None:
+    country = Country(topics_max=2, topic_forget=FORGET)
+    assert country.decide(CREATE) == Done(7)
+    assert country.decide(DELETE) == Done(8)
+    if restarts:
+        for name in country.towns:
+            country.restart(name)
+    refused = country.decide(CreateTopic(2, TopicName("more")))
+    assert isinstance(refused, Refused)
+    country.wait(12)
+    assert country.catalogues() == [{}] * 5
+    messages = country.towns["m1"].wait(3_000_000)
+    assert not any(isinstance(each, TopicNews) for _, each in messages), "their digests are alike"
+    assert country.decide(CreateTopic(2, TopicName("more"))) == Done(2)
+    for town in country.towns.values():
+        town.node.check()
+
+
+def test_a_name_that_comes_back_after_it_was_forgotten_has_new_pubends() -> None:
+    country = Country(topic_forget=FORGET)
+    country.decide(CREATE)
+    country.decide(DELETE)
+    country.wait(12)
+    country.restart(country.owner("sport"))
+    assert country.decide(CREATE) == Done(7)
+    assert country.catalogues() == [{"sport": (3, False)}] * 5
+
+
+def test_a_deleted_topic_is_not_brought_back_by_one_who_was_away_for_long() -> None:
+    country = Country(topic_forget=FORGET)
+    country.decide(CREATE)
+    country.cut.add("l")
+    country.decide(DELETE, country.owner("sport"))
+    country.wait(12)
+    assert country.towns["a"].node.catalogue.entries == {}
+    country.cut.clear()
+    country.wait(8)
+    assert country.catalogues() == [{"sport": (3, True)}] * 5, "it is deleted again"
+    assert not any(SPORT in town.node.network.topic for town in country.towns.values())
+    country.wait(12)
+    assert country.catalogues() == [{}] * 5
+
+
+def test_topics_and_pubends_are_counted_for_their_creators() -> None:
+    town = Town("h", ALONE, topics_max=9, pubends_max=42)  # of which one is there, with two
+    for client, owner in (("ann", "ann"), ("bob", "bob")):
+        town._do(town.node.link_up(ClientName(client), town.now, owner))
+
+    def create(client: str, name: str, pubends: int = 1) -> str:
+        [answer] = [
+            message
+            for to, message in town.receive(
+                client, CreateTopic(1, TopicName(name), pubends=pubends)
+            )
+            if to == client
+        ]
+        return answer.problem if isinstance(answer, Refused) else ""
+
+    assert create("ann", "a0") == create("ann", "a1") == ""
+    assert create("ann", "a2") == "'ann' has 2 names of topics, and one principal may have 2"
+    assert create("bob", "b0", 9) == ""
+    assert create("bob", "b1", 2) == "'bob' has 9 pubends, and one principal may have 10"
+    assert create("bob", "b1") == ""
+    town.receive("ann", DeleteTopic(1, TopicName("a1")))
+    assert "'ann' has 2 names" in create("ann", "a2"), "a name counts until it is forgotten"
+    assert create("ann", "a1") == "", "and may be used again"
+    decoded = [decode(fact) for fact in town.volume.items("catalogue").values()]
+    assert {(each.name, each.owner) for each in decoded} == {
+        ("a0", "ann"),
+        ("a1", "ann"),
+        ("b0", "bob"),
+        ("b1", "bob"),
+    }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
+from gapless.core.client_messages import Subscribe
 from gapless.core.effects import Persist, Tell
 from gapless.core.identity import BrokerName, SubscriptionName
 from gapless.core.name_messages import NameEntry, NameQuestion
@@ -15,6 +16,7 @@ from gapless.node.config import Config
 from gapless.node.network import parse_network
 from gapless.node.registry import Noted, Registry, registrar_of
 from gapless.storage.memory import MemoryVolume
+from tests.node.town import ALONE, ANN, NEWS, Town
 
 if TYPE_CHECKING:
     from gapless.core.effects import Effect
@@ -189,3 +191,31 @@ def test_all_brokers_with_subscribers_share_the_names_and_no_other_has_any() -> 
     assert (
         registrar_of(parse_network('cell = [{name = "p", brokers = [{name = "p"}]}]'), DESK) is None
     )
+
+
+def test_a_subscription_for_which_there_is_no_room_claims_no_name() -> None:
+    """Names that nobody has would else fill the registrar, for good."""
+    town = Town("h", ALONE, durable_subscriptions_max=1)
+    town.connect()
+    for number in range(6):
+        name = SubscriptionName(f"name {number}")
+        town.receive(ANN, Subscribe(NEWS, number, number, name=name))
+    assert list(town.node.names.registry.entries) == ["name 0"]
+
+
+def test_names_are_counted_for_their_owners() -> None:
+    town = Town("h", ALONE, names_max=8)
+    registry = town.node.names.registry
+    here = BrokerName("h")
+
+    def claim(name: str, owner: str) -> str:
+        asked = NameQuestion(SubscriptionName(name), here, here, "claim", 1, 1, owner=owner)
+        answer, _ = registry.ask(asked)
+        assert answer is not None
+        return answer.problem
+
+    assert claim("a0", "ann") == claim("a1", "ann") == ""
+    assert claim("a2", "ann") == "'ann' has 2 names of subscriptions, and one principal may have 2"
+    assert claim("a1", "ann") == ""
+    assert claim("b0", "bob") == ""
+    registry.check()

@@ -19,7 +19,8 @@ from gapless.core.topic_messages import CreateTopic, DeleteTopic
 from gapless.core.transaction_messages import Commit, Stage
 from gapless.durable.filtered_log import DELIVERED, HEADS
 from gapless.durable.subscriptions import DEFINITIONS, RELEASED
-from gapless.knowledge.pubend import PROMISES, PUBLISHERS
+from gapless.knowledge.pubend import PROMISES
+from gapless.knowledge.receipts import PUBLISHERS
 from gapless.knowledge.stages import TRANSACTIONS
 from gapless.knowledge.transactions import PRODUCERS
 from gapless.propagation.stamp import STAMPS

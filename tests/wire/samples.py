@@ -56,6 +56,7 @@ from gapless.core.identity import (
 from gapless.core.messages import Addresses, Goodbye, Hello, Message, Ping, Pong
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
+from gapless.core.roster_messages import Roster, RosterEntry, RosterQuery, Strike
 from gapless.core.ticks import Span, Tick
 from gapless.core.topic_messages import (
     CreateTopic,
@@ -163,6 +164,9 @@ PROTOCOL_MESSAGES: dict[str, Message] = LINK_MESSAGES | {
         1, TOPIC, "durable", 2, (BrokerName("b1"), BrokerName("b2")), 5_000_000, 1_000
     ),
     "delete topic": DeleteTopic(1, TOPIC),
+    "roster query": RosterQuery(TOPIC, 1, "producers"),
+    "roster": Roster(1, (RosterEntry("job", PUBEND, 7, "ann", 5, 9),), more=True),
+    "strike": Strike(TOPIC, 1, "transactions", "job", 7),
     "topics query": TopicsQuery(1),
     "topic list": TopicList(1, (ENTRY,)),
     "topic news": TopicNews((ENTRY, TopicEntry(TOPIC, 2, ENTRY.hosts, is_deleted=True))),

@@ -162,3 +162,17 @@ def test_the_first_frame_has_a_limit_of_its_own(size: int) -> None:
 def test_an_alert_of_tls_is_told_from_a_frame() -> None:
     with pytest.raises(WireError, match="the other end speaks TLS"):
         Unframer().feed(b"\x15\x03\x03\x00\x02\x02\x28\x00")
+
+
+@pytest.mark.parametrize("cut", range(HEADER.size, HEADER.size + 40))
+def test_a_frame_that_is_skipped_leaves_nothing_and_the_next_is_read(cut: int) -> None:
+    stream = frame(b"x" * 40)
+    unframer = Unframer()
+    assert unframer.feed(stream[:cut]) == []
+    assert unframer.awaited == 40
+    assert unframer.begin(4) == b"xxxx"[: cut - HEADER.size]
+    unframer.skip()
+    assert unframer.buffered_bytes == unframer.awaited == 0
+    rest = stream[cut:] + STREAM
+    pieces = [rest[at : at + 7] for at in range(0, len(rest), 7)]
+    assert [bytes(each) for piece in pieces for each in unframer.feed(piece)] == PAYLOADS

@@ -10,6 +10,7 @@ from gapless.core import (
     messages,
     name_messages,
     range_messages,
+    roster_messages,
     topic_messages,
     transaction_messages,
 )
@@ -28,6 +29,7 @@ MODULES = (
     transaction_messages,
     range_messages,
     name_messages,
+    roster_messages,
 )
 
 

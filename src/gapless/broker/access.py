@@ -5,9 +5,7 @@ Theory of operation
     the broker that its Hello does. A client shows a token, or else a certificate that is no
     broker's; whoever fails is told, after a while, that it is not admitted, and nothing else.
     Each request of a client is checked against its rights before the node sees it (`rights`).
-    Subscriptions of a principal are counted upward as they are asked for; only where that reaches
-    the limit are those that really exist counted, at most once in `RECOUNT_S`. A tally is kept
-    for every principal that was ever here: there are as many as the authority vouches for.
+    How much of it a principal may have is counted elsewhere (`shares`, `room`, `core.ledger`).
     After `reload`, those lose their links for good whose token or principal is gone, or whose
     certificate, a neighbour's too, has expired since. Those who have lost some right lose their
     links as well, but may come back: everything that they ask for is checked anew then, and what is
@@ -20,14 +18,12 @@ Invariants
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.broker.logs import logger
 from gapless.broker.rights import name_refusal, refusal
-from gapless.broker.subscriptions import count_of
 from gapless.broker.tls import Tls, brokers_in, common_name, is_expired
-from gapless.core.client_messages import Acknowledge, Forget, Refused, Subscribe
+from gapless.core.client_messages import Acknowledge, Forget, Refused
 from gapless.core.errors import AccessError, GaplessError, ProtocolError
 
 if TYPE_CHECKING:
@@ -38,7 +34,6 @@ if TYPE_CHECKING:
     from gapless.core.messages import Hello, Message
     from gapless.node.node import Node
 
-RECOUNT_S = 1.0
 RENEW = "Renew it with `gapless security certificate`, and connect again."
 
 
@@ -55,15 +50,6 @@ class Guest(Protocol):
         """Say why, and close it within a second, whether the other end reads or not."""
 
 
-class Tally:
-    """What one principal has here: its links, and about how many subscriptions."""
-
-    def __init__(self, subscriptions: int) -> None:
-        self.links: set[Guest] = set()
-        self.subscriptions = subscriptions  # at least as many as there are
-        self.recount_s = 0.0  # not before this time of the loop
-
-
 class Access:
     """The gate of one broker."""
 
@@ -72,8 +58,7 @@ class Access:
         self.tls = Tls(security, patience_s)
         self.principals = security.read_principals()
         self.refused_logins = self.refused_requests = 0
-        self.owned: dict[str, int] = {}  # durable subscriptions by owner, when the broker started
-        self._tallies: dict[str, Tally] = {}
+        self._guests: set[Guest] = set()
         self._brokers: set[Guest] = set()
 
     # --- who it is --------------------------------------------------------------------------------
@@ -91,14 +76,7 @@ class Access:
         if principal is None:
             self._log_refused(link, "wrong token" if hello.token else "no token or certificate")
             raise AccessError("not admitted: no valid token or certificate was given")
-        name = principal.name
-        tally = self._tallies.setdefault(name, Tally(self.owned.get(name, 0)))
-        if len(tally.links) >= self.security.principal_connections_max:
-            raise ProtocolError(
-                f"{name!r} has {len(tally.links)} connections, which is its limit",
-                "Close some, or use one for more.",
-            )
-        tally.links.add(link)
+        self._guests.add(link)
         link.principal = principal
         return principal
 
@@ -117,8 +95,7 @@ class Access:
 
     def leave(self, link: Guest) -> None:
         self._brokers.discard(link)
-        if link.principal is not None:
-            self._tallies[link.principal.name].links.discard(link)
+        self._guests.discard(link)
 
     # --- what it may do ---------------------------------------------------------------------------
 
@@ -133,24 +110,9 @@ class Access:
             # same way to the registrar of the name.
             if known is not None and known.definition.owner == name:
                 refused = name_refusal(rights, message, known.definition.topic)
-        if refused is None and isinstance(message, Subscribe):
-            refused = self._count(name, message, node)
         if refused is not None:
             self.refused_requests += 1
         return refused
-
-    def _count(self, name: str, message: Subscribe, node: Node) -> Refused | None:
-        tally, limit = self._tallies[name], self.security.principal_subscriptions_max
-        now_s = asyncio.get_running_loop().time()
-        if tally.subscriptions >= limit and now_s >= tally.recount_s:
-            peers = {link.peer for link in tally.links}
-            tally.subscriptions = count_of(node, name, peers)
-            tally.recount_s = now_s + RECOUNT_S
-        if tally.subscriptions < limit:
-            tally.subscriptions += 1
-            return None
-        problem = f"{name!r} has {tally.subscriptions} subscriptions here, which is its limit"
-        return Refused(message.request, problem, "End some, and try again after a second.")
 
     # --- new certificates and principals ----------------------------------------------------------
 
@@ -160,7 +122,7 @@ class Access:
         principals = self.security.read_principals()
         self.tls.reload()
         self.principals = principals
-        for link in [link for tally in self._tallies.values() for link in tally.links]:
+        for link in list(self._guests):
             self._confirm(link, now_s)
         for link in list(self._brokers):
             if is_expired(link.certificate, now_s):

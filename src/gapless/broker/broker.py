@@ -35,12 +35,15 @@ from gapless.broker.links import Links
 from gapless.broker.logs import logger
 from gapless.broker.pump import Pump
 from gapless.broker.reader import Reader
+from gapless.broker.room import Room
 from gapless.broker.security import read_security
+from gapless.broker.shares import Shares
 from gapless.broker.stopwatch import TimedSubscribers
 from gapless.broker.subscriptions import durable_subscriptions, owned
 from gapless.broker.surveyor import LookAhead, Surveyor
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
+from gapless.node.config import Config
 from gapless.node.node import Node
 from gapless.node.parts import Parts
 from gapless.storage.disk import DiskVolume
@@ -52,7 +55,6 @@ if TYPE_CHECKING:
     from gapless.core.effects import Persist
     from gapless.core.identity import BrokerName, PeerName
     from gapless.core.messages import Message
-    from gapless.node.config import Config
     from gapless.node.network import Network
 
 BACKLOG = 1024
@@ -82,7 +84,7 @@ class Broker:
         self.started_at = clock.read()
         self.is_ready = False
         self._network = network
-        self._config = config
+        self._limits = config or Config()
         self._is_closed = False
 
     # --- life ------------------------------------------------------------------------------------
@@ -94,7 +96,8 @@ class Broker:
         volume = self._volume = DiskVolume(self.folder / "volume")
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
         volume.on_damage(tell_damage)
-        self._links = Links(self.name, self._network, self.settings, self.access)
+        shares, room = self._shares(), Room(self.settings, self._limits.principal_share_percent)
+        self._links = Links(self.name, self._network, self.settings, self.access, room, shares)
         machine_code.suggest(self.folder / "compiled")
         if problem := machine_code.complaint():
             logger.warning("this broker does without compiled code", extra={"reason": problem})
@@ -108,14 +111,13 @@ class Broker:
             attributes_of=reader.attributes_of,
             check_events=reader.check,
             survey=surveyor,
-            config=self._config,
+            config=self._limits,
             parts=Parts(subscribers=TimedSubscribers),
         )
         if self.settings.join is not None:
             node.services.wait_to_join()
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
-        if self.access is not None:
-            self.access.owned = owned(node)
+        shares.durable = owned(node)
         self._disk = Disk(volume, self._pump.carry_out, self.fail)
         self._admin: Admin | None = None
         try:
@@ -141,6 +143,16 @@ class Broker:
             folder = self.settings.security_folder
             security = read_security(self._network.security, self.name, folder)
             self.access = Access(security, self.settings.hello_patience_s)
+
+    def _shares(self) -> Shares:
+        """What one principal may have, unless the network file says otherwise."""
+        part, security = self._limits.principal_share_percent, self.access and self.access.security
+        connections = max(1, self.settings.connections_max * part // 100)
+        subscriptions = max(1, self._limits.subscriptions_max * part // 100)
+        if security:
+            connections = security.principal_connections_max
+            subscriptions = security.principal_subscriptions_max or subscriptions
+        return Shares(connections, subscriptions)
 
     def reload(self) -> None:
         """New certificates and principals count from now on; bad ones are logged and do not."""

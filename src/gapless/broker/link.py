@@ -5,6 +5,10 @@ Theory of operation
     security, who was connected to says it only when the other has proved who it is. What arrives
     is cut into frames, decoded, and handed over message by message. What is to be sent is queued
     and leaves at the end of the loop's turn as one write.
+    A large frame is read only when there is room for all of it (`room`), and only if its kind and
+    its sender's rights, which its first bytes tell, allow it; one that is not whole in time
+    ends the link. Messages that were read wait while their sender does not read its answers: long
+    answers leave one by one, so that no more than one is prepared beyond the bound.
     Whatever goes wrong (bytes that are no message, a message that makes no sense, silence where a
     Hello or a heartbeat is due, a queue over its bound) ends this link, with a `Goodbye` that says
     why where it can be said, and touches nobody else. A wrong proof is answered late, and nothing
@@ -13,7 +17,7 @@ Theory of operation
 Invariants
     I1  no message is handed over before the Hello, nor after the link began to close
     I2  at most `broker_queue_bytes_max` or `client_queue_bytes_max` bytes, and one turn's output,
-        wait to be sent
+        wait to be sent; of answers at most `client_queue_bytes_high` and one more
 """
 
 from __future__ import annotations
@@ -26,13 +30,18 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from gapless.broker.frames import Frames
 from gapless.broker.reader import STEP_BYTES
-from gapless.core.client_messages import Publish
+from gapless.broker.room import BACKED_UP_BYTES, NO_ROOM, UNREAD, Room
+from gapless.core.client_messages import Publish, Subscribed
 from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
+from gapless.core.roster_messages import Roster, RosterQuery
+from gapless.core.topic_messages import TopicList, TopicsQuery
 from gapless.core.transaction_messages import Stage
 from gapless.node.services import KINDS as SERVICE_KINDS
-from gapless.wire.codec import Unknown, first_kind
+from gapless.wire.codec import Unknown
 from gapless.wire.framing import Unframer
+from gapless.wire.head import HEAD_BYTES, read_head
 from gapless.wire.kinds import codec
 from gapless.wire.version import agree
 
@@ -57,8 +66,20 @@ END_S = 0.8
 
 IS_DONE = object()
 
-LARGE = (Publish.__struct_config__.tag, Stage.__struct_config__.tag)
-"""Kinds of messages of a client that may be as large as a frame."""
+OTHERS_FIRST = "others come first"
+DEAF = "it does not read"
+
+BULKY = frozenset((ReadRange, PositionsQuery, TopicsQuery, RosterQuery))
+"""Requests whose answers may be long, which their sender has to read before it gets more."""
+
+LONG = frozenset((RangeRead, Positions, TopicList, Subscribed, Roster))
+"""Those answers. Each leaves at once, so that it is known how much its receiver has not read."""
+
+ANSWERS_MAX = 256
+"""Short answers that may wait for the end of the turn; then they leave."""
+
+WITH_EVENTS = frozenset((Publish.__struct_config__.tag, Stage.__struct_config__.tag))
+"""Kinds of messages of clients that may be longer than `request_bytes_max`."""
 
 
 class Owner(Protocol):
@@ -68,12 +89,17 @@ class Owner(Protocol):
     hello: Hello
     denial_delay_s: float
     schedule: Schedule
+    room: Room
 
     def opened(self, link: Link) -> bool:
         """Whether to say Hello at once; or else the link has ended, or is to prove itself first."""
         ...
 
     def greeted(self, link: Link, hello: Hello) -> PeerName: ...
+    def begun(self, link: Link, head: dict[str, str | int]) -> bool:
+        """Whether a large message that begins so is wanted; or else the sender was told why not."""
+        ...
+
     def received(self, link: Link, message: Message) -> None: ...
     def closed(self, link: Link, reason: str) -> None: ...
     def checking(self, link: Link, message: Publish | Stage) -> Iterator[None] | None:
@@ -88,6 +114,7 @@ class Link(asyncio.Protocol):
         self.dialled = dialled
         self.peer: PeerName | None = None
         self.principal: Principal | None = None
+        self.who = ""  # whose share of the room it takes; empty: nobody's, as of brokers
         self.is_broker = False
         self.is_kept = False  # we say something when it is time to, so that the other end answers
         self.is_closing = False
@@ -100,7 +127,12 @@ class Link(asyncio.Protocol):
         self._unframer = Unframer(first_bytes_max=owner.settings.hello_bytes_max)
         self._inbox: deque[memoryview] = deque()  # read, and not taken yet
         self._checking: tuple[Message, Iterator[None]] | None = None  # the first of them, if large
+        self._frame_count = 0  # that were read
+        self._frame_watch: asyncio.TimerHandle | None = None  # that the rest of a frame comes
+        self._closing: asyncio.TimerHandle | None = None  # that it is gone in time
+        self._is_let_in = False  # is there room for the frame that is being read?
         self._outbox: list[Message] = []
+        self._is_long = False  # is there a long answer in it?
         self._has_greeted = self._is_denied = False
         self._holds: set[str] = set()  # why nothing is read just now
         self._has_answers = False  # of our own, which nobody else knows are to be sent
@@ -115,7 +147,8 @@ class Link(asyncio.Protocol):
         self.address = show_address(transport.get_extra_info("peername"))
         keep_alive(transport.get_extra_info("socket"))
         settings = self._owner.settings
-        self._transport.set_write_buffer_limits(high=settings.client_queue_bytes_high)
+        high = min(BACKED_UP_BYTES, settings.client_queue_bytes_high)
+        self._transport.set_write_buffer_limits(high=high)
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(settings.hello_patience_s, self._has_no_hello)
         if self._owner.opened(self):
@@ -134,8 +167,16 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.bytes_in += len(data)
+        if self.is_closing or self._is_denied:
+            return
+        frames: list[memoryview] = []
         with contextlib.suppress(WireError):  # `work` finds it, after what came before it
-            self._inbox.extend(self._unframer.feed(data))
+            frames = self._unframer.feed(data)
+        self._inbox += frames
+        self._frame_count += len(frames)
+        if frames and self._is_let_in:
+            self._is_let_in = False
+            self._owner.room.finished(self)
         if self.is_broker:
             self.work(lambda: False)
         else:
@@ -147,9 +188,12 @@ class Link(asyncio.Protocol):
         try:
             while self.has_work and not (self.is_closing or self._is_denied):
                 self._advance()
+                if not self.is_broker and (self._is_long or len(self._outbox) >= ANSWERS_MAX):
+                    self._has_answers = False
+                    self.flush()
                 if is_over() and not self.is_broker:
                     break
-            if not self.has_work and self._unframer.error is not None and not self.is_closing:
+            if not self._inbox and self._unframer.error is not None and not self.is_closing:
                 raise self._unframer.error
         except AccessError as error:
             self._deny(error)
@@ -160,11 +204,16 @@ class Link(asyncio.Protocol):
             self.flush()
         if self.is_closing or self._is_denied:
             self._drop_work()
+        elif not self._inbox and self._unframer.buffered_bytes:
+            self._begin_frame()
         return self.has_work
 
     @property
     def has_work(self) -> bool:
-        return bool(self._inbox) or self._checking is not None
+        """Are there messages that may be taken now? Those of a client wait while it does not read
+        its answers."""
+        is_blocked = not self.is_broker and not self._holds <= {NO_ROOM, OTHERS_FIRST}
+        return not is_blocked and (bool(self._inbox) or self._checking is not None)
 
     def _drop_work(self) -> None:
         self._inbox.clear()
@@ -178,8 +227,12 @@ class Link(asyncio.Protocol):
                 self._checking = None
                 self._take(message)
             return
-        payload = self._inbox.popleft()
+        payload = self._inbox[0]
         decoded = self._decoded(payload)
+        if type(decoded) in BULKY and not self.is_broker and not self._may_ask():
+            self._hold(UNREAD)
+            return
+        self._inbox.popleft()
         is_large = len(payload) > STEP_BYTES and not self.is_broker and self.peer is not None
         if is_large and isinstance(decoded, Publish | Stage):
             checking = self._owner.checking(self, decoded)
@@ -189,38 +242,112 @@ class Link(asyncio.Protocol):
         self._take(decoded)
 
     def wait_turn(self) -> None:
-        self._hold("others come first")
+        self._hold(OTHERS_FIRST)
 
     def go_on(self) -> None:
-        self._read_on("others come first")
+        self.read_on(OTHERS_FIRST)
+
+    def _may_ask(self) -> bool:
+        return self._owner.room.may_ask(self, sum(map(len, self._inbox)))
 
     def _decoded(self, payload: memoryview) -> Message | Unknown:
         """What takes long to decode is looked at first: of clients, publications only are large."""
         limit = self._owner.settings.request_bytes_max
-        if len(payload) > limit and not self.is_broker and first_kind(payload) not in LARGE:
-            raise WireError(
-                f"a message of {len(payload)} bytes is no publication; the limit is {limit}",
-                "Ask for less at a time; a publication says its kind first.",
-            )
+        if len(payload) > limit and not self.is_broker:
+            kind = read_head(bytes(payload[:HEAD_BYTES])).get("kind")
+            if kind not in WITH_EVENTS:
+                raise self._too_long(len(payload))
         return self._codec.decode(payload)
 
+    def _too_long(self, size: int) -> WireError:
+        return WireError(
+            f"a request has {size} bytes; the limit is {self._owner.settings.request_bytes_max}",
+            "Ask for less at a time; only messages with events may be longer, and say their kind "
+            "first.",
+        )
+
+    # --- a frame that is not whole yet -----------------------------------------------------------
+
+    def _begin_frame(self) -> None:
+        """The beginning of a frame is here: is the rest wanted, and is there room for it?"""
+        if self.is_broker or self.is_closing or self._is_denied:
+            return
+        settings, size = self._owner.settings, self._unframer.awaited
+        if self._frame_watch is None:
+            self._watch_frame(settings.frame_patience_s)
+        if self.peer is None and size > settings.hello_bytes_max:
+            problem = f"a frame of {size} bytes is announced before a Hello; the limit is"
+            self.end(WireError(f"{problem} {settings.hello_bytes_max}", "Say Hello first."))
+            return
+        if size <= settings.small_frame_bytes or self._is_let_in or NO_ROOM in self._holds:
+            return
+        begin = self._unframer.begin(HEAD_BYTES)
+        if len(begin) < min(size, HEAD_BYTES):
+            return
+        head = read_head(begin)
+        if size > settings.request_bytes_max and head.get("kind") not in WITH_EVENTS:
+            self.end(self._too_long(size))
+        elif not self._owner.begun(self, head):
+            self._unframer.skip()
+            self.flush()
+        else:
+            self._ask_for_room(size)
+
+    def _ask_for_room(self, size: int) -> None:
+        try:
+            self._is_let_in = self._owner.room.let_in(self, size, self._unframer.buffered_bytes)
+        except ProtocolError as error:
+            self.end(error)
+            return
+        if not self._is_let_in:
+            self._hold(NO_ROOM)
+
+    def _watch_frame(self, patience_s: float) -> None:
+        loop, count = asyncio.get_running_loop(), self._frame_count
+        self._frame_watch = loop.call_later(patience_s, self._look_at_frame, count)
+
+    def _look_at_frame(self, count: int) -> None:
+        """Has the frame become whole that was begun `frame_patience_s` ago?"""
+        self._frame_watch = None
+        if self.is_closing or not self._unframer.buffered_bytes:
+            return
+        patience_s = self._owner.settings.frame_patience_s
+        if self._frame_count > count or self._holds - {DEAF, UNREAD}:
+            self._watch_frame(patience_s)
+            return
+        have, size = self._unframer.buffered_bytes, self._unframer.awaited
+        problem = f"{have} bytes of a frame of {size} came within {patience_s:g} s"
+        self.end(WireError(problem, "Send smaller messages, or over a faster network."))
+
+    # --- what is not read just now ---------------------------------------------------------------
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
     def pause_writing(self) -> None:
-        """The other end does not read: do not let it ask for more."""
+        """The other end does not read."""
         if not self.is_broker:
-            self._hold("it does not read")
+            self._owner.room.count(self)
 
     def resume_writing(self) -> None:
-        self._read_on("it does not read")
+        if not self.is_broker:
+            self._owner.room.count(self)
+        self.read_on(DEAF)
 
     def _hold(self, reason: str) -> None:
         if not self._holds and not self.is_closing and self._transport is not None:
             self._transport.pause_reading()
         self._holds.add(reason)
 
-    def _read_on(self, reason: str) -> None:
+    def read_on(self, reason: str) -> None:
         """Unless there is another reason not to."""
         was_held = reason in self._holds
         self._holds.discard(reason)
+        if reason == NO_ROOM:
+            self._is_let_in = True
+        if was_held and self.has_work and reason != OTHERS_FIRST:
+            self._owner.schedule.serve(self)
         if was_held and not self._holds and not self.is_closing and self._transport is not None:
             self._transport.resume_reading()
 
@@ -231,8 +358,9 @@ class Link(asyncio.Protocol):
         self.is_closing = True
         self._drop_work()
         self._owner.schedule.leave(self)
-        if self._patience is not None:
-            self._patience.cancel()
+        for timer in (self._patience, self._frame_watch, self._closing):
+            if timer is not None:
+                timer.cancel()
         if not self.gone.done():
             self.gone.set_result(None)
         self._owner.closed(self, str(error) if error else self._reason)
@@ -319,11 +447,14 @@ class Link(asyncio.Protocol):
     def send(self, message: Message) -> None:
         """Queue a message; it leaves with the next `flush`."""
         self._outbox.append(message)
+        if type(message) in LONG:
+            self._is_long = True
 
     def flush(self, frames: Frames | None = None) -> None:
         """Send what is queued with one write; beyond the bound drop it (a broker's) or the link.
         `frames`: made of messages that others got just now."""
         messages, self._outbox = self._outbox, []
+        self._is_long = False
         if self.is_closing or not messages or self._transport is None:
             return
         waiting = self._transport.get_write_buffer_size()
@@ -342,6 +473,16 @@ class Link(asyncio.Protocol):
         else:
             self.bytes_out += sum(map(len, pieces))
             self._transport.writelines(pieces)
+        if not self.is_broker:
+            self._look_at_unsent()
+
+    def _look_at_unsent(self) -> None:
+        """Who has not read that much of its answers may not ask for more."""
+        unsent = self.unsent_bytes
+        if unsent > BACKED_UP_BYTES:
+            self._owner.room.count(self)
+        if unsent > self._owner.settings.client_queue_bytes_high:
+            self._hold(DEAF)
 
     def _is_too_much(self, waiting: int) -> bool:
         """Have too many bytes been sent and not taken? A client's link ends then."""
@@ -360,22 +501,30 @@ class Link(asyncio.Protocol):
         """Say why, and close; at once if the other end does not read that for a while."""
         self._reason = str(error)
         self.send(Goodbye(error.problem, error.remedy, final=isinstance(error, AccessError)))
-        self.close()
-        if self._patience is not None:
-            self._patience.cancel()
-        if not self.gone.done():
-            self._patience = asyncio.get_running_loop().call_later(END_S, self.abort)
+        self._close_within(END_S)
 
     def close(self) -> None:
-        """Send what is queued, then close. What still comes is not taken."""
-        if self.is_closing or self._transport is None:
-            return
-        self.flush()
-        self.is_closing = True
-        self._transport.close()
+        """Send what is queued, then close. What still comes is not taken. Who does not read what is
+        left is not waited for longer than `drain_patience_s`."""
+        self._close_within(self._owner.settings.drain_patience_s)
+
+    def _close_within(self, patience_s: float) -> None:
+        if not self.is_closing and self._transport is not None:
+            self.flush()
+            self.is_closing = True
+            self._transport.close()
+        if self._closing is not None:
+            self._closing.cancel()
+        if not self.gone.done():
+            self._closing = asyncio.get_running_loop().call_later(patience_s, self.abort)
 
     def stop_reading(self) -> None:
         self._hold("for good")
+
+    def drop(self, problem: str) -> None:
+        """Close at once: there is no room for what it does not read."""
+        self._reason = problem
+        self.abort()
 
     def abort(self) -> None:
         """Close at once; what is queued is lost."""

@@ -24,15 +24,18 @@ from typing import TYPE_CHECKING
 from gapless.broker.descriptors import links_max
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
-from gapless.broker.rights import Right, refusal, visible
+from gapless.broker.rights import Right, begin_refusal, refusal, visible
+from gapless.broker.room import Room
 from gapless.broker.schedule import Schedule
+from gapless.broker.shares import Shares, who_is
 from gapless.broker.whereabouts import Whereabouts
-from gapless.core.client_messages import Refused
+from gapless.core.client_messages import Refused, Subscribe
 from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
 from gapless.core.messages import Addresses, Hello, Ping, Pong
 from gapless.core.topic_messages import TopicList
 from gapless.node.client import nowhere
+from gapless.node.config import Config
 from gapless.version import __version__
 
 if TYPE_CHECKING:
@@ -60,11 +63,20 @@ class Links:
     pump: Pump
 
     def __init__(
-        self, name: BrokerName, network: Network, settings: Settings, access: Access | None = None
+        self,
+        name: BrokerName,
+        network: Network,
+        settings: Settings,
+        access: Access | None = None,
+        room: Room | None = None,
+        shares: Shares | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
         self.access = access
+        self.room = room or Room(settings)
+        everything = settings.connections_max, Config().subscriptions_max
+        self.shares = shares or Shares(*everything)
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.schedule = Schedule()
         self.reader: Reader | None = None
@@ -78,6 +90,7 @@ class Links:
         self.all: set[Link] = set()
         self.is_draining = False
         self.accepted = self.refused = self.unsent = 0
+        self.refused_requests = 0  # because a principal has its share
         self._past = dict.fromkeys(FIGURES, 0)  # of links that are gone
         self._unsent_links: set[Link] = set()
         self._held: dict[BrokerName, list[Message]] = {}  # for those being dialled
@@ -129,6 +142,9 @@ class Links:
                 owner = principal.name
                 administers = partial(principal.rights.may, Right.ADMINISTER)
         peer = self._client() if hello.sender is None else self._broker(link, hello)
+        if not link.is_broker:
+            link.who = owner or who_is(link.address)
+            self.shares.join(link)
         if (old := self.named.pop(peer, None)) is not None:
             old.abort()
         self.named[peer] = link
@@ -142,7 +158,7 @@ class Links:
         elif hello.address:
             self.pump.welcome(BrokerName(peer))
         elif not self._has_joined(peer):
-            self.pump.link_up(peer, owner, administers)
+            self.pump.link_up(peer, owner, administers, link.who)
         for message in self._held.pop(BrokerName(peer), ()):
             self.send(peer, message)
         return peer
@@ -211,6 +227,21 @@ class Links:
             return False  # one that is made anew replaces the old one
         return is_ours != (self.name < name)
 
+    def begun(self, link: Link, head: dict[str, str | int]) -> bool:
+        """Whether the rest of a large message is wanted; or else the client was told why not."""
+        if link.principal is None or self.access is None:
+            return True
+        try:
+            refused = begin_refusal(link.principal.rights, head)
+        except ProtocolError as error:
+            link.end(error)
+            return False
+        if refused is None:
+            return True
+        self.access.refused_requests += 1
+        link.answer(refused)
+        return False
+
     def received(self, link: Link, message: Message) -> None:
         assert link.peer is not None
         if isinstance(message, Addresses) and link.is_broker:
@@ -223,6 +254,12 @@ class Links:
         if link.principal is not None and self.access is not None:
             refused = self.access.admit(link, message, self.pump.node)
             if refused is not None:
+                link.answer(refused)
+                return
+        if isinstance(message, Subscribe) and not link.is_broker:
+            refused = self.shares.subscribe(link, message, self.pump.node)
+            if refused is not None:
+                self.refused_requests += 1
                 link.answer(refused)
                 return
         self.pump.receive(link.peer, message)
@@ -239,6 +276,8 @@ class Links:
 
     def closed(self, link: Link, reason: str) -> None:
         self.all.discard(link)
+        self.room.leave(link)
+        self.shares.leave(link)
         if self.access is not None:
             self.access.leave(link)
         self._unsent_links.discard(link)
@@ -291,6 +330,7 @@ class Links:
         frames = Frames()
         for link in links:
             link.flush(frames)
+        self.room.make_room()
 
     # --- figures ---------------------------------------------------------------------------------
 
@@ -308,6 +348,8 @@ class Links:
             "refused": self.refused,
             "unsent": self.unsent,
             "waiting_turns": len(self.schedule),
+            "input_bytes": self.room.input.total,
+            "output_bytes": sum(link.unsent_bytes for link in self.all if not link.is_broker),
             **(self._denials() if self.access is not None else {}),
             **totals,
         }
@@ -316,7 +358,7 @@ class Links:
         assert self.access is not None
         return {
             "refused_logins": self.access.refused_logins,
-            "refused_requests": self.access.refused_requests,
+            "refused_requests": self.access.refused_requests + self.refused_requests,
             "failed_handshakes": self.access.tls.handshakes.failed,
             "refused_handshakes": self.access.tls.handshakes.refused,
         }

@@ -67,6 +67,11 @@ LINK_GAUGES: Table = {
     "waiting_links": ("waiting_turns", "clients whose input waits for its turn"),
     "neighbours_up": ("brokers_up", "other brokers to which there is a link"),
     "neighbours_down": ("brokers_down", "neighbours to which there is none"),
+    "link_input_bytes": (
+        "input_bytes",
+        "room set aside for large frames of clients that are being read",
+    ),
+    "link_output_bytes": ("output_bytes", "bytes sent to clients and not taken yet"),
 }
 DISK_COUNTERS: Table = {
     "disk_full": ("full", "writes for which there was no room: publishers were told to try again"),

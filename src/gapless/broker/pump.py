@@ -89,9 +89,14 @@ class Pump:
         self._step(self.node.receive, sender, message)
 
     def link_up(
-        self, peer: PeerName, owner: str = "", administers: Callable[[str], bool] = nowhere
+        self,
+        peer: PeerName,
+        owner: str = "",
+        administers: Callable[[str], bool] = nowhere,
+        who: str = "",
     ) -> None:
-        self._step(partial(self.node.link_up, owner=owner, administers=administers), peer)
+        up = partial(self.node.link_up, owner=owner, administers=administers, who=who)
+        self._step(up, peer)
 
     def link_down(self, peer: PeerName) -> None:
         self._step(self.node.link_down, peer)

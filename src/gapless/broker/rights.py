@@ -36,6 +36,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.errors import ProtocolError, UsageError, quoted
 from gapless.core.range_messages import PositionsQuery, ReadRange
+from gapless.core.roster_messages import RosterQuery, Strike
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicList, TopicsQuery
 from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
 
@@ -58,7 +59,8 @@ class Right(StrEnum):
     """Make and delete topics."""
 
     ADMINISTER = "administer"
-    """End durable subscriptions of others; on `*`: look at the admin port."""
+    """End durable subscriptions of others; see and remove names of publishers, producers and open
+    transactions; on `*`: look at the admin port."""
 
 
 class Need(NamedTuple):
@@ -82,11 +84,17 @@ NEEDS: dict[type[Message], Need | None] = {
     ProducerQuery: Need(Right.PUBLISH),
     ReadRange: Need(Right.SUBSCRIBE),
     PositionsQuery: Need(Right.SUBSCRIBE),
+    RosterQuery: Need(Right.ADMINISTER),
+    Strike: Need(Right.ADMINISTER),
     CreateTopic: Need(Right.CREATE, "name"),
     DeleteTopic: Need(Right.CREATE, "name"),
     TopicsQuery: None,  # whoever asks is shown those it has any right on: `visible`
 }
 """None: whoever is connected may send it."""
+
+_NEEDS_BY_TAG = {kind.__struct_config__.tag: need for kind, need in NEEDS.items()}
+
+ASK = "Ask whoever runs the broker for the right."
 
 
 @dataclass(frozen=True)
@@ -179,6 +187,20 @@ def refusal(rights: Rights, message: Message) -> Refused | None:
     return _refused(message, f"not allowed to {need.right} on topic {quoted(topic)}")
 
 
+def begin_refusal(rights: Rights, head: Mapping[str, str | int]) -> Refused | None:
+    """The same for a message of which only the first fields are known; None: look at all of it.
+    `ProtocolError`: it may not be carried out, and there is no way to answer it."""
+    need = _NEEDS_BY_TAG.get(head.get("kind", ""))
+    topic = head.get(need.field) if need is not None else None
+    if need is None or not isinstance(topic, str) or rights.may(need.right, topic):
+        return None
+    problem = f"not allowed to {need.right} on topic {quoted(topic)}"
+    request = head.get("request")
+    if not isinstance(request, int):
+        raise ProtocolError(problem, ASK)
+    return Refused(request, problem, ASK)
+
+
 def name_refusal(rights: Rights, message: Forget | Acknowledge, topic: str) -> Refused | None:
     """The same for the end of a durable subscription of one's own, on this topic, and for what is
     acknowledged under its name. Whether one of somebody else may be ended the node decides."""
@@ -192,12 +214,22 @@ def name_refusal(rights: Rights, message: Forget | Acknowledge, topic: str) -> R
 
 
 def visible(rights: Rights, message: TopicList) -> TopicList:
-    """The topics on which there is any right; of others it is not told that they exist."""
-    return replace(message, topics=tuple(t for t in message.topics if rights.may_know(t.name)))
+    """The topics on which there is any right; of others it is not told that they exist. Who created
+    them is told to those who administer them."""
+    known = [topic for topic in message.topics if rights.may_know(topic.name)]
+    return replace(
+        message,
+        topics=tuple(
+            each
+            if not each.owner or rights.may(Right.ADMINISTER, each.name)
+            else replace(each, owner="")
+            for each in known
+        ),
+    )
 
 
 def _refused(message: Message, problem: str) -> Refused:
     request = getattr(message, "request", None)
     if request is None:  # there is no way to answer it but the end of the link
-        raise ProtocolError(problem, "Ask whoever runs the broker for the right.")
-    return Refused(request, problem, "Ask whoever runs the broker for the right.")
+        raise ProtocolError(problem, ASK)
+    return Refused(request, problem, ASK)

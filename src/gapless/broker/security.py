@@ -49,9 +49,9 @@ class Security:
     principal_connections_max: int = 1_000
     """Connections of one principal to one broker; beyond it a new one is refused."""
 
-    principal_subscriptions_max: int = 100_000
+    principal_subscriptions_max: int | None = None
     """Subscriptions of one principal at one broker, those that are away included; beyond it a new
-    one is refused."""
+    one is refused. None: its share of `subscriptions_max` (`principal_share_percent`)."""
 
     strangers_max: int = 1_000
     """Connections that have not yet proved who they are; beyond it a new one is closed."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gapless.core.errors import UsageError
 
+KIBIBYTE = 1 << 10
 MEBIBYTE = 1 << 20
 
 
@@ -55,16 +56,34 @@ class Settings:
     hello_bytes_max: int = 4096
     """The longest first frame of a connection, before it is known who it is."""
 
+    frame_patience_s: float = 60.0
+    """How long the rest of a frame may take to arrive once it has begun; then the link is dropped.
+    The time while the broker itself does not read, for lack of room, does not count."""
+
+    small_frame_bytes: int = 16 * KIBIBYTE
+    """Frames of clients up to this size are read at once. For a longer one there must be room in
+    `input_bytes_max` first."""
+
+    request_bytes_max: int = 1 * MEBIBYTE
+    """The longest frame of a client that does not carry events; beyond it its link is dropped. A
+    frame with events may be as long as any frame. A client says its kind first; where there is
+    security, one that may not publish there is refused before the rest is read."""
+
+    input_bytes_max: int = 256 * MEBIBYTE
+    """Frames of clients that are being read, by their whole size; beyond it nothing is read from a
+    connection that begins another, until one has ended. Of one principal: its share."""
+
+    output_bytes_max: int = 512 * MEBIBYTE
+    """Bytes that wait to be sent to clients that do not keep up, all together; beyond it the one
+    that has been behind for longest loses its link. Of one principal: its share, beyond which
+    requests for long answers wait until it has read some."""
+
     connections_max: int = 10_000
     """Open connections; beyond it a new one is closed with a `Goodbye` that says so. Fewer where
     the system lets the process open fewer files: some of those are for the log."""
 
     publish_events_max: int = 10_000
     """Events that one message publishes or stages; beyond it the client's link is dropped."""
-
-    request_bytes_max: int = MEBIBYTE // 4
-    """The longest message of a client that publishes nothing: beyond it the client's link is
-    dropped before the message is decoded, which may take seconds for one as long as a frame."""
 
     broker_queue_bytes_max: int = 16 * MEBIBYTE
     """Bytes that wait to be sent to another broker; beyond it messages are dropped and counted,
@@ -92,7 +111,8 @@ class Settings:
     be well above the node's heartbeat: a link that works is never silent."""
 
     drain_patience_s: float = 5.0
-    """How long a stopping broker waits for its peers to take what is sent; then it just closes."""
+    """How long a broker that stops, or ends a link, waits for the peer to take what was sent; then
+    it just closes."""
 
     check_every_s: float = 60.0
     """How often the node's invariants are checked. A broken one stops the process."""

@@ -15,6 +15,7 @@ from gapless.cli.help import lay_out
 from gapless.cli.pipeline import pipeline
 from gapless.cli.publish import publish
 from gapless.cli.read import read
+from gapless.cli.roster import producers, publishers, transactions
 from gapless.cli.security import security
 from gapless.cli.serve import serve
 from gapless.cli.simulate import simulate, swarm
@@ -40,6 +41,8 @@ for command in (serve, broker):
 for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, bench, up):
     app.command()(with_credentials(connecting))
 app.command()(check)
+for roster in (publishers, producers, transactions):
+    app.command()(with_credentials(roster))
 app.add_typer(security, name="security")
 app.add_typer(topic)
 app.add_typer(pipeline)

@@ -18,6 +18,7 @@ Invariants (checked by `check`)
     I3  no number is given twice, across restarts too
     I4  while an acknowledgement waits, a write is under way or there is a deadline
     I5  a subscription has moved at least as often as when it was made here
+    I6  the accounts count those that are there, and those whose end is not durable yet
 
 Cost: an idle subscription costs nothing per event and under 2 KiB (`python -m benchmarks durable`).
 Source: DSN 2003, sec. 4.1 (released) and 5.2 (auto-acknowledge);
@@ -34,12 +35,15 @@ from typing import TYPE_CHECKING, Literal
 from gapless.core.effects import Delete, Effect, Persist, Put, Tell, Write
 from gapless.core.errors import UsageError, quoted
 from gapless.core.identity import BrokerName, Instant, PubendName, SubscriptionName, TopicName
+from gapless.core.ledger import Account
 from gapless.core.lengths import NAME_BYTES_MAX
 from gapless.core.messages import Message
 from gapless.core.token import Token
 from gapless.durable.minimum import Minimum
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gapless.core.client_messages import Order
     from gapless.core.store import Store
     from gapless.durable.timing import Timing
@@ -49,12 +53,24 @@ RELEASED = "released"
 NUMBERS = "durable numbers"
 NEXT = "next"
 
+PUBEND_BYTES = 64
+"""What a subscription takes in tables for each pubend of its topic. What it takes besides is some
+300 bytes, and bounded by how many there may be."""
+
+TOO_MUCH = "End some, use shorter conditions, or use another broker."
+
 TokenKeeper = Literal["client", "broker"]
 
 
 def is_name(name: str) -> bool:
     """May a subscription be called so? To be asked before anybody writes it down."""
     return name.isprintable() and 0 < len(name.encode()) <= NAME_BYTES_MAX
+
+
+def size_of(definition: Definition, since: Mapping[str, int]) -> int:
+    """The bytes of tables that clients choose how many they are; they are kept in memory."""
+    texts = 2 * len(definition.name.encode()) + len(definition.condition.encode())
+    return texts + PUBEND_BYTES * len(since)
 
 
 class Kept(Message, frozen=True):
@@ -128,6 +144,10 @@ class Subscriptions:
     def __init__(self, store: Store, timing: Timing) -> None:
         self.timing = timing
         self.deadline: Instant | None = None
+        share = timing.principal_share_percent
+        self.counts = Account("durable subscriptions", timing.durable_subscriptions_max, share)
+        what = "bytes of names and conditions of durable subscriptions"
+        self.sizes = Account(what, timing.definition_bytes_max, share)
         self._by_name: dict[SubscriptionName, Subscription] = {}
         self._minima: dict[PubendName, Minimum] = {}
         self._moved: dict[PubendName, None] = {}  # where release may be another
@@ -183,9 +203,8 @@ class Subscriptions:
             raise UsageError(
                 f"{quoted(name)} is no name", f"Use 1 to {NAME_BYTES_MAX} printable bytes."
             )
-        if len(self) >= self.timing.durable_subscriptions_max:
-            problem = f"this broker has {len(self)} durable subscriptions, which is its limit"
-            raise UsageError(problem, "End some, or use another broker.")
+        if problem := self.refusal(definition, since):
+            raise UsageError(problem, TOO_MUCH)
         subscription = Subscription(self._next, definition, since, start, start)
         self._next += 1
         self._take_in(subscription)
@@ -196,6 +215,13 @@ class Subscriptions:
         )
         failed = Tell(Kept(subscription.number, ok=False, name=name))
         return [Persist(writes, then, (failed, *otherwise))]
+
+    def refusal(self, definition: Definition, since: Mapping[str, int]) -> str:
+        """Why there is no room for one more subscription; empty if there is."""
+        if len(self) >= self.timing.durable_subscriptions_max:
+            return f"this broker has {len(self)} durable subscriptions, which is its limit"
+        problem = self.counts.refusal(definition.owner, 1)
+        return problem or self.sizes.refusal(definition.owner, size_of(definition, since))
 
     def redefine(
         self,
@@ -224,7 +250,10 @@ class Subscriptions:
         return [Persist(writes, (ended, *then))]
 
     def _take_in(self, subscription: Subscription) -> None:
-        self._by_name[subscription.definition.name] = subscription
+        definition = subscription.definition
+        self._by_name[definition.name] = subscription
+        self.counts.take(definition.owner)
+        self.sizes.take(definition.owner, size_of(definition, subscription.since))
         self._count(subscription)
 
     def take_moved(self) -> dict[PubendName, None]:
@@ -240,6 +269,9 @@ class Subscriptions:
             minimum.set(subscription.number, subscription.released.get(pubend))
 
     def _discount(self, subscription: Subscription) -> None:
+        definition = subscription.definition
+        self.counts.give_back(definition.owner)
+        self.sizes.give_back(definition.owner, size_of(definition, subscription.since))
         for pubend in subscription.since:
             self._moved[PubendName(pubend)] = None
             self._minima[PubendName(pubend)].remove(subscription.number)
@@ -313,6 +345,9 @@ class Subscriptions:
         return self._write()
 
     def check(self) -> None:
+        self.counts.check()
+        self.sizes.check()
+        assert self.counts.total == len(self._by_name) + len(self._ending), "I6"
         for minimum in self._minima.values():
             minimum.check()
         writing = {subscription.number for subscription, _ in self._writing or ()}

@@ -15,6 +15,10 @@ class Timing(KnowledgeTiming, Protocol):
         """Wanted ticks that one catch-up has asked for and not delivered yet [256]."""
 
     @property
+    def definition_bytes_max(self) -> int:
+        """What definitions of durable subscriptions take in tables; beyond it no more [32 MiB]."""
+
+    @property
     def filtered_read_max(self) -> int:
         """Wanted ticks in one answer of the filtered log; the rest is read later [5,000]."""
 

@@ -5,7 +5,9 @@ Theory of operation
     write is under way, what is published meanwhile waits and goes into the next: that is the group
     commit. Once a write is durable, and not before, its receipts leave and its events, with the
     silence around them, become known: everything below `end` is settled for ever.
-    An idle pubend moves `end` along with its clock, so that horizons below it move on. A silence
+    An idle pubend moves `end` along with its clock, so that horizons below it move on: less and
+    less often the longer nothing was published and nobody asked, so that many idle topics cost
+    next to nothing. Whoever waits for silence asks for it, and gets it at once. A silence
     once promised must hold after a crash too: how far promises may go is persisted ahead of need,
     and a restart begins beyond it. A clock that is far beyond all others is not believed
     (`CLOCK_MAX`), for what it makes us promise cannot be taken back.
@@ -48,7 +50,7 @@ from gapless.knowledge.answers import answer
 from gapless.knowledge.batch import size_of
 from gapless.knowledge.overdue import Overdue
 from gapless.knowledge.publications import Batch, Request, gather
-from gapless.knowledge.receipts import STEP, TOO_MANY, Publishers, refuse, why_not
+from gapless.knowledge.receipts import STEP, TOO_MANY, UNHEARD_OF, Publishers, refuse, why_not
 from gapless.knowledge.retention import Policy, Release
 from gapless.knowledge.scattered import look_up, settled
 from gapless.knowledge.transactions import Transactions
@@ -68,7 +70,9 @@ LAST_TICK = (INSTANT_MAX - 3_600_000_000) << PUBEND_BITS
 OVER = "no ticks are left: the clock of the pubend's broker was once beyond the year 2255"
 ANEW = "Set its clock, read what is to be kept, delete the topic and create it anew."
 PROMISES = "promises"
-PUBLISHERS = "publishers"
+IDLE_PAUSE_PART = 16
+"""An idle pubend is silent for at most this part of the time since it was last active."""
+
 PROMISE, CHOP = 0, -1  # instead of the number of a write
 
 
@@ -106,7 +110,7 @@ class Pubend:
         self.promise = min(promise, TICK_MAX)
         self.end = max(logged, self.promise)
         self.newest = logged if logged > released else 0  # below it all events lie
-        self.publishers = Publishers(store, f"{PUBLISHERS}/{name}", timing.publishers_max)
+        self.publishers = Publishers(store, name, timing)
         self.waiting: deque[Request] = deque()
         self.writing: list[Request] = []
         self._batch = Batch()  # of those
@@ -118,6 +122,7 @@ class Pubend:
         self._late: deque[Nack] = deque()  # questions that were too much for one step
         self._late_due: Instant | None = None
         self._silence_due = now
+        self._active_at = now  # when something was last published, asked for or to be said
         self.transactions = self.make_transactions(name, store, timing, now)
         self._has_given_way = False  # did a transaction go before what waits?
         if self.transactions.copy is not None:
@@ -149,8 +154,11 @@ class Pubend:
 
     # --- publishing -----------------------------------------------------------------------------
 
-    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
-        """Take a publication in; its receipt leaves when it is durable."""
+    def publish(
+        self, client: ClientName, message: Publish, now: Instant, owner: str = ""
+    ) -> list[Effect]:
+        """Take a publication in; its receipt leaves when it is durable. `owner`: who the client has
+        proved to be."""
         if self.is_over:
             return [refuse(client, message, OVER, ANEW)]
         fresh, name = message.events.events, message.publisher
@@ -160,20 +168,25 @@ class Pubend:
                 return [refuse(client, message, *why_not(name, message.term, term))]
             if message.sequence > following:
                 return [refuse(client, message, f"event {following} of {quoted(name)} is missing")]
-            if self.publishers.is_one_too_many(name):
-                return [refuse(client, message, "too many named publishers", TOO_MANY)]
+            if not term and self.publishers.floor and not self.publishers.is_known(name):
+                problem = f"{quoted(name)} was not opened, and this pubend has forgotten idle ones"
+                return [refuse(client, message, problem, UNHEARD_OF)]
+            if problem := self.publishers.refusal(name, owner, now):
+                return [refuse(client, message, problem, TOO_MANY)]
             fresh = fresh[following - message.sequence :]
         size = size_of(fresh)
         if self._is_full(len(fresh), size):
             return [refuse(client, message, "the pubend has more to write than it can take")]
         if name is not None:
-            self.publishers.accepted[name] = following + len(fresh), term, opening
+            self.publishers.accept(name, owner, (following + len(fresh), term, opening))
         self.pending_count += len(fresh)
         self.pending_size += size
         self.waiting.append(Request(client, message, fresh, size))
         return self._go_on(now)
 
-    def position(self, client: ClientName, query: PublisherQuery, now: Instant) -> list[Effect]:
+    def position(
+        self, client: ClientName, query: PublisherQuery, now: Instant, owner: str = ""
+    ) -> list[Effect]:
         """The term of a publisher and its next number, for who takes its name over. They are told
         when they are durable, with all that counts: a crash must not take back where he begins."""
         name = query.publisher
@@ -181,9 +194,9 @@ class Pubend:
             return [refuse(client, query, OVER, ANEW)]
         if self._is_full(0, 0):
             return [refuse(client, query, "the pubend has more to write than it can take")]
-        if self.publishers.is_one_too_many(name):
-            return [refuse(client, query, "too many named publishers", TOO_MANY)]
-        term = self.publishers.take_over(query, now)
+        if problem := self.publishers.refusal(name, owner, now):
+            return [refuse(client, query, problem, TOO_MANY)]
+        term = self.publishers.take_over(query, owner, now)
         self.waiting.append(Request(client, query, (), 0, term=term))
         return self._go_on(now)
 
@@ -214,11 +227,13 @@ class Pubend:
             return transactions.refuse_damaged(damage) + self._go_on(now)
         return [self._persist(writes)]
 
-    def commit(self, client: ClientName, message: Commit, now: Instant) -> list[Effect]:
+    def commit(
+        self, client: ClientName, message: Commit, now: Instant, owner: str = ""
+    ) -> list[Effect]:
         """Publish what is staged; `transactions` has the rest of what is asked of it."""
         if self.is_over:
             return [Send(client, Refused(message.request, OVER, ANEW))]
-        return self.transactions.commit(client, message) + self._go_on(now)
+        return self.transactions.commit(client, message, owner) + self._go_on(now)
 
     def _persist(self, writes: tuple[Write, ...]) -> Persist:
         self._write_number += 1
@@ -264,12 +279,12 @@ class Pubend:
         self.pending_size -= batch.size
         if not message.ok:
             return self._refuse_all(batch.requests) + self._go_on(now), []
-        self.publishers.durable.update(batch.publishers)
+        self.publishers.written(batch.publishers)
         receipts = [self._receipt(request) for request in batch.requests]
         knowledge = self._settle(batch.ticks, batch.events, batch.size, now)
         effects = [*receipts, *self._go_on(now)]
         if not self.writing and not self.waiting:
-            self.publishers.accepted.clear()
+            self.publishers.settle()
         return effects, knowledge
 
     def _tell_copied(self, now: Instant) -> list[Knowledge]:
@@ -285,7 +300,8 @@ class Pubend:
         span = Span(self.end, ticks[-1] + 1)
         self.end = self.newest = span.end
         self.release.append(ticks[0], size, now)
-        self._silence_due = Instant(now + self.timing.idle_silence)
+        self._active_at = now
+        self._silence_due = self._next_silence(now)
         self._expect(now)
         batch = EventBatch.join(events)
         known = Knowledge(
@@ -311,13 +327,14 @@ class Pubend:
         refused = [*requests, *self.waiting]
         self.waiting.clear()
         self.pending_count = self.pending_size = 0
-        self.publishers.accepted.clear()
+        self.publishers.settle()
         return [refuse(each.client, each.message, NO_ROOM) for each in refused]
 
     # --- silence --------------------------------------------------------------------------------
 
     def speak(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
         """Say at once what is settled: it carries news besides. What is being written soon will."""
+        self._active_at = now
         return self._promise_silence(now)
 
     def _promise_silence(
@@ -346,8 +363,14 @@ class Pubend:
         knowledge = Knowledge(self.name, Span(self.end, end), lost_below=self.released)
         self.end = end
         self._wanted_end = wanted if is_part else 0
-        self._silence_due = Instant(now + self.timing.idle_silence)
+        self._silence_due = self._next_silence(now)
         return [], [knowledge]
+
+    def _next_silence(self, now: Instant) -> Instant:
+        """When an idle pubend speaks next: it pauses for a part of the time that it was idle."""
+        timing, idle = self.timing, now - self._active_at
+        pause = min(idle // IDLE_PAUSE_PART, timing.idle_silence_longest)
+        return Instant(now + max(pause, timing.idle_silence))
 
     def _promised(self, now: Instant, *, ok: bool) -> tuple[list[Effect], list[Knowledge]]:
         promised, self._promising = self._promising, 0
@@ -381,6 +404,8 @@ class Pubend:
                 break
         self.overdue.heard()
         is_late = self._wanted_end > self.end
+        if is_late:
+            self._active_at = now
         effects, knowledge = self._promise_silence(now) if is_late else ([], [])
         return effects, answers + knowledge
 
@@ -437,7 +462,7 @@ class Pubend:
         answered, answers = self._answer_late(now)
         effects, knowledge = effects + answered, knowledge + answers
         if self._silence_due <= now:
-            self._silence_due = Instant(now + self.timing.idle_silence)
+            self._silence_due = self._next_silence(now)
             more, silence = self._promise_silence(now)
             effects, knowledge = effects + more, knowledge + silence
         expected = self.overdue.fire(now)

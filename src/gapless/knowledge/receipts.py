@@ -19,11 +19,20 @@ Theory of operation
     A term is taken from the clock, and where that was set back, from the last: so it is none that
     was given before a volume was lost, or a topic deleted and made anew.
 
+    Names are remembered as long as there is room. At the bound of all, or at the share of one
+    owner, the name that was idle for longest is forgotten, if it was for `publisher_idle`; else the
+    new one is refused. An administrator may strike a name off. A late retry under a forgotten name
+    is refused, never published anew: it comes under a term that the pubend does not know. Names
+    without a term could not be told from new ones; so once a name was forgotten, a new name counts
+    only if it was opened. How high the forgotten terms were is written down (`floor`), so that no
+    term is given twice.
+
 Invariants
     I1  runs ascend and do not overlap; the last ends at `next`; at most `receipts_max` of them
     I2  a term is given once; 0 is that of a name that nobody has taken over
     I3  neither the next number nor the term goes back: what waits for the disk is beyond what is
         durable, or as far
+    I4  the account counts every name that is durable or waits for the disk, for its owner
 """
 
 from __future__ import annotations
@@ -33,17 +42,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Refused
-from gapless.core.effects import Put, Send
+from gapless.core.effects import Delete, Put, Send
 from gapless.core.errors import quoted
-from gapless.core.identity import PublisherName
+from gapless.core.identity import Instant, PublisherName
+from gapless.core.ledger import Account, is_proved
 from gapless.core.ticks import PUBEND_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gapless.core.client_messages import Publish, PublisherQuery
-    from gapless.core.identity import ClientName, Instant
+    from gapless.core.identity import ClientName, PubendName
     from gapless.core.store import Store
+    from gapless.knowledge.timing import Timing
+
+PUBLISHERS, OWNERS, FLOORS = "publishers", "publishers' owners", "publishers' floors"
+"""Tables: what is remembered of each name, who used it first, and the forgotten terms' highest."""
 
 RUN = struct.Struct("<qqq")
 STEP = 1 << PUBEND_BITS
@@ -98,6 +112,12 @@ class Publisher:
                 break
         return tuple(found or [-1] * count)
 
+    @property
+    def heard_at(self) -> Instant:
+        """When it was last opened or published; its term and its ticks are from the clock."""
+        last = RUN.unpack_from(self.packed, len(self.packed) - RUN.size)[2] if self.packed else 0
+        return Instant(max(self.term, last >> PUBEND_BITS))
+
     def encode(self) -> bytes:
         return RUN.pack(self.next, self.term, self.opening) + self.packed
 
@@ -112,18 +132,38 @@ NEW = Publisher()
 
 TAKEN_OVER = "Use a name in one process at a time."
 UNHEARD_OF = "Open the publisher again, and go on from its number."
-TOO_MANY = "Use fewer names of publishers."
+TOO_MANY = "Use fewer names of publishers, or have some struck off (`gapless publishers`)."
 
 
 class Publishers:
-    """All named publishers of one pubend."""
+    """All named publishers of one pubend. See the module docstring."""
 
-    def __init__(self, store: Store, table: str, count_max: int) -> None:
-        self.table = table
-        self.count_max = count_max
-        facts = store.items(table).items()
-        self.durable = {PublisherName(name): Publisher.decode(fact) for name, fact in facts}
+    def __init__(self, store: Store, pubend: PubendName, timing: Timing) -> None:
+        self.pubend = pubend
+        self.table = f"{PUBLISHERS}/{pubend}"
+        self.idle = timing.publisher_idle
+        share = timing.principal_share_percent
+        self.account = Account("names of publishers", timing.publishers_max, share)
+        facts = {
+            PublisherName(name): Publisher.decode(fact)
+            for name, fact in store.items(self.table).items()
+        }
+        in_order = sorted(facts.items(), key=lambda each: each[1].heard_at)
+        self.durable = dict(in_order)  # heard of longest ago first
+        owners = store.items(f"{OWNERS}/{pubend}")
+        self.owners = {PublisherName(name): fact.decode() for name, fact in owners.items()}
+        self.floor = int.from_bytes(store.get(FLOORS, pubend) or b"", "little")
         self.accepted: dict[PublisherName, Place] = {}  # with all that waits for the disk
+        self._going: list[PublisherName] = []  # forgotten, and on disk still
+        for name in self.durable:
+            self.account.take(self.owner(name))
+
+    def owner(self, name: PublisherName) -> str:
+        """Who used the name first; empty: nobody in particular."""
+        return self.owners.get(name, "")
+
+    def is_known(self, name: PublisherName) -> bool:
+        return name in self.durable or name in self.accepted
 
     def place(self, name: PublisherName) -> Place:
         """What counts for the next publication: that is, with all that waits."""
@@ -132,29 +172,103 @@ class Publishers:
         known = self.durable.get(name, NEW)
         return known.next, known.term, known.opening
 
-    def take_over(self, query: PublisherQuery, now: Instant) -> int:
+    # --- names that come --------------------------------------------------------------------------
+
+    def refusal(self, name: PublisherName, owner: str, now: Instant) -> str:
+        """Why there is no room for this name; empty: there is, for one that was idle may go."""
+        if self.is_known(name) or not self.account.refusal(owner, 1):
+            return ""
+        is_full = self.account.total >= self.account.total_max
+        victim = self._idlest("" if is_full else owner, now)
+        if victim is not None:
+            self.forget(victim)
+        refused = self.account.refusal(owner, 1)
+        if refused and not is_full:
+            return f"too many named publishers: {refused}"
+        return "too many named publishers" if refused else ""
+
+    def _idlest(self, owner: str, now: Instant) -> PublisherName | None:
+        """The name that was heard of longest ago, of this owner or of all; None: not long ago."""
+        for name, known in self.durable.items():
+            if known.heard_at + self.idle > now:
+                return None
+            if name not in self.accepted and (not owner or self.owner(name) == owner):
+                return name
+        return None
+
+    def forget(self, name: PublisherName) -> None:
+        """It counts no more; what is on disk of it goes with the next write."""
+        assert name not in self.accepted, "what waits for the disk is not forgotten"
+        self.account.give_back(self.owner(name))
+        self.floor = max(self.floor, self.durable.pop(name).term, 1)
+        self._going.append(name)
+
+    def strike(self, name: PublisherName) -> tuple[Put | Delete, ...] | None:
+        """Forget a name that nobody needs: the writes that do; None while it waits for the disk."""
+        if name in self.accepted:
+            return None
+        if name in self.durable:
+            self.forget(name)
+        return tuple(self.writes({}))
+
+    def accept(self, name: PublisherName, owner: str, place: Place) -> None:
+        """This is what counts from here on, and waits for the disk."""
+        if not self.is_known(name):
+            if owner:
+                self.owners[name] = owner
+            else:
+                self.owners.pop(name, None)
+            self.account.take(owner)
+        self.accepted[name] = place
+
+    def take_over(self, query: PublisherQuery, owner: str, now: Instant) -> int:
         """The term: whatever comes from here on counts under this one only."""
         following, term, opening = self.place(query.publisher)
         if not query.opening or query.opening != opening:
-            term = max(term + 1, now)
-        self.accepted[query.publisher] = following, term, query.opening
+            term = max(term + 1, now, self.floor + 1)
+        self.accept(query.publisher, owner, (following, term, query.opening))
         return term
 
-    def is_one_too_many(self, name: PublisherName) -> bool:
-        """Would this new name be one more than we remember, counting those that wait?"""
-        if name in self.durable or name in self.accepted:
-            return False
-        pending = sum(each not in self.durable for each in self.accepted)
-        return len(self.durable) + pending >= self.count_max
+    # --- what is written --------------------------------------------------------------------------
 
-    def writes(self, changed: Mapping[PublisherName, Publisher]) -> list[Put]:
-        return [Put(self.table, name, each.encode()) for name, each in sorted(changed.items())]
+    def writes(self, changed: Mapping[PublisherName, Publisher]) -> list[Put | Delete]:
+        """Those that have changed, and the end of those that are forgotten."""
+        writes: list[Put | Delete] = []
+        for name in self._going:
+            writes.append(Delete(self.table, name))
+            owner = "" if self.is_known(name) else self.owners.pop(name, "")
+            if is_proved(owner):
+                writes.append(Delete(f"{OWNERS}/{self.pubend}", name))
+        if self._going:
+            writes.append(Put(FLOORS, self.pubend, self.floor.to_bytes(8, "little")))
+            self._going.clear()
+        for name, each in sorted(changed.items()):
+            writes.append(Put(self.table, name, each.encode()))
+            if name not in self.durable and is_proved(self.owner(name)):
+                writes.append(Put(f"{OWNERS}/{self.pubend}", name, self.owners[name].encode()))
+        return writes
+
+    def written(self, changed: Mapping[PublisherName, Publisher]) -> None:
+        """These are durable; whoever was heard of last stands last."""
+        for name, each in changed.items():
+            self.durable.pop(name, None)
+            self.durable[name] = each
+
+    def settle(self) -> None:
+        """Nothing waits for the disk any more: what is not durable by now never was."""
+        for name in self.accepted:
+            if name not in self.durable:
+                self.account.give_back(self.owner(name))
+        self.accepted.clear()
 
     def check(self) -> None:
         for name, (following, term, _) in self.accepted.items():
             known = self.durable.get(name, NEW)
             assert known.next <= following, "I3"
             assert known.term <= term, "I3"
+        self.account.check()
+        waiting = sum(name not in self.durable for name in self.accepted)
+        assert self.account.total == len(self.durable) + waiting, "I4"
 
 
 def why_not(name: PublisherName, term: int, current: int) -> tuple[str, str]:

@@ -36,6 +36,7 @@ from gapless.core.effects import (
 )
 from gapless.core.errors import quoted
 from gapless.core.identity import Instant, PubendName
+from gapless.core.ledger import show_who
 from gapless.core.messages import Message
 from gapless.core.store import RECORD_BYTES_MAX
 from gapless.knowledge.staging import Key, Part, Slot, encode_stage, size_of
@@ -128,7 +129,15 @@ class Stages:
 
     # --- staging --------------------------------------------------------------------------------
 
-    def stage(self, client: ClientName, message: Stage, now: Instant) -> list[Effect]:
+    def of(self, owner: str) -> list[Slot]:
+        """The transactions that somebody has begun and that are not over."""
+        return [
+            slot for slot in (*self.open.values(), *self.claimed.values()) if slot.owner == owner
+        ]
+
+    def stage(
+        self, client: ClientName, message: Stage, now: Instant, owner: str = ""
+    ) -> list[Effect]:
         """Keep events of a transaction that is not committed."""
         key, events, position = key_of(message), message.events.events, message.position
         slot = self.open.get(key)
@@ -158,13 +167,19 @@ class Stages:
             return [Send(client, Refused(message.request, problem, SMALLER))]
         if self.staged_bytes and self.staged_bytes + size > room:
             return [refuse(client, message, "the pubend has no room to stage more")]
+        if owner and not (slot and slot.owner != owner):
+            mine = sum(each.size for each in self.of(owner))
+            share = room * self.timing.principal_share_percent // 100
+            if mine and mine + size > share:
+                problem = f"{show_who(owner)} has staged {mine} bytes here, its share is {share}"
+                return [refuse(client, message, problem)]
         if self.pending and self.pending_bytes + size > self.timing.publish_pending_bytes_max:
             return [refuse(client, message, "more is being staged than the disk has taken")]
-        slot = slot or self._begin(key, now)
+        slot = slot or self._begin(key, now, owner)
         slot.parts.setdefault(message.part, Part())
         return self._append(client, message, slot, record, len(events), now)
 
-    def _begin(self, key: Key, now: Instant) -> Slot:
+    def _begin(self, key: Key, now: Instant, owner: str) -> Slot:
         if self._free:
             number, index = heapq.heappop(self._free)
         else:
@@ -172,6 +187,7 @@ class Stages:
             index = self.store.bounds(stream_of(number, self.pubend))[1]
             self._slot_count += 1
         slot = self.open[key] = Slot(number, stream_of(number, self.pubend), key, index, index, now)
+        slot.owner = owner
         return slot
 
     def _append(

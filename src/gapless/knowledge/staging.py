@@ -101,6 +101,7 @@ class Slot:
     pending: int = 0  # writes under way
     is_known: bool = False  # is the fact durable?
     is_over: bool = False
+    owner: str = ""  # who began it, in this life of the broker
 
     def fact(self, parts: Sequence[str] = (), first_tick: int | None = None) -> bytes:
         """With a `first_tick`: it is committed, and these are the parts that count."""

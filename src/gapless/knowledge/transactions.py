@@ -13,6 +13,10 @@ Theory of operation
     The last committed number of each producer is kept for good. Not above it: a repeat, which is
     answered and changes nothing. Of producers of one transaction (`ONCE`) the oldest are forgotten:
     their parts are gone with the commit, so a late repeat is refused and publishes nothing.
+    Of open transactions, staged bytes and names of producers, each owner may have a share. Whose an
+    open transaction is, a restart does not know; it ends in time. Whose a name is, is written down.
+    Names are not forgotten by themselves, however idle: a repeated transaction of a forgotten
+    producer would be published again. An administrator may strike one off.
 
 Invariants (checked by `check`)
     I1  at most `transactions_max` are open, at most `producers_max` producers are known, and
@@ -37,6 +41,7 @@ from gapless.core.client_messages import Done, Refused
 from gapless.core.effects import NO_ROOM, Append, Chop, Delete, Effect, Persist, Put, Send, Write
 from gapless.core.errors import quoted
 from gapless.core.identity import Instant, ProducerName
+from gapless.core.ledger import is_proved, show_who
 from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
 from gapless.knowledge.batch import cut, fits, size_of
 from gapless.knowledge.receipts import STEP
@@ -52,7 +57,7 @@ if TYPE_CHECKING:
     from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
     from gapless.knowledge.timing import Timing
 
-PRODUCERS = "producers"
+PRODUCERS, OWNERS = "producers", "producers' owners"
 LAST = Struct("<qqq")  # number, first tick, events
 
 
@@ -65,6 +70,7 @@ class Copy:
     slot: Slot | None  # None: it has no events
     rest: deque[tuple[int, int]]  # records that are not in the log yet: index, events
     count: int
+    owner: str = ""
     asked: tuple[ClientName, Commit] | None = None  # who to answer when the commit is durable
     first_tick: int = 0
     done: int = 0  # events in the log
@@ -99,6 +105,9 @@ class Transactions:
             ProducerName(name): LAST.unpack(fact)
             for name, fact in store.items(self.producers).items()
         }
+        self.owners_table = f"{OWNERS}/{pubend}"
+        owners = store.items(self.owners_table)
+        self.owners = {ProducerName(name): fact.decode() for name, fact in owners.items()}
         once = [name for name in self.last if name.startswith(ONCE)]
         self._once = deque(sorted(once, key=lambda name: self.last[name][1]))  # oldest first
         self.claims: dict[Key, Copy] = {}  # commits that wait for their turn, in order
@@ -163,16 +172,18 @@ class Transactions:
     def _is_claimed(self, key: Key) -> bool:
         return key in self.claims or (self.copy is not None and self.copy.key == key)
 
-    def stage(self, client: ClientName, message: Stage, now: Instant) -> list[Effect]:
+    def stage(
+        self, client: ClientName, message: Stage, now: Instant, owner: str = ""
+    ) -> list[Effect]:
         """Keep events for a transaction; answered when they are durable, or were before."""
         key = key_of(message)
         if self.is_committed(key):
             return [Send(client, Done(message.request))]
         if self._is_claimed(key):
             return [refuse(client, message, "the transaction is being committed")]
-        if key not in self.stages.open and (refused := self._refuse_new(client, message)):
+        if key not in self.stages.open and (refused := self._refuse_new(client, message, owner)):
             return [refused]
-        return self.stages.stage(client, message, now)
+        return self.stages.stage(client, message, now, owner)
 
     def staged(self, message: Staged, now: Instant) -> list[Effect]:
         was_committed = self.is_committed(self.stages.oldest)
@@ -197,20 +208,35 @@ class Transactions:
         waiting += [(write.client, write.request) for write in self.stages.pending]
         return [Send(client, Refused(request, problem, remedy)) for client, request in waiting]
 
-    def _refuse_new(self, client: ClientName, message: Stage | Commit) -> Send | None:
+    def _refuse_new(self, client: ClientName, message: Stage | Commit, owner: str) -> Send | None:
         """Why there is no room for one more transaction; None if there is."""
         if self.open_count >= self.timing.transactions_max:
             problem = f"{self.open_count} transactions are open, which is the limit"
             return refuse(client, message, problem)
+        share = self.timing.principal_share_percent
+        mine, limit = (
+            len(self.stages.of(owner)),
+            max(1, self.timing.transactions_max * share // 100),
+        )
+        if owner and mine >= limit:
+            who = show_who(owner)
+            problem = f"{who} has {mine} open transactions here, and its share is {limit}"
+            return refuse(client, message, problem)
         if message.producer.startswith(ONCE):
             return None
+        names = sum(each == owner for each in self.owners.values()) if owner else 0
+        limit = max(1, self.timing.producers_max * share // 100)
+        if names >= limit and message.producer not in self.last:
+            who = show_who(owner)
+            problem = f"{who} has {names} names of producers here, and its share is {limit}"
+            return refuse(client, message, problem, retry=False)
         open_ones = {key[0] for key in (*self.stages.open, *self.claims)} | {message.producer}
         fresh = {name for name in open_ones if not name.startswith(ONCE)}
         if len(self.last.keys() | fresh) - len(self._once) > self.timing.producers_max:
             return refuse(client, message, "too many producers", retry=False)
         return None
 
-    def commit(self, client: ClientName, message: Commit) -> list[Effect]:
+    def commit(self, client: ClientName, message: Commit, owner: str = "") -> list[Effect]:
         """Take a commit in, to be carried out when the pubend is free; or say why not."""
         key = key_of(message)
         if self.is_committed(key):
@@ -230,11 +256,12 @@ class Transactions:
                 has = "is not staged" if part is None else f"has {part.count} events, not {wanted}"
                 return [refuse(client, message, f"part {quoted(name)} {has}", retry=False)]
             parts.append(name)
-        if slot is None and (refused := self._refuse_new(client, message)):
+        if slot is None and (refused := self._refuse_new(client, message, owner)):
             return [refused]
         self.stages.claim(key)
         self.claims[key] = Copy.of(key, tuple(parts), slot)
         self.claims[key].asked = client, message
+        self.claims[key].owner = owner
         return []
 
     def _repeated(self, key: Key, request: int) -> Committed:
@@ -255,6 +282,9 @@ class Transactions:
             producer, transaction = self.copy.key
             fact = LAST.pack(transaction, next_tick, self.copy.count)
             writes.append(Put(self.producers, producer, fact))
+            is_new = producer not in self.last and not producer.startswith(ONCE)
+            if is_new and is_proved(self.copy.owner):
+                writes.append(Put(self.owners_table, producer, self.copy.owner.encode()))
             writes += [Delete(self.producers, oldest) for oldest in self._outdated(producer)]
         copy, slot = self.copy, self.copy.slot
         self.is_writing = True
@@ -352,6 +382,8 @@ class Transactions:
             del self.last[self._once.popleft()]
         if producer.startswith(ONCE) and producer not in self.last:
             self._once.append(producer)
+        elif copy.owner and producer not in self.last:
+            self.owners[producer] = copy.owner
         self.last[producer] = (transaction, copy.first_tick, copy.count)
         answer = Committed(message.request, self.pubend, copy.first_tick, copy.count)
         effects: list[Effect] = [Send(client, answer)]
@@ -366,8 +398,24 @@ class Transactions:
                     effects.append(Persist(self.stages.drop(claim.slot)))
         return effects
 
+    def strike(self, producer: ProducerName) -> tuple[Write, ...] | None:
+        """Forget a producer: the writes that do; None while it has transactions under way. What it
+        committed may then be committed again."""
+        busy = {key[0] for key in (*self.stages.open, *self.stages.claimed, *self.claims)}
+        if producer in busy or (self.copy is not None and self.copy.key[0] == producer):
+            return None
+        writes: list[Write] = []
+        if self.last.pop(producer, None) is not None:
+            writes.append(Delete(self.producers, producer))
+        if is_proved(self.owners.pop(producer, "")):
+            writes.append(Delete(self.owners_table, producer))
+        if producer in self._once:
+            self._once.remove(producer)
+        return tuple(writes)
+
     def check(self) -> None:
         self.stages.check()
+        assert self.owners.keys() <= self.last.keys(), "a name that has an owner is remembered"
         assert self.open_count <= self.timing.transactions_max, "I1"
         assert len(self.last) - len(self._once) <= self.timing.producers_max, "I1"
         assert len(self._once) <= self.timing.producers_once_max, "I1"
@@ -381,8 +429,10 @@ class Transactions:
 
 def leftovers(pubend: PubendName, store: Store) -> list[Write]:
     """The writes that leave nothing of the transactions of a pubend that is gone."""
-    slots, producers = (f"{table}/{pubend}" for table in (TRANSACTIONS, PRODUCERS))
-    writes: list[Write] = [Delete(producers, name) for name in store.items(producers)]
+    slots = f"{TRANSACTIONS}/{pubend}"
+    writes: list[Write] = []
+    for table in (f"{PRODUCERS}/{pubend}", f"{OWNERS}/{pubend}"):
+        writes += [Delete(table, name) for name in store.items(table)]
     for number in store.items(slots):
         stream = stream_of(int(number), pubend)
         writes += Delete(slots, number), Chop(stream, store.bounds(stream)[1])

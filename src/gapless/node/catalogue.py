@@ -9,11 +9,18 @@ Theory of operation
     So all catalogues become alike. Topics of the network file are known to all from the start.
     A broker that is asked for a topic it does not know asks the owner before it says no for good:
     what a client has created is there for it at every broker at once.
+    That a topic was deleted is remembered for `topic_forget`, so that nobody who was away meanwhile
+    brings it back; then everybody forgets it, by its own clock, and the name takes no room. How
+    high the incarnations of forgotten names were is written down (`floor`): a name that comes back
+    begins above. If someone who was away for longer brings a forgotten topic back, the owner of the
+    name sees an incarnation that it must have forgotten, and deletes the topic again.
+    Topics and pubends are counted for whoever created them: each principal has a share.
 
 Invariants (checked by `check`)
     I1  entries only ever grow: of one name, the higher incarnation stays
     I2  the digest is that of the entries
     I3  no topic of the network file has an entry that contradicts it
+    I4  the accounts count the names and the pubends of all entries, for their creators
 
 Cost: an entry is about 100 bytes on the wire; a digest that stays unlike costs all of them.
 A broker that lost its disk waits, before it decides anything, until it agrees with a neighbour, or
@@ -25,14 +32,16 @@ from __future__ import annotations
 
 import json
 from hashlib import blake2b
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
 
 from gapless.core.client_messages import Refused
-from gapless.core.effects import Effect, Persist, Put, Send, Tell
+from gapless.core.effects import Delete, Effect, Persist, Put, Send, Tell, Write
 from gapless.core.errors import UsageError, listed, quoted
 from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
+from gapless.core.ledger import Account
 from gapless.core.messages import Message
 from gapless.core.topic_messages import TopicEntry, TopicNews, TopicQuestion
 from gapless.node.network import Topic
@@ -49,7 +58,7 @@ if TYPE_CHECKING:
     from gapless.node.redirect import Request
     from gapless.node.routing import Routing
 
-CATALOGUE = "catalogue"
+CATALOGUE, FLOORS = "catalogue", "catalogue floors"
 NEWS_ENTRIES_MAX = 500
 NEWS_BYTES_MAX = 1 << 20
 """Entries in one message, and about their bytes; more go into several."""
@@ -89,11 +98,21 @@ class Catalogue:
         self.digest = 0
         self.newcomers: dict[BrokerName, None] = {}  # linked to us, and in no network file
         self.writing: set[TopicName] = set()  # about to be decided
-        self._is_agreed = not routing.peers
+        self.floor = int.from_bytes(store.get(FLOORS, CATALOGUE) or b"", "little")
+        self._is_agreed = not routing.peers or self.floor > 0  # the disk is there
         self._lonely_at = Instant(now + config.dead_after)
         self._unlike: dict[BrokerName, tuple[int, int]] = {}  # digests, theirs and ours
         self._asked: dict[TopicName, Instant] = {}  # when the owner may be asked again
         self._denied: dict[TopicName, Instant] = {}  # until when his no counts
+        share = config.principal_share_percent
+        self.names = Account("names of topics", config.topics_max, share)
+        self.pubends = Account("pubends", config.pubends_max, share)
+        self._counted: dict[TopicName, str] = {}  # for whom each name counts
+        self._creators: dict[TopicName, str] = {}  # of those that are about to be decided
+        self._tombs: list[tuple[int, TopicName]] = []  # a heap: when each was deleted
+        for topic in network.topic.values():
+            self.names.take("")
+            self.pubends.take("", len(topic.hosts))
         for fact in store.items(CATALOGUE).values():
             entry = decode(fact)
             self._check_static(entry)
@@ -114,9 +133,48 @@ class Catalogue:
     def _put(self, entry: TopicEntry) -> None:
         old = self.entries.get(entry.name)
         self.digest ^= digest_of(entry) ^ (digest_of(old) if old is not None else 0)
+        self._count(old, entry)
         self.entries[entry.name] = entry
         self.routing.catalogue_digest = self.digest
         self._denied.pop(entry.name, None)
+        if entry.is_deleted and entry.deleted_us:
+            heappush(self._tombs, (entry.deleted_us, entry.name))
+
+    def _count(self, old: TopicEntry | None, new: TopicEntry | None) -> None:
+        """Names count as long as there is an entry, pubends while the topic is there."""
+        before = ""
+        if old is not None and old.name not in self.static:
+            before = self._counted.pop(old.name)
+            self.names.give_back(before)
+            self.pubends.give_back(before, 0 if old.is_deleted else len(old.hosts))
+        if new is not None and new.name not in self.static:
+            creator = self._creators.pop(new.name, before if new.is_deleted else "")
+            who = self._counted[new.name] = new.owner or creator
+            self.names.take(who)
+            self.pubends.take(who, 0 if new.is_deleted else len(new.hosts))
+
+    # --- deleted long ago -----------------------------------------------------------------------
+
+    def _is_outdated(self, entry: TopicEntry, now: Instant) -> bool:
+        return 0 < entry.deleted_us <= now - self.config.topic_forget
+
+    def forget(self, now: Instant) -> list[Effect]:
+        """Forget the names of topics that were deleted long ago."""
+        writes: list[Write] = []
+        while self._tombs and self._tombs[0][0] <= now - self.config.topic_forget:
+            _, name = heappop(self._tombs)
+            entry = self.entries.get(name)
+            if entry is None or name in self.writing or not self._is_outdated(entry, now):
+                continue  # it is there again, or was deleted again
+            self.digest ^= digest_of(entry)
+            self.routing.catalogue_digest = self.digest
+            self._count(entry, None)
+            del self.entries[name]
+            self.floor = max(self.floor, entry.incarnation)
+            writes.append(Delete(CATALOGUE, name))
+        if not writes:
+            return []
+        return [Persist((*writes, Put(FLOORS, CATALOGUE, self.floor.to_bytes(8, "little"))))]
 
     # --- what is known --------------------------------------------------------------------------
 
@@ -146,17 +204,23 @@ class Catalogue:
         """Whether we know all that counts: nothing is being written, and the disk was not lost."""
         return topic not in self.writing and (self._is_agreed or now >= self._lonely_at)
 
-    def decide(self, entry: TopicEntry, client: ClientName, request: int) -> list[Effect]:
-        """Write down what we have decided; it holds when that is durable."""
+    def decide(
+        self, entry: TopicEntry, client: ClientName, request: int, creator: str = ""
+    ) -> list[Effect]:
+        """Write down what we have decided; it holds when that is durable. `creator`: for whom a new
+        topic counts, in this life, who has not proved to be anybody."""
         self.writing.add(entry.name)
+        if creator:
+            self._creators[entry.name] = creator
         done = EntryPersisted(entry, client, request)
-        put = Put(CATALOGUE, entry.name, encode(entry))
+        put = Put(CATALOGUE, entry.name, fact_of(entry))
         return [Persist((put,), (Tell(done),), (Tell(replace(done, ok=False)),))]
 
     def decided(self, message: EntryPersisted) -> list[Effect]:
         """It is durable: let everybody know."""
         self.writing.discard(message.entry.name)
         if not message.ok:
+            self._creators.pop(message.entry.name, None)
             return []
         self._put(message.entry)
         return self._spread((message.entry,), self.name)
@@ -164,17 +228,37 @@ class Catalogue:
     # --- learnt from others ---------------------------------------------------------------------
 
     def learn(
-        self, sender: BrokerName, entries: Iterable[TopicEntry]
+        self, sender: BrokerName, entries: Iterable[TopicEntry], now: Instant
     ) -> tuple[list[TopicEntry], list[Effect]]:
         """Take in what is newer: which entries that is, and effects."""
-        fresh = [entry for entry in entries if self.is_newer(entry)]
+        fresh = [
+            self._buried(entry, now)
+            for entry in entries
+            if not self._is_outdated(entry, now) and self.is_newer(entry)
+        ]
         for entry in fresh:
             self._put(entry)
         if not fresh:
             return [], []
         # Without room for it, we learn it again after a restart.
-        puts = tuple(Put(CATALOGUE, entry.name, encode(entry)) for entry in fresh)
+        puts = tuple(Put(CATALOGUE, entry.name, fact_of(entry)) for entry in fresh)
         return fresh, [Persist(puts), *self._spread(tuple(fresh), sender)]
+
+    def _buried(self, entry: TopicEntry, now: Instant) -> TopicEntry:
+        """A topic that the owner of its name does not know, though it knows incarnations as high:
+        it was deleted, and that was forgotten. It is deleted again, for everybody."""
+        is_known = entry.is_deleted or entry.name in self.entries or entry.name in self.static
+        if is_known or entry.incarnation > self.floor or self.owner(entry.name) != self.name:
+            return entry
+        return TopicEntry(
+            entry.name,
+            self.floor + 1,
+            entry.hosts,
+            entry.service,
+            is_deleted=True,
+            owner=entry.owner,
+            deleted_us=now,
+        )
 
     def _spread(self, entries: tuple[TopicEntry, ...], source: BrokerName) -> list[Effect]:
         effects = [
@@ -208,8 +292,11 @@ class Catalogue:
             size += weight
         return [*effects, Send(peer, TopicNews(tuple(piece)))] if piece else effects
 
-    def compare(self, peer: BrokerName, digest: int) -> list[Effect]:
+    def compare(self, peer: BrokerName, digest: int, now: Instant) -> list[Effect]:
         """A neighbour says what it has. What is unlike twice in a row is not just on its way."""
+        return self.forget(now) + self._compare(peer, digest)
+
+    def _compare(self, peer: BrokerName, digest: int) -> list[Effect]:
         if digest == self.digest:
             self._is_agreed = True
             self._unlike.pop(peer, None)
@@ -257,7 +344,8 @@ class Catalogue:
         if message.entry is None or message.entry.is_deleted:
             until = Instant(now + self.config.topic_denied)
             remember(self._denied, message.topic, until, ASKED_MAX)
-        return self.learn(message.sender, [message.entry] if message.entry is not None else [])
+        found = [message.entry] if message.entry is not None else []
+        return self.learn(message.sender, found, now)
 
     def check(self) -> None:
         digest = 0
@@ -265,6 +353,10 @@ class Catalogue:
             digest ^= digest_of(entry)
             self._check_static(entry)
         assert digest == self.digest == self.routing.catalogue_digest, "I2"
+        made = [entry for entry in self.entries.values() if entry.name not in self.static]
+        assert self.names.total == len(made) + len(self.static), "I4"
+        self.names.check()
+        self.pubends.check()
 
 
 def topic_of(entry: TopicEntry) -> Topic:
@@ -292,11 +384,20 @@ def entry_of(topic: Topic) -> TopicEntry:
 
 
 def encode(entry: TopicEntry) -> bytes:
-    """What came later is left out where it says nothing: digests of all versions are alike."""
+    """What a topic is. What came later is left out where it says nothing, and what does not matter
+    to others always: digests of all versions are alike."""
     fields = asdict(entry)
     if not entry.ordered:
         del fields["ordered"]
+    del fields["owner"], fields["deleted_us"]
     return json.dumps(fields, sort_keys=True).encode()
+
+
+def fact_of(entry: TopicEntry) -> bytes:
+    """As it is written down."""
+    known = {"owner": entry.owner, "deleted_us": entry.deleted_us}
+    more = {name: value for name, value in known.items() if value}
+    return json.dumps(json.loads(encode(entry)) | more, sort_keys=True).encode()
 
 
 def decode(fact: bytes) -> TopicEntry:

@@ -23,6 +23,7 @@ class Client:
 
     owner: str = ""  # who it has proved to be; empty: nobody asks
     administers: Callable[[str], bool] = nowhere  # on this topic; "*": everywhere
+    who: str = ""  # whose share it takes; begins with @ if it has not proved who it is
     subscriptions: dict[int, tuple[TopicName, Order]] = field(default_factory=dict)
     parcels: deque[list[int]] = field(default_factory=deque)  # count and bytes not yet consumed
     outstanding: int = 0

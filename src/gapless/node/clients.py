@@ -25,7 +25,7 @@ from gapless.core.client_messages import (
 from gapless.core.effects import Effect, Send
 from gapless.core.errors import FilterError, WireError, quoted
 from gapless.core.lengths import NAME_BYTES_MAX
-from gapless.durable.subscriptions import is_name
+from gapless.durable.subscriptions import TOO_MUCH, Definition, is_name
 from gapless.filters.filter import Filter
 from gapless.knowledge.pubend import Pubend
 from gapless.node.audience import DURABLE
@@ -99,12 +99,14 @@ class Clients:
         except WireError as error:
             # Once stored, an event that nobody can read would stop everybody below.
             return refuse(client, message, error.problem, "Encode the events as documented.")
-        return pubend.publish(client, message, now)
+        return pubend.publish(client, message, now, self.subscribers.clients[client].who)
 
     def position(self, client: ClientName, query: PublisherQuery, now: Instant) -> list[Effect]:
         """The next number of a publisher."""
         pubend = self._bound(client, query, now)
-        return pubend.position(client, query, now) if isinstance(pubend, Pubend) else pubend
+        if not isinstance(pubend, Pubend):
+            return pubend
+        return pubend.position(client, query, now, self.subscribers.clients[client].who)
 
     def _bound(
         self, client: ClientName, message: Publish | PublisherQuery, now: Instant
@@ -149,7 +151,8 @@ class Clients:
             if message.previous in (None, self.streams.name):
                 granted = self._granted.get(name)
                 if granted is None:
-                    return self.names.claim(client, message, now)
+                    refused = self._refuse_durable(client, message)
+                    return refused or self.names.claim(client, message, now)
                 # The name is ours: one claim for one life.
                 message = replace(message, previous=None, moves=granted[0].moves)
         self._await_start(client, message, condition, now)
@@ -191,6 +194,17 @@ class Clients:
             problem = "a subscription that comes from another broker needs a token and its name"
             return refuse(client, message, problem, "Give the token, and where it was last.")
         return self._refuse_token(client, message, now)
+
+    def _refuse_durable(self, client: ClientName, message: Subscribe) -> list[Effect]:
+        """Where there is no room for it, so that its name is not claimed for nothing."""
+        assert message.name is not None
+        owner = self.subscribers.clients[client].owner
+        wanted = Definition(
+            name=message.name, topic=message.topic, condition=message.condition, owner=owner
+        )
+        since = {str(each.name): 0 for each in self.network.topic[message.topic].pubends}
+        problem = self.attachments.durables.subscriptions.refusal(wanted, since)
+        return refuse(client, message, problem, TOO_MUCH) if problem else []
 
     def _refuse_token(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         topic = self.network.topic[message.topic]

@@ -44,7 +44,10 @@ class Config:
     ack_expected_longest: int = 48 * SECOND
 
     idle_silence: int = 500 * MILLISECOND
-    """An idle pubend says so this often, so that the horizons below it move on."""
+    """An idle pubend says so this often, so that the horizons below it move on; less often the
+    longer it is idle, up to `idle_silence_longest`. Whoever waits for it asks."""
+
+    idle_silence_longest: int = 16 * SECOND
 
     silence_flush: int = 1 * SECOND
     """How long a relay may keep silence to itself, hoping to send it along with an event."""
@@ -118,7 +121,13 @@ class Config:
     the next read looks at the log again, and nobody looks ahead."""
 
     publishers_max: int = 10_000
-    """Named publishers a pubend remembers; beyond it a new name is refused."""
+    """Named publishers a pubend remembers; beyond it the one that was idle longest is forgotten, if
+    it was for `publisher_idle`, and else a new name is refused. Of one principal: its share."""
+
+    publisher_idle: int = 7 * 24 * 3_600 * SECOND
+    """How long a named publisher must not have been heard of before its name may be forgotten for
+    another. What it sends later under the old opening is refused, and never published twice; opened
+    again, it begins at 0."""
 
     receipts_max: int = 64
     """For each named publisher, how many of its newest runs of publications are remembered with
@@ -126,11 +135,11 @@ class Config:
 
     transactions_max: int = 1_000
     """Transactions that are staged at a pubend and not committed yet; beyond it a new one is
-    refused and may be tried again."""
+    refused and may be tried again. Of one principal: its share."""
 
     staged_bytes_max: int = 1024 * MEBIBYTE
     """What is staged at a pubend, in bytes on disk; beyond it a stage is refused and may be tried
-    again. A restart reads it through."""
+    again. Of one principal: its share. A restart reads it through."""
 
     copy_batches_max: int = 4
     """How many times `batch_events_max` events of a committed transaction, and `batch_bytes_max`
@@ -138,7 +147,8 @@ class Config:
     told one by one, so that a broker has no more to do at a time than for one."""
 
     producers_max: int = 10_000
-    """Producers of transactions a pubend remembers; beyond it a new name is refused."""
+    """Producers of transactions a pubend remembers; beyond it a new name is refused. Of one
+    principal: its share. None is forgotten unless an administrator strikes it off."""
 
     producers_once_max: int = 1_000
     """Producers of a single transaction (named `once/…`) that a pubend remembers besides; beyond it
@@ -168,7 +178,13 @@ class Config:
     """How long an event may wait for that, at most."""
 
     subscriptions_max: int = 100_000
-    """Subscriptions at one broker; beyond it a new one is refused."""
+    """Subscriptions at one broker; beyond it a new one is refused. Of one principal: its share."""
+
+    principal_share_percent: int = 25
+    """What one principal may take of a bound that many share, in percent: of connections' memory,
+    subscriptions, conditions, names of publishers and producers, open transactions, topics and
+    pubends. Beyond its share it is refused or waits, while others still have room. Decision 0028
+    says who the principal is where nobody proves who they are."""
 
     condition_cost_max: int = 4_000_000
     """What matching may cost one event of a topic, all conditions of its subscriptions at one
@@ -210,7 +226,12 @@ class Config:
     """How far ahead the clock of changes is persisted, so that not each needs a write."""
 
     durable_subscriptions_max: int = 100_000
-    """Durable subscriptions at one broker; beyond it a new one is refused."""
+    """Durable subscriptions at one broker; beyond it a new one is refused. Of one principal: its
+    share."""
+
+    definition_bytes_max: int = 32 * MEBIBYTE
+    """What names and conditions of durable subscriptions take in a broker's tables, which hold
+    64 MiB altogether; beyond it a new one is refused. Of one principal: its share."""
 
     catch_up_window: int = 256
     """Events that one subscription which catches up has asked for and not been sent yet."""
@@ -264,7 +285,17 @@ class Config:
     """How often a step of a hand-over is repeated until it is answered."""
 
     topics_max: int = 10_000
-    """Names of topics, those that were deleted included; beyond it a new one is refused."""
+    """Names of topics, those that were deleted lately included; beyond it a new one is refused. Of
+    one principal: its share."""
+
+    topic_forget: int = 7 * 24 * 3_600 * SECOND
+    """How long the name of a deleted topic is remembered, by the brokers' clocks, so that one who
+    was away does not bring the topic back; then the name takes no room any more. A broker that was
+    away for longer brings it back for a moment; then it is deleted again."""
+
+    pubends_max: int = 65_536
+    """Pubends of all topics of a network together; beyond it a new topic is refused. Of one
+    principal: its share."""
 
     topic_ask_repeat: int = 200 * MILLISECOND
     """How often the owner of a name is asked about a topic that is not known here."""
@@ -274,7 +305,7 @@ class Config:
 
     names_max: int = 200_000
     """Names of durable subscriptions of which one broker is the registrar; beyond it a new one is
-    refused."""
+    refused. Of one principal: its share."""
 
     name_repeat: int = 500 * MILLISECOND
     """How often a registrar is asked again that does not answer."""
@@ -350,6 +381,8 @@ class Config:
         for each in fields(self):
             if each.type != "bool" and getattr(self, each.name) <= 0:
                 raise UsageError(f"{each.name} must be above zero")
+        if self.principal_share_percent > 100:
+            raise UsageError("principal_share_percent must be at most 100")
         if self.nack_forget >= self.nack_repeat:
             raise UsageError("nack_forget must be less than nack_repeat")
         if self.name_patience <= self.name_repeat:

@@ -46,6 +46,7 @@ from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.messages import Made, Ping, Pong
 from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.range_messages import RangeRequest
+from gapless.core.roster_messages import RosterRequest
 from gapless.core.topic_messages import (
     CreateTopic,
     DeleteTopic,
@@ -75,6 +76,7 @@ from gapless.node.parts import Parts
 from gapless.node.producers import Producers
 from gapless.node.ranges import Ranges
 from gapless.node.registry import Noted
+from gapless.node.roster import Rosters
 from gapless.node.routing import Routing
 from gapless.node.services import SERVICES, Services
 from gapless.node.statistics import statistics
@@ -165,6 +167,7 @@ class Node:
         known = check_events, self.catalogue, self.names
         self.clients = Clients(network, self.config, *serving, *known)
         self.producers = Producers(network, self.streams, check_events)
+        self.rosters = Rosters(network, self.streams)
         made = name, network, self.config, store, self.epoch, self.subscribers, attributes_of
         self.services = Services(self.clients, [each(*made) for each in SERVICES])
         self.topics = Topics(self.catalogue, self.clients, self.hand_overs, store, self.services)
@@ -209,13 +212,16 @@ class Node:
         now: Instant,
         owner: str = "",
         administers: Callable[[str], bool] = nowhere,
+        who: str = "",
     ) -> list[Effect]:
-        """A client has connected; `owner` is who it has proved to be, if that is asked for, and
-        `administers` says of which topics it ends subscriptions of others. Or there is a link to a
-        broker, which counts when it answers."""
+        """A client has connected; `owner` is who it has proved to be, if that is asked for,
+        `administers` says of which topics it ends subscriptions of others, and `who` whose share it
+        takes if it has proved nothing. Or there is a link to a broker, which counts when it
+        answers."""
         instant = self._time(now)
         if peer not in self.network.cell_of:
             self.subscribers.connect(ClientName(peer), owner, administers)
+            self.subscribers.clients[ClientName(peer)].who = owner or who
             return []
         return self.routing.greet(peer) + self.services.link_up(BrokerName(peer), instant)
 
@@ -311,7 +317,7 @@ class Node:
             raise ProtocolError(f"{sender!r} is no neighbour of {self.name!r}")
         match message:
             case Ping():
-                compared = self.catalogue.compare(sender, message.catalogue)
+                compared = self.catalogue.compare(sender, message.catalogue, now)
                 return self.routing.answer(sender, message) + compared
             case Pong():
                 is_new = self.routing.receive_pong(sender, now)
@@ -389,16 +395,14 @@ class Node:
                 return self.names.acknowledge(sender, message, now)
             case Forget():
                 return self.names.forget(sender, message, now)
-            case CreateTopic():
-                return self.topics.create(sender, message, now)
-            case DeleteTopic():
-                return self.topics.delete(sender, message, now)
-            case TopicsQuery():
-                return self.topics.show(sender, message)
+            case CreateTopic() | DeleteTopic() | TopicsQuery():
+                return self.topics.request(sender, message, now)
             case Unsubscribe(subscription=number):
                 return self.clients.unsubscribe(sender, number, now)
             case _ if isinstance(message, TransactionRequest):
                 return self.producers.receive(sender, message, now)
+            case _ if isinstance(message, RosterRequest):
+                return self.rosters.receive(sender, message, now)
             case _ if isinstance(message, RangeRequest):
                 return self.ranges.receive(sender, message)
             case _:

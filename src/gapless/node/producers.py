@@ -47,6 +47,7 @@ class Producers:
                 f"producer {quoted(message.producer)} is bound to {bound.name!r}, not hosted here"
             )
             return refuse_elsewhere(client, message, problem, [bound.host])
+        owner = self.streams.subscribers.clients[client].who
         match message:
             case Stage():
                 try:
@@ -54,9 +55,9 @@ class Producers:
                 except WireError as error:
                     remedy = "Encode the events as documented."
                     return refuse(client, message, error.problem, remedy)
-                return pubend.transactions.stage(client, message, now)
+                return pubend.transactions.stage(client, message, now, owner)
             case Commit():
-                return pubend.commit(client, message, now)
+                return pubend.commit(client, message, now, owner)
             case Abort():
                 return pubend.transactions.abort(client, message, now)
             case ProducerQuery():

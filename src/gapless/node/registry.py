@@ -36,6 +36,7 @@ from msgspec.structs import asdict, replace
 
 from gapless.core.effects import Delete, Persist, Put, Tell
 from gapless.core.identity import BrokerName, SubscriptionName
+from gapless.core.ledger import Account
 from gapless.core.messages import Message
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.node.newest import remember
@@ -88,9 +89,11 @@ class Registry:
         self.floor = int.from_bytes(store.get(FLOORS, FLOOR) or b"", "little")
         self.writing: set[SubscriptionName] = set()
         self._freed: dict[SubscriptionName, int] = {}  # by name: the moves of a life that is over
-        self.entries: dict[SubscriptionName, NameEntry] = {
-            SubscriptionName(name): decode(fact) for name, fact in store.items(NAMES).items()
-        }
+        share = config.principal_share_percent
+        self.account = Account("names of subscriptions", config.names_max, share)
+        self.entries: dict[SubscriptionName, NameEntry] = {}
+        for text, fact in store.items(NAMES).items():
+            self._set(SubscriptionName(text), decode(fact))
 
     def find(self, name: SubscriptionName) -> NameEntry | None:
         """Where the name is at home, as far as is noted; brokers that are no more do not count."""
@@ -104,17 +107,20 @@ class Registry:
         if question.name in self.writing:
             return None, []
         entry = self.decide(question)
-        if entry is not None and self.is_full(question.name):
-            return answer_to(question, None, self._problem()), []
+        if entry is not None and (problem := self.refusal(question, entry.owner)):
+            return answer_to(question, None, problem), []
         if entry == self.entries.get(question.name):
             return answer_to(question, entry), []
         return None, self.note(question, entry)
 
-    def is_full(self, name: SubscriptionName) -> bool:
-        return name not in self.entries and len(self.entries) >= self.config.names_max
-
-    def _problem(self) -> str:
-        return f"{self.name!r} has noted {len(self.entries)} names, which is its limit"
+    def refusal(self, question: NameQuestion, owner: str) -> str:
+        """Why no further name of this owner is noted; empty if it may be, or is noted already. What
+        exists is noted as long as there is room: the share is for what is to come."""
+        if question.name in self.entries:
+            return ""
+        if len(self.entries) >= self.config.names_max:
+            return f"{self.name!r} has noted {len(self.entries)} names, which is its limit"
+        return self.account.refusal(owner, 1) if question.want == "claim" else ""
 
     def note(self, question: NameQuestion, entry: NameEntry | None) -> list[Effect]:
         """Write down what is decided; it is answered when that is durable."""
@@ -138,8 +144,8 @@ class Registry:
         if question.name in self.writing:
             return None, []
         entry = self.decide(question)
-        if entry is not None and self.is_full(question.name):
-            return answer_to(question, None, self._problem()), []
+        if entry is not None and (problem := self.refusal(question, entry.owner)):
+            return answer_to(question, None, problem), []
         effects: list[Effect] = []
         if entry != self.entries.get(question.name):
             self._set(question.name, entry)
@@ -192,9 +198,10 @@ class Registry:
         return (write,)
 
     def _set(self, name: SubscriptionName, entry: NameEntry | None) -> None:
-        if entry is None:
-            self.entries.pop(name, None)
-        else:
+        if (old := self.entries.pop(name, None)) is not None:
+            self.account.give_back(old.owner)
+        if entry is not None:
+            self.account.take(entry.owner)
             self.entries[name] = entry
 
     def check(self) -> None:
@@ -202,6 +209,8 @@ class Registry:
             assert entry.number == 0 or entry.moves <= self.floor, f"I2 {name}"
             assert registrar_of(self.network, name) is not None
         assert len(self._freed) <= FREED_MAX, "I3"
+        self.account.check()
+        assert self.account.total == len(self.entries), "each name counts for its owner"
 
 
 def newer(one: NameEntry | None, other: NameEntry | None) -> NameEntry | None:

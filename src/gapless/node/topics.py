@@ -22,10 +22,17 @@ from gapless.core.errors import ProtocolError, listed, quoted
 from gapless.core.identity import TOPIC_NAMES, is_topic_name
 from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_COUNT_MAX
-from gapless.core.topic_messages import TopicEntry, TopicList
+from gapless.core.topic_messages import (
+    CreateTopic,
+    DeleteTopic,
+    TopicEntry,
+    TopicList,
+    TopicsQuery,
+)
 from gapless.durable.filtered_log import DELIVERED, HEADS
 from gapless.knowledge import transactions
-from gapless.knowledge.pubend import PROMISES, PUBLISHERS
+from gapless.knowledge.pubend import PROMISES
+from gapless.knowledge.receipts import FLOORS, OWNERS, PUBLISHERS
 from gapless.node.catalogue import entry_of, show_entry, size_of, topic_of
 from gapless.node.owner import choose_hosts, ranking
 from gapless.node.redirect import refuse_elsewhere
@@ -38,13 +45,7 @@ if TYPE_CHECKING:
     from gapless.core.effects import Effect, Write
     from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
     from gapless.core.store import Store
-    from gapless.core.topic_messages import (
-        CreateTopic,
-        DeleteTopic,
-        TopicNews,
-        TopicQuestion,
-        TopicsQuery,
-    )
+    from gapless.core.topic_messages import TopicNews, TopicQuestion
     from gapless.node.catalogue import Catalogue, EntryPersisted
     from gapless.node.clients import Clients
     from gapless.node.hand_overs import HandOvers
@@ -85,6 +86,17 @@ class Topics:
 
     # --- what clients ask for -------------------------------------------------------------------
 
+    def request(
+        self, client: ClientName, message: CreateTopic | DeleteTopic | TopicsQuery, now: Instant
+    ) -> list[Effect]:
+        match message:
+            case CreateTopic():
+                return self.create(client, message, now)
+            case DeleteTopic():
+                return self.delete(client, message, now)
+            case TopicsQuery():
+                return self.show(client, message)
+
     def create(self, client: ClientName, message: CreateTopic, now: Instant) -> list[Effect]:
         catalogue, name = self.catalogue, message.name
         problem, remedy = self._problem(message)
@@ -99,20 +111,32 @@ class Topics:
                 return [Send(client, Done(message.request))]
             return refuse(client, message, problem, "Ask for it as it is, or use another name.")
         old = catalogue.entries.get(name)
-        limit = catalogue.config.topics_max
-        if old is None and len(catalogue.entries) + len(catalogue.static) >= limit:
-            problem = f"this network has had {limit} names of topics, which is its limit"
-            return refuse(client, message, problem, "Use a name again that was deleted.")
+        forgotten = catalogue.forget(now) if old is None else []
+        asking = self.clients.subscribers.clients[client]
+        hosts = self._hosts(message)
+        if problem := self._lack_of_room(asking.who, len(hosts), is_new=old is None):
+            remedy = "Use a name again that was deleted, or delete topics and wait."
+            return forgotten + refuse(client, message, problem, remedy)
         entry = TopicEntry(
             name,
-            1 if old is None else old.incarnation + 1,
-            self._hosts(message),
+            catalogue.floor + 1 if old is None else old.incarnation + 1,
+            hosts,
             message.service,
             message.retention_us,
             message.retention_bytes,
             ordered=message.ordered,
+            owner=asking.owner,
         )
-        return self._decide(client, message, entry, now)
+        return forgotten + self._decide(client, message, entry, now, asking.who)
+
+    def _lack_of_room(self, owner: str, pubends: int, *, is_new: bool) -> str:
+        """Why there may not be one more topic; empty if there may."""
+        names, limit = self.catalogue.names, self.catalogue.config.topics_max
+        waiting = len(self.catalogue.writing - self.catalogue.entries.keys())
+        if is_new and names.total + waiting >= limit:
+            return f"this network has had {limit} names of topics, which is its limit"
+        refused = names.refusal(owner, 1) if is_new else ""
+        return refused or self.catalogue.pubends.refusal(owner, pubends)
 
     def delete(self, client: ClientName, message: DeleteTopic, now: Instant) -> list[Effect]:
         catalogue, name = self.catalogue, message.name
@@ -132,7 +156,9 @@ class Topics:
         if entry is None:
             return self._later(client, message)
         number, hosts, service = entry.incarnation + 1, entry.hosts, entry.service
-        gone = TopicEntry(name, number, hosts, service, is_deleted=True)
+        gone = TopicEntry(
+            name, number, hosts, service, is_deleted=True, owner=entry.owner, deleted_us=now
+        )
         return self._decide(client, message, gone, now)
 
     def welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
@@ -202,10 +228,11 @@ class Topics:
         message: CreateTopic | DeleteTopic,
         entry: TopicEntry,
         now: Instant,
+        creator: str = "",
     ) -> list[Effect]:
         if not self.catalogue.may_decide(entry.name, now):
             return self._later(client, message)
-        return self.catalogue.decide(entry, client, message.request)
+        return self.catalogue.decide(entry, client, message.request, creator)
 
     # --- what becomes of it ---------------------------------------------------------------------
 
@@ -221,7 +248,7 @@ class Topics:
 
     def receive_news(self, sender: BrokerName, message: TopicNews, now: Instant) -> list[Effect]:
         self._check_hosts(message.entries)
-        fresh, effects = self.catalogue.learn(sender, message.entries)
+        fresh, effects = self.catalogue.learn(sender, message.entries, now)
         return effects + self._apply(fresh, now)
 
     def receive_question(self, message: TopicQuestion, now: Instant) -> list[Effect]:
@@ -349,13 +376,14 @@ def leftovers(topic: Topic, store: Store, here: BrokerName) -> list[Write]:
     """The writes that leave nothing of a topic here; none if nothing durable is left."""
     writes: list[Write] = []
     for pubend in topic.pubends:
-        table, name = f"{PUBLISHERS}/{pubend.name}", pubend.name
+        name = pubend.name
         for stream in (f"log/{name}", f"filtered/{name}"):
             start, end = store.bounds(stream)
             if start < end:
                 writes.append(Chop(stream, end))
-        facts = [(table, key) for key in store.items(table)]
-        facts += [(each, name) for each in (PROMISES, DELIVERED, HEADS)]
+        tables = [f"{each}/{name}" for each in (PUBLISHERS, OWNERS)]
+        facts = [(table, key) for table in tables for key in store.items(table)]
+        facts += [(each, name) for each in (PROMISES, FLOORS, DELIVERED, HEADS)]
         writes += [Delete(*fact) for fact in facts if store.get(*fact) is not None]
         writes += transactions.leftovers(name, store)
     facts = [(STAMPS, f"{topic.label}@{here}"), (VIRTUAL_TIMES, topic.label)]

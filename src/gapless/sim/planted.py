@@ -147,19 +147,23 @@ class AcknowledgesBeforeDurable(Pubend):
 class PublishesRepeats(Pubend):
     """Does not look whether a named publisher's event was there already."""
 
-    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+    def publish(
+        self, client: ClientName, message: Publish, now: Instant, owner: str = ""
+    ) -> list[Effect]:
         if name := message.publisher:
-            self.publishers.accepted[name] = message.sequence, message.term, 0
-        return super().publish(client, message, now)
+            self.publishers.accept(name, owner, (message.sequence, message.term, 0))
+        return super().publish(client, message, now, owner)
 
 
 class TakesEveryTerm(Pubend):
     """Does not look whether the name of a publisher was taken over."""
 
-    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+    def publish(
+        self, client: ClientName, message: Publish, now: Instant, owner: str = ""
+    ) -> list[Effect]:
         if name := message.publisher:
             message = structs.replace(message, term=self.publishers.place(name)[1])
-        return super().publish(client, message, now)
+        return super().publish(client, message, now, owner)
 
 
 class ForgetsTerms(Pubend):

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 class AnswersBeforeDurable(Catalogue):
     """Tells a client that a topic is there while it is still being written down."""
 
-    def decide(self, entry: TopicEntry, client: ClientName, request: int) -> list[Effect]:
-        return [Send(client, Done(request)), *super().decide(entry, client, request)]
+    def decide(
+        self, entry: TopicEntry, client: ClientName, request: int, creator: str = ""
+    ) -> list[Effect]:
+        return [Send(client, Done(request)), *super().decide(entry, client, request, creator)]
 
 
 class BelievesOldEntries(Catalogue):

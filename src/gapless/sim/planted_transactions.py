@@ -48,13 +48,13 @@ class ForgetsTheRest(Transactions):
 class PublishesLosers(Transactions):
     """Takes all that was staged for what was to be committed."""
 
-    def commit(self, client: ClientName, message: Commit) -> list[Effect]:
+    def commit(self, client: ClientName, message: Commit, owner: str = "") -> list[Effect]:
         slot = self.stages.open.get((message.producer, message.transaction))
         if slot is not None:
             done = [name for name, part in slot.parts.items() if part.accepted == part.count]
             parts = (*message.parts, *sorted({*done} - {*message.parts}))
             message = replace(message, parts=parts, counts=())
-        return super().commit(client, message)
+        return super().commit(client, message, owner)
 
 
 class CommitsAborted(Transactions):

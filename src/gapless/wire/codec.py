@@ -31,16 +31,9 @@ if TYPE_CHECKING:
 
     from gapless.wire.framing import Bytes
 
-KIND_LENGTH_MAX = 64
-"""The longest kind that is counted as unknown; a longer one is refused."""
 
 IDENTIFIER_BYTES_MAX = 20
 """The longest identifier of the multicast service; it has 16 unless a network is set up so."""
-
-
-KIND = b"\xa4kind"
-FIXED_MAP, FIXED_TEXT, FIXED_TEXT_MAX = 0x80, 0xA0, 32
-"""How MessagePack begins a short map and a short text."""
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -101,18 +94,6 @@ class Codec:
         if unknown.kind in self._kinds:
             raise refusal(f"a frame of kind '{unknown.kind}'", error) from None
         return unknown
-
-
-def first_kind(payload: Bytes) -> str | None:
-    """The kind of a message, if that stands first in it, as ours does; decodes nothing else."""
-    start = 2 + len(KIND)
-    begin = bytes(payload[: start + FIXED_TEXT_MAX])
-    if len(begin) < start or begin[0] & 0xF0 != FIXED_MAP or begin[1 : start - 1] != KIND:
-        return None
-    length = begin[start - 1] - FIXED_TEXT
-    if not 0 < length < FIXED_TEXT_MAX or len(begin) < start + length:
-        return None
-    return begin[start : start + length].decode("ascii", "replace")
 
 
 def _encode_other(value: object) -> bytes:

@@ -12,6 +12,7 @@ Invariants
     I1  the same bytes give the same frames, however they are cut
     I2  at most one frame is kept, of at most `frame_bytes_max` bytes, and only if it is incomplete
     I3  after an error no frame comes out any more
+    I4  of a frame that the receiver skips, nothing more is kept
 
 Cost
     Linear in the bytes fed: each is copied at most once, in appends to a growing buffer.
@@ -64,7 +65,7 @@ def seal(buffer: bytearray, start: int, frame_bytes_max: int = FRAME_BYTES_MAX) 
 class Unframer:
     """Cuts what a link delivers into frames. One per link and direction."""
 
-    __slots__ = ("_first_bytes_max", "_frame_bytes_max", "_partial", "error")
+    __slots__ = ("_first_bytes_max", "_frame_bytes_max", "_partial", "_skipped", "error")
 
     def __init__(
         self, frame_bytes_max: int = FRAME_BYTES_MAX, first_bytes_max: int | None = None
@@ -75,6 +76,22 @@ class Unframer:
         self._frame_bytes_max = frame_bytes_max
         self._first_bytes_max = first_bytes_max  # None once the first frame has begun
         self._partial = bytearray()  # the beginning of a frame, header included
+        self._skipped = 0  # bytes to come that nobody wants
+
+    @property
+    def awaited(self) -> int:
+        """The size of the frame that is not yet whole; 0 if there is none, or it is not known."""
+        partial = self._partial
+        return HEADER.unpack_from(partial)[0] if len(partial) >= HEADER.size else 0
+
+    def begin(self, size: int) -> bytes:
+        """The first bytes of the payload that is not yet whole."""
+        return bytes(self._partial[HEADER.size : HEADER.size + size])
+
+    def skip(self) -> None:
+        """Drop the frame that is not yet whole, and what is still to come of it."""
+        self._skipped = HEADER.size + self.awaited - len(self._partial)
+        self._partial = bytearray()
 
     @property
     def buffered_bytes(self) -> int:
@@ -92,6 +109,10 @@ class Unframer:
         # The frames are views, so what they look into must never change.
         view = memoryview(data if type(data) is bytes else bytes(data))
         frames: list[memoryview] = []
+        if self._skipped:
+            dropped = min(self._skipped, len(view))
+            self._skipped -= dropped
+            view = view[dropped:]
         try:
             if self._first_bytes_max is not None:
                 self._check_first(bytes(self._partial) + bytes(view[:4]), self._first_bytes_max)

@@ -44,6 +44,7 @@ from gapless.core.client_messages import (
 from gapless.core.messages import Addresses, Goodbye, Hello, Ping, Pong
 from gapless.core.name_messages import NameAnswer, NameQuestion
 from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, ReadRange
+from gapless.core.roster_messages import Roster, RosterQuery, Strike
 from gapless.core.topic_messages import (
     CreateTopic,
     DeleteTopic,
@@ -127,7 +128,9 @@ TRANSACTIONS: tuple[type[Message], ...] = (
 
 RANGES: tuple[type[Message], ...] = (ReadRange, RangeRead, PositionsQuery, Positions)
 
-KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS, *TRANSACTIONS, *RANGES)
+ROSTERS: tuple[type[Message], ...] = (RosterQuery, Roster, Strike)
+
+KINDS = (*LINK, *BROKERS, *CLIENTS, *TOPICS, *TRANSACTIONS, *RANGES, *ROSTERS)
 
 
 @cache

@@ -1,0 +1,120 @@
+"""`gapless publishers`, `producers` and `transactions`: the names that a topic remembers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gapless.cli.connection import URL, Url, connected
+
+if TYPE_CHECKING:
+    from gapless.core.roster_messages import RosterEntry, RosterKind
+
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
+
+
+def publishers(
+    topic: Topic,
+    remove: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Forget this publisher for good.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = URL,
+) -> None:
+    """List the named publishers that a topic remembers, or forget one.
+
+    \b
+    gapless publishers trades                 at the broker that is asked
+    gapless publishers trades --remove feed   make room for another name
+
+    A forgotten publisher that still runs is refused, and must be opened again; its events are
+    numbered anew from 0. The right `administer` on the topic is needed where there is security.
+    """
+    _run(url, topic, "publishers", remove, 0, as_json=as_json)
+
+
+def producers(
+    topic: Topic,
+    remove: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Forget this producer for good.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = URL,
+) -> None:
+    """List the producers of transactions that a topic remembers, or forget one.
+
+    Forget only a producer whose job is gone for good: a transaction that it repeats later would be
+    published a second time.
+    """
+    _run(url, topic, "producers", remove, 0, as_json=as_json)
+
+
+def transactions(
+    topic: Topic,
+    abort: Annotated[
+        str | None, typer.Option(metavar="PRODUCER", help="Drop a transaction of this producer.")
+    ] = None,
+    number: Annotated[int, typer.Option(min=0, help="Of the transaction to drop.")] = 0,
+    as_json: AsJson = False,
+    url: Url = URL,
+) -> None:
+    """List the transactions of a topic that are open, or drop one with all that is staged.
+
+    \b
+    gapless transactions trades
+    gapless transactions trades --abort nightly --number 17
+    """
+    _run(url, topic, "transactions", abort, number, as_json=as_json)
+
+
+def _run(
+    url: str, topic: str, of: RosterKind, name: str | None, number: int, *, as_json: bool
+) -> None:
+    import asyncio
+
+    if name is not None:
+        asyncio.run(_strike(url, topic, of, name, number))
+        typer.echo(json.dumps({"removed": name}) if as_json else f"{name} is removed")
+        return
+    found = asyncio.run(_list(url, topic, of))
+    if as_json:
+        typer.echo(json.dumps([_row(each) for each in found], indent=2))
+        return
+    if not found:
+        typer.echo(f"there are no {of}", err=True)
+    for each in found:
+        typer.echo("  ".join(f"{key}={_plain(value)}" for key, value in _row(each).items()))
+
+
+def _row(entry: RosterEntry) -> dict[str, str | int | float]:
+    return {
+        "name": entry.name,
+        "pubend": entry.pubend,
+        "number": entry.number,
+        "owner": entry.owner,
+        "heard_s": round(entry.heard_us / 1e6, 3),
+        "bytes": entry.bytes,
+    }
+
+
+def _plain(value: str | int | float) -> str:
+    """What a terminal takes for nothing but text."""
+    text = str(value)
+    return text if text.isprintable() else ascii(text)
+
+
+async def _list(url: str, topic: str, of: RosterKind) -> tuple[RosterEntry, ...]:
+    from gapless.client.roster import roster
+
+    async with connected(url) as client:
+        return await roster(client, topic, of)
+
+
+async def _strike(url: str, topic: str, of: RosterKind, name: str, number: int) -> None:
+    from gapless.client.roster import strike
+
+    async with connected(url) as client:
+        await strike(client, topic, of, name, number)
