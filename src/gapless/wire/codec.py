@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 IDENTIFIER_BYTES_MAX = 20
 """The longest identifier of the multicast service; it has 16 unless a network is set up so."""
 
+KIND_LENGTH_MAX = 64
+
 
 class Unknown(msgspec.Struct, frozen=True):
     """A message of a kind that this end does not know: count it, skip it."""
