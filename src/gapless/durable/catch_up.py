@@ -252,7 +252,7 @@ class CatchUp:
             found = self.log.read(self.taker, start, latest, since=self.since, trail=self._trail)
             if convoy is not None:
                 convoy.note(found)
-        if found.unknown_below > start:  # or the log is damaged there
+        if found.unknown_below > max(start, self.since):  # the log is damaged there
             self._denied.minimum = self._denied.minimum or Vector()
         return found
 
