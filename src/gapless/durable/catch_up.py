@@ -268,7 +268,7 @@ class CatchUp:
             )
             if convoy is not None:
                 convoy.note(found)
-        if found.unknown_below > start:  # or the log is damaged there
+        if found.unknown_below > max(start, self.since):  # the log is damaged there
             self._denied.minimum = self._denied.minimum or Vector()
         return found
 
