@@ -51,9 +51,11 @@ class Forgetful(BestEffort):
         )
         search = LogSearch(Config(), reader.attributes_of)
         self.ranges = SimpleNamespace(outlook=Outlook(search, {}))  # there is no log to look at
+        none = SimpleNamespace(all=list)  # there is no named subscription
+        self.durables = SimpleNamespace(subscriptions=none)
         self.name = name
 
-    def link_up(self, peer: PeerName, now: Instant, owner: str = "") -> list[Effect]:
+    def link_up(self, peer: PeerName, now: Instant, **_: object) -> list[Effect]:
         return super().link_up(peer, now)
 
     def leave(self, now: Instant) -> list[Effect]:

@@ -346,6 +346,6 @@ def test_only_a_publication_may_be_large_and_the_rest_is_refused_before_it_is_de
             filled = {**said, "condition": "x" * 10_000}
             whole = {**kind, **filled} if where == "first" else {**filled, "kind": "publish"}
             hostile.writer.write(frame(msgpack.encode(whole)))
-            assert "bytes is no publication; the limit is 10000" in await goodbye(hostile)
+            assert "bytes; the limit is 10000" in await goodbye(hostile)
 
     run(main())

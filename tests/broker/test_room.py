@@ -193,7 +193,7 @@ def test_a_request_without_events_has_a_bound_of_its_own(tmp_path: Path) -> None
         async with make_broker(tmp_path) as broker, connected(broker) as client:
             peer = await ByHand.connect(broker)
             peer.writer.write(request[: MEBIBYTE // 2])
-            assert "a request of 2097" in await goodbye(peer)
+            assert "a request has 2097" in await goodbye(peer)
             await client.publish("t", {})
 
     run(main())

@@ -90,7 +90,7 @@ def test_an_administrator_sees_names_and_strikes_them_off_and_nobody_else_does(
             for name in ("one", "two"):
                 async with feed.publisher("t", name=name) as publisher:
                     await publisher.send({})
-            found = await roster(keeper, "t", "publishers")
+            found = (await roster(keeper, "t", "publishers")).entries
             assert [(each.name, each.number, each.owner) for each in found] == [
                 ("one", 1, "feed"),
                 ("two", 1, "feed"),
@@ -102,7 +102,7 @@ def test_an_administrator_sees_names_and_strikes_them_off_and_nobody_else_does(
             await strike(keeper, "t", "publishers", "one")  # which is not there any more
             async with feed.publisher("t", name="three") as publisher:
                 await publisher.send({})
-            names = [each.name for each in await roster(keeper, "t", "publishers")]
+            names = [each.name for each in (await roster(keeper, "t", "publishers")).entries]
             assert names == ["three", "two"]
 
     run(main())
@@ -121,7 +121,7 @@ def test_open_transactions_of_one_principal_leave_room_and_an_administrator_drop
             admin = await castle.by_hand(broker, "admin")
             assert await ask(admin, staging(2), Done) == ""
             async with castle.client(broker, "keeper") as keeper:
-                found = await roster(keeper, "t", "transactions")
+                found = (await roster(keeper, "t", "transactions")).entries
                 assert [(each.name, each.owner) for each in found] == [
                     ("job0", "feed"),
                     ("job1", "feed"),
@@ -196,7 +196,7 @@ def test_without_security_one_connection_does_not_use_up_names_for_others(tmp_pa
             async with client.publisher("t", name="innocent") as publisher:
                 await publisher.send({})
             await client.create_topic("innocent")
-            found = await roster(client, "t", "publishers")
+            found = (await roster(client, "t", "publishers")).entries
             owners = {each.name: each.owner.startswith("@127.0.0.1:") for each in found}
             assert owners == {"mine-0": True, "mine-1": True, "innocent": True}
             await strike(client, "t", "publishers", "mine-0")
@@ -204,7 +204,7 @@ def test_without_security_one_connection_does_not_use_up_names_for_others(tmp_pa
             await client.delete_topic("mine-0")
             await greedy.close()
         async with make_broker(tmp_path, config=config) as broker, connected(broker) as client:
-            found = await roster(client, "t", "publishers")
+            found = (await roster(client, "t", "publishers")).entries
             assert [each.owner for each in found] == ["", "", ""]
             broker._pump.node.check()
 

@@ -394,10 +394,10 @@ def test_a_promise_that_time_has_passed_when_it_is_durable_is_told_and_not_chase
     host.sync(now := now + 10 * STEP)
     assert [each.span for each in host.told()] == [Span(0, promise)]
     assert not host.disk
-    host.fire(now + IDLE)  # only time makes it go on
+    host.fire(now + STEP)  # only time makes it go on
     assert len(host.disk) == 1
-    host.sync(now + IDLE)
-    assert [each.span for each in host.told()] == [Span(promise, now + IDLE << PUBEND_BITS)]
+    host.sync(now + STEP)
+    assert [each.span for each in host.told()] == [Span(promise, now + STEP << PUBEND_BITS)]
 
 
 def test_silence_that_was_asked_for_beyond_such_a_promise_is_told_later() -> None:
@@ -407,8 +407,8 @@ def test_silence_that_was_asked_for_beyond_such_a_promise_is_told_later() -> Non
     host.ask(f"[0,{wanted})", now)
     host.sync(now + 10 * STEP)
     assert host.told()[-1].span == Span(0, promise)
-    host.fire(now + 10 * STEP + IDLE)
-    host.sync(now + 10 * STEP + IDLE)
+    host.fire(now + 11 * STEP)
+    host.sync(now + 11 * STEP)
     assert host.told()[-1].span == Span(promise, wanted)
 
 

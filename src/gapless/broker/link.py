@@ -204,7 +204,7 @@ class Link(asyncio.Protocol):
             self.flush()
         if self.is_closing or self._is_denied:
             self._drop_work()
-        elif not self._inbox and self._unframer.buffered_bytes:
+        elif not self.has_work and self._unframer.buffered_bytes:
             self._begin_frame()
         return self.has_work
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gapless.cli.serve import DATA
+from gapless.cli.terminal import say, visible
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def check(
     for path in volumes(data):
         found[str(path)] = examine(path, progress_of(path, as_json=as_json))
     if as_json:
-        typer.echo(json.dumps([as_object(path, each) for path, each in found.items()], indent=2))
+        say(json.dumps([as_object(path, each) for path, each in found.items()], indent=2))
     else:
         for name, report in found.items():
             show(name, report)
@@ -83,11 +84,12 @@ def progress_of(path: Path, *, as_json: bool) -> Callable[[int, int], None]:
         nonlocal last_s
         now_s = time.monotonic()
         if done >= total:
-            typer.echo("\r\x1b[K", err=True, nl=False)
+            sys.stderr.write("\r\x1b[K")
         elif now_s - last_s > 0.2:
             last_s = now_s
             share = 100 * done // max(total, 1)
-            typer.echo(f"\r{path}: {share} % of {total >> 20} MiB", err=True, nl=False)
+            sys.stderr.write(f"\r{visible(path)}: {share} % of {total >> 20} MiB")
+        sys.stderr.flush()
 
     return tell
 
@@ -117,9 +119,9 @@ SAYS = {
 def show(path: str, report: Report) -> None:
     what = f"{report.records} records of {report.streams} streams in {report.segments} segments"
     count = len(report.damages)
-    typer.echo(f"{path}: {what}: {f'{count} DAMAGED' if count else 'all is whole'}")
+    say(f"{path}: {what}: {f'{count} DAMAGED' if count else 'all is whole'}")
     for each in report.damages:
-        typer.echo(f"  {line_of(each)}")
+        say(f"  {line_of(each)}")
 
 
 def line_of(damage: Damage) -> str:

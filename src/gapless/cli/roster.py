@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import URL, Url, connected
+from gapless.cli.terminal import say, visible
 
 if TYPE_CHECKING:
-    from gapless.core.roster_messages import RosterEntry, RosterKind
+    from gapless.core.roster_messages import Roster, RosterEntry, RosterKind
 
 Topic = Annotated[str, typer.Argument(help="The topic.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
@@ -77,16 +78,19 @@ def _run(
 
     if name is not None:
         asyncio.run(_strike(url, topic, of, name, number))
-        typer.echo(json.dumps({"removed": name}) if as_json else f"{name} is removed")
+        say(json.dumps({"removed": name}) if as_json else f"{name} is removed")
         return
-    found = asyncio.run(_list(url, topic, of))
+    answer = asyncio.run(_list(url, topic, of))
+    found = answer.entries
+    if answer.more:
+        say(f"these are the first {len(found)} of more", err=True)
     if as_json:
-        typer.echo(json.dumps([_row(each) for each in found], indent=2))
+        say(json.dumps([_row(each) for each in found], indent=2))
         return
     if not found:
-        typer.echo(f"there are no {of}", err=True)
+        say(f"there are no {of}", err=True)
     for each in found:
-        typer.echo("  ".join(f"{key}={_plain(value)}" for key, value in _row(each).items()))
+        say("  ".join(f"{key}={visible(value)}" for key, value in _row(each).items()))
 
 
 def _row(entry: RosterEntry) -> dict[str, str | int | float]:
@@ -100,13 +104,7 @@ def _row(entry: RosterEntry) -> dict[str, str | int | float]:
     }
 
 
-def _plain(value: str | int | float) -> str:
-    """What a terminal takes for nothing but text."""
-    text = str(value)
-    return text if text.isprintable() else ascii(text)
-
-
-async def _list(url: str, topic: str, of: RosterKind) -> tuple[RosterEntry, ...]:
+async def _list(url: str, topic: str, of: RosterKind) -> Roster:
     from gapless.client.roster import roster
 
     async with connected(url) as client:

@@ -16,13 +16,13 @@ from gapless.core.roster_messages import Roster, RosterQuery, Strike
 
 if TYPE_CHECKING:
     from gapless.client.carrier import Carrier
-    from gapless.core.roster_messages import RosterEntry, RosterKind
+    from gapless.core.roster_messages import RosterKind
 
 
-async def roster(carrier: Carrier, topic: str, of: RosterKind) -> tuple[RosterEntry, ...]:
+async def roster(carrier: Carrier, topic: str, of: RosterKind) -> Roster:
     """Publishers, producers or open transactions of a topic, at the broker that is asked."""
     name = TopicName(arguments.text("topic", topic))
-    return (await obtain(carrier, lambda request: RosterQuery(name, request, of), Roster)).entries
+    return await obtain(carrier, lambda request: RosterQuery(name, request, of), Roster)
 
 
 async def strike(carrier: Carrier, topic: str, of: RosterKind, name: str, number: int = 0) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from gapless.core.identity import PubendName, TopicName, check_name
+from gapless.core.lengths import Name
 from gapless.core.messages import Message
 from gapless.core.ticks import TICK_MAX
 
@@ -33,10 +34,10 @@ class RosterEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A publisher and its next number; a producer and its last transaction; or a transaction that
     is open, of this producer."""
 
-    name: str
+    name: Name
     pubend: PubendName
     number: int = 0
-    owner: str = ""  # who used it first, if that is known
+    owner: Name = ""  # who used it first, if that is known
     heard_us: int = 0  # when it was last heard of; 0: not known
     bytes: int = 0  # staged
 
@@ -57,7 +58,7 @@ class Strike(Message, frozen=True):
     topic: TopicName
     request: int
     of: RosterKind
-    name: str
+    name: Name
     number: int = 0  # of the transaction
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from gapless.core.identity import BrokerName, TopicName
+from gapless.core.lengths import Name
 from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_COUNT_MAX
 
@@ -31,7 +32,7 @@ class TopicEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     retention_bytes: int | None = None
     is_deleted: bool = False
     ordered: bool = False  # of a multicast topic: all get everything, in one order
-    owner: str = ""  # who created it, if they proved who they are
+    owner: Name = ""  # who created it, if they proved who they are
     deleted_us: int = 0  # when it was deleted, on its decider's clock; 0: not known
 
     def __post_init__(self) -> None:

@@ -36,6 +36,7 @@ IDENTIFIER_BYTES_MAX = 20
 """The longest identifier of the multicast service; it has 16 unless a network is set up so."""
 
 KIND_LENGTH_MAX = 64
+"""The longest kind that is counted as unknown; a longer one is refused."""
 
 
 class Unknown(msgspec.Struct, frozen=True):
