@@ -6,6 +6,7 @@ moment: `main` loads the commands itself, for that takes long enough to be inter
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -20,10 +21,30 @@ def __getattr__(name: str) -> Any:
 
 def main() -> None:
     try:
-        sys.exit(run())
+        code: Any = run()
     except KeyboardInterrupt:
         print("gapless: interrupted", file=sys.stderr)
-        sys.exit(130)
+        code = 130
+    except SystemExit as end:  # how commands end
+        code = end.code
+    sys.exit(flushed(code))
+
+
+def flushed(code: Any) -> Any:
+    """The exit code, when all that was printed is written. Python itself would do that too late to
+    be told, and end with 120 where it fails."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())  # what is left goes nowhere
+        if not isinstance(error, BrokenPipeError):  # else nobody wants to read it
+            from gapless.cli.terminal import fail
+
+            fail(f"cannot write: {error.strerror}")
+            return code or 1
+    return code
 
 
 def run() -> int:
