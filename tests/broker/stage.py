@@ -74,7 +74,9 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
 
     async def bounded() -> Result:
         async with asyncio.timeout(PATIENCE_S):
-            return await main
+            result = await main
+        await asyncio.sleep(0)  # a turn of the loop in which connections that were closed are gone
+        return result
 
     return asyncio.run(bounded())
 

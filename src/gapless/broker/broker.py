@@ -287,18 +287,18 @@ class Broker:
         logger.info("broker stopped", extra={"broker": self.name})
 
     async def _part(self) -> None:
-        """Say goodbye to all, and give them a while to take it."""
-        links = list(self._links.all)
-        for link in links:
+        """Say goodbye to all, and give them a while to take it. A connection that the system had
+        accepted already may come meanwhile: it is told by itself, and waited for too."""
+        loop, links = asyncio.get_running_loop(), self._links.all
+        for link in list(links):
             link.send(Goodbye("the broker is stopping", "Connect to another, or again later."))
             link.close()
-        if links:
-            await asyncio.wait(
-                [link.gone for link in links], timeout=self.settings.drain_patience_s
-            )
-        for link in links:
-            if not link.gone.done():
-                link.abort()
+        end_s = loop.time() + self.settings.drain_patience_s
+        while links and loop.time() < end_s:
+            await asyncio.wait([link.gone for link in links], timeout=end_s - loop.time())
+        for link in list(links):
+            link.abort()
+        await asyncio.sleep(0)  # in which they are gone
 
     async def __aenter__(self) -> Self:
         await self.start()
