@@ -11,17 +11,17 @@ from gapless.core.client_messages import Consumed, Deliveries, Subscribe
 from gapless.core.identity import BrokerName, ClientName, TopicName
 from gapless.node.config import Config
 from gapless.node.network import Network, Topic
-from gapless.sim.clients import Publisher, PublisherPlan
-from gapless.sim.links import CLEAN, Connection
-from gapless.sim.options import Options
-from gapless.sim.record import Subscription
-from gapless.sim.run import make_world, node_maker, simulate
-from gapless.sim.shapes import cell
-from gapless.sim.trace import Trace
+from gapless.testing.actors.clients import Publisher, PublisherPlan
+from gapless.testing.links import CLEAN, Connection
+from gapless.testing.options import Options
+from gapless.testing.record import Subscription
+from gapless.testing.run import make_world, node_maker, simulate
+from gapless.testing.shapes import cell
+from gapless.testing.trace import Trace
 
 if TYPE_CHECKING:
     from gapless.core.messages import Message
-    from gapless.sim.world import World
+    from gapless.testing.world import World
 
 TOPIC = TopicName("t")
 INNER, MEMBERS, LEAVES = 7, 2, 35

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.core.identity import BrokerName
-from gapless.sim.record import Violation
-from gapless.sim.tree.planted import PLANTED_PARTS
+from gapless.testing.record import Violation
+from gapless.testing.tree.planted import PLANTED_PARTS
 from gapless.tree.messages import Clearing, PartitionId
 from tests.tree.scene import Scene
 

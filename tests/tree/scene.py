@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName
-from gapless.sim.tree.options import MILLISECOND, TreeOptions, settings_for
-from gapless.sim.tree.run import TreeRun
+from gapless.testing.tree.options import MILLISECOND, TreeOptions, settings_for
+from gapless.testing.tree.run import TreeRun
 
 if TYPE_CHECKING:
     from gapless.tree.broker import Parts, TreeBroker

@@ -9,8 +9,8 @@ import pytest
 
 from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName, Instant
-from gapless.sim.record import Violation
-from gapless.sim.tree.planted import PLANTED_PARTS
+from gapless.testing.record import Violation
+from gapless.testing.tree.planted import PLANTED_PARTS
 from gapless.tree.broker import TreeBroker
 from gapless.tree.messages import TOPIC
 from gapless.tree.settings import TreeSettings

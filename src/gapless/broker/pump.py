@@ -15,7 +15,7 @@ Invariants
         does a `RequestError`, after which the node knows that client no more, and which is logged;
         any other exception stops the broker
 
-Source: `sim/process.py` is the same with everything that can go wrong.
+Source: `testing/process.py` is the same with everything that can go wrong.
 """
 
 from __future__ import annotations

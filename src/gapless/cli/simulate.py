@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gapless.node.network import Network
-    from gapless.sim.run import Outcome
+    from gapless.testing.run import Outcome
 
 AT_ONCE = (signal.SIGINT, signal.SIG_DFL)
 """For workers: Ctrl-C ends them without a word, so that nobody waits for the seeds they play."""
@@ -69,8 +69,8 @@ def simulate(
 
     The same seed takes the same course on every machine; the hash at the end says so.
     """
-    from gapless.sim.planted import parts_with
-    from gapless.sim.run import simulate as play_durable
+    from gapless.testing.planted.faults import parts_with
+    from gapless.testing.run import simulate as play_durable
 
     out = typer.echo if trace and not as_json else None
     service = CLIENTS if clients else service
@@ -99,8 +99,8 @@ def simulate(
 
 def play(service: str, seed: int, out: Callable[[str], object] | None = None) -> Outcome:
     """A drawn run of a service."""
-    from gapless.sim.run import Outcome
-    from gapless.sim.run import simulate as play_durable
+    from gapless.testing.run import Outcome
+    from gapless.testing.run import simulate as play_durable
 
     match service:
         case "clients":
@@ -110,13 +110,13 @@ def play(service: str, seed: int, out: Callable[[str], object] | None = None) ->
         case "durable":
             return play_durable(seed, out=out)
         case "reliable":
-            from gapless.sim.tree.run import simulate_any_tree
+            from gapless.testing.tree.run import simulate_any_tree
 
             tree = simulate_any_tree(seed, out)
             lines, last, steps = tree.options, tree.last_lines, tree.lines
             found = (tree.digest, tree.deliveries, tree.violation)
         case "multicast":
-            from gapless.sim.scribe.run import simulate_scribe
+            from gapless.testing.scribe.run import simulate_scribe
 
             ring = simulate_scribe(seed, out=out)
             lines, last, steps = [str(ring.options)], ring.last, ring.steps
@@ -149,7 +149,7 @@ def read_network(path: Path | None) -> Network | None:
 
 
 def read_faults(texts: list[str]) -> dict[str, float]:
-    from gapless.sim.options import FAULTS, LOST_STAMP
+    from gapless.testing.options import FAULTS, LOST_STAMP
 
     known = (*FAULTS, LOST_STAMP)
     rates: dict[str, float] = {}
@@ -306,7 +306,7 @@ def show_situations(reached: Counter[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from gapless.sim.situations import EXPECTED
+    from gapless.testing.situations import EXPECTED
 
     table = Table("situation", "times", title="situations met")
     for name in EXPECTED:

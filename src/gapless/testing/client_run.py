@@ -1,12 +1,12 @@
 """One run of shipped clients: a seed becomes a network and its faults, and journals are judged.
 
 Theory of operation
-    As in `gapless.sim.run`, everything is drawn from the seed: network, limits, links, faults. The
+    As in `run`, everything is drawn from the seed: network, limits, links, faults. The
     clients are the shipped ones, on a loop of simulated time: publishers with a name that keep the
     rate up, and subscribers that come and go: anonymous ones, named ones that keep their token, and
     named ones that leave it to the broker, at one broker or at any. They write journals of what the
     library told them. Then everything is healed, and every subscriber must come past all that was
-    logged. The simulator's checkers hold the journals against the logs (`gapless.sim.journals`).
+    logged. The simulator's checkers hold the journals against the logs (`journals`).
     An auditor that subscribed and never comes keeps all logs whole.
 
 Invariants
@@ -22,16 +22,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.identity import Instant
-from gapless.sim.clock import START
-from gapless.sim.faults import Faults
-from gapless.sim.journals import judge
-from gapless.sim.options import FAULTS, draw_options
-from gapless.sim.record import Violation
-from gapless.sim.run import Outcome
-from gapless.sim.shapes import draw_network
-from gapless.sim.workload import draw_attributes, draw_condition
+from gapless.testing.clock import START
+from gapless.testing.faults import Faults
+from gapless.testing.journals import judge
 from gapless.testing.network import SimulatedNetwork
+from gapless.testing.options import FAULTS, draw_options
+from gapless.testing.record import Violation
+from gapless.testing.run import Outcome
+from gapless.testing.shapes import draw_network
 from gapless.testing.witnesses import LOOK_S, Source, Witness
+from gapless.testing.workload import draw_attributes, draw_condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import PubendName
     from gapless.core.store import Store
     from gapless.node.network import Topic
-    from gapless.sim.options import Options
+    from gapless.testing.options import Options
 
 SECOND = 1_000_000
 RECOVERY_S = 120.0

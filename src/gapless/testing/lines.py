@@ -3,7 +3,7 @@
 Theory of operation
     A client's `Connection` writes the bytes that it would write to a socket. The line decodes them,
     answers Hello and Ping as a broker process does, and hands all other messages to the simulated
-    connection (`gapless.sim.links`), which delays them and breaks off when the broker crashes. What
+    connection (`links`), which delays them and breaks off when the broker crashes. What
     the broker sends is encoded, and reaches the client as bytes.
     A frozen line carries nothing in either direction and breaks nothing: the client finds out by
     itself, or is thawed.
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gapless.core.messages import Message
-    from gapless.sim.links import Connection
-    from gapless.sim.world import World
+    from gapless.testing.links import Connection
+    from gapless.testing.world import World
 
 
 class Line(asyncio.Transport):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from gapless.sim.stage import Stage
+    from gapless.testing.stage import Stage
 
     Dial = Callable[[Callable[[], asyncio.Protocol], str], Awaitable[Any]]
 

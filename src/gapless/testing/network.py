@@ -23,14 +23,14 @@ from gapless.node.config import Config
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
 from gapless.node.services import KINDS
-from gapless.sim.clock import START
-from gapless.sim.links import CLEAN
-from gapless.sim.record import Record
-from gapless.sim.trace import Trace
-from gapless.sim.watch import Watch
-from gapless.sim.world import World
+from gapless.testing.clock import START
 from gapless.testing.lines import Lines
+from gapless.testing.links import CLEAN
 from gapless.testing.loop import VirtualLoop
+from gapless.testing.record import Record
+from gapless.testing.trace import Trace
+from gapless.testing.watch import Watch
+from gapless.testing.world import World
 from gapless.wire.events import check_events, decode_attributes
 from gapless.wire.kinds import codec
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from gapless.core.identity import ClientName, PeerName
     from gapless.core.messages import Message
     from gapless.core.store import Store
-    from gapless.sim.checkers.checker import Broker
-    from gapless.sim.links import LinkOptions
-    from gapless.sim.process import Process
+    from gapless.testing.checkers.checker import Broker
+    from gapless.testing.links import LinkOptions
+    from gapless.testing.process import Process
 
 Result = TypeVar("Result")
 

@@ -1,7 +1,7 @@
 """Clients that keep journals: sources publish under a name, witnesses subscribe, come and go.
 
-What they write down is what an application sees of the client library, no more; `sim/journals.py`
-holds it against the promises.
+What they write down is what an application sees of the client library, no more; `journals` holds it
+against the promises.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gapless.client.client import connect
-from gapless.sim.journals import PublisherJournal, Session, SubscriberJournal
+from gapless.testing.journals import PublisherJournal, Session, SubscriberJournal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

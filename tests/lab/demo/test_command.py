@@ -24,7 +24,7 @@ from gapless.core.identity import PubendName, PublisherName, TopicName
 from gapless.core.ticks import Span, Tick
 from gapless.core.token import Token
 from gapless.pipelines.verdict import Verdict
-from gapless.sim.journals import Session
+from gapless.testing.journals import Session
 from gapless_lab.demo.lake import LakeQuery, why_no_spark
 from gapless_lab.demo.market import Account, Desk, Feed
 from gapless_lab.demo.story import ROLES, Story, write_journals

@@ -12,16 +12,16 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import Knowledge, Nack, Sideways
-from gapless.sim.checkers.checker import Checker
-from gapless.sim.clock import START
+from gapless.testing.checkers.checker import Checker
+from gapless.testing.clock import START
 from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
     from gapless.core.identity import PeerName
     from gapless.core.messages import Message
     from gapless.node.config import Config
-    from gapless.sim.checkers.checker import Broker
-    from gapless.sim.record import Record
+    from gapless.testing.checkers.checker import Broker
+    from gapless.testing.record import Record
 
 SECOND = 1_000_000
 

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 from gapless.cli.real.processes import Processes, cell, topic
 from gapless.cli.real.proxy import Proxy
 from gapless.node.network import parse_network
-from gapless.sim.journals import judge
-from gapless.sim.record import Violation
+from gapless.testing.journals import judge
+from gapless.testing.record import Violation
 from gapless.testing.witnesses import Bell, Source, Witness, read_log
 
 if TYPE_CHECKING:

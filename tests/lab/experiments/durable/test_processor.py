@@ -8,7 +8,7 @@ from gapless.core.client_messages import Consumed, Deliveries, Publish
 from gapless.core.effects import Persist, Send
 from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, PubendName, TopicName
-from gapless.sim.clock import START
+from gapless.testing.clock import START
 from gapless_lab.experiments.durable.processor import Costs, Processor
 
 if TYPE_CHECKING:

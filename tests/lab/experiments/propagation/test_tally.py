@@ -8,7 +8,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
 from gapless.core.ticks import Span
 from gapless.node.config import Config
-from gapless.sim.record import Record
+from gapless.testing.record import Record
 from gapless_lab.experiments.propagation.load import load_network, machine_of
 from gapless_lab.experiments.propagation.setting import PROPAGATION, Setting
 from gapless_lab.experiments.propagation.tally import Tallies, Tally, event_count

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from gapless.core.identity import BrokerName, Instant
     from gapless.core.messages import Message
-    from gapless.sim.links import Connection
+    from gapless.testing.links import Connection
     from gapless_lab.experiments.durable.setting import Setting
 
 BODY_BYTES = 250

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.sim.clock import START
+from gapless.testing.clock import START
 from gapless_lab.experiments.durable.steady import ANONYMOUS, LEAVING, STAYING
 from gapless_lab.experiments.exactly_once.figures import BAND, SPARED, STRUCK, make_figure
 from gapless_lab.experiments.meter import SECOND

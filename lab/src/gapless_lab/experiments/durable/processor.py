@@ -27,7 +27,7 @@ from gapless.core.broker_messages import Knowledge, Sideways
 from gapless.core.client_messages import Deliveries, Publish
 from gapless.core.effects import Persist, Send
 from gapless.core.identity import Instant
-from gapless.sim.clock import START
+from gapless.testing.clock import START
 from gapless_lab.experiments.meter import SECOND
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gapless.core.effects import Effect
     from gapless.core.identity import PeerName
     from gapless.core.messages import Message
-    from gapless.sim.process import Machine
+    from gapless.testing.process import Machine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,12 +25,12 @@ from gapless.durable.subscriptions import RELEASED
 from gapless.node.config import Config
 from gapless.node.network import Broker, Cell, Network, Topic
 from gapless.node.node import Node
-from gapless.sim.clock import START
-from gapless.sim.disk import DiskOptions
-from gapless.sim.record import Record
-from gapless.sim.trace import Trace
-from gapless.sim.watch import Watch
-from gapless.sim.world import World
+from gapless.testing.clock import START
+from gapless.testing.disk import DiskOptions
+from gapless.testing.record import Record
+from gapless.testing.trace import Trace
+from gapless.testing.watch import Watch
+from gapless.testing.world import World
 from gapless.wire.events import check_events, decode_attributes
 from gapless_lab.experiments.durable.processor import SLOW, SLOWNESS, Costs, Processor
 from gapless_lab.experiments.exactly_once.overhead import Clocked
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from gapless.core.identity import ClientName, Instant, PeerName
     from gapless.core.messages import Message
     from gapless.core.store import Store
-    from gapless.sim.checkers.checker import Broker as Seen
-    from gapless.sim.process import Machine
+    from gapless.testing.checkers.checker import Broker as Seen
+    from gapless.testing.process import Machine
 
 TOPIC = TopicName("trades")
 PUBEND_COUNT = 4

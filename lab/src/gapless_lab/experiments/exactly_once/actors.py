@@ -23,14 +23,14 @@ from gapless.core.client_messages import (
 )
 from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, PublisherName
-from gapless.sim.record import Publication, Subscription
+from gapless.testing.record import Publication, Subscription
 from gapless_lab.experiments.exactly_once.layout import HOST, make_event
 
 if TYPE_CHECKING:
     from gapless.core.identity import BrokerName, Instant, TopicName
     from gapless.core.messages import Message
-    from gapless.sim.links import Connection
-    from gapless.sim.world import World
+    from gapless.testing.links import Connection
+    from gapless.testing.world import World
 
 RECONNECT_PAUSE = 20_000
 """Microseconds between two attempts of a publisher to connect."""

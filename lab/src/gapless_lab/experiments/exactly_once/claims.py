@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.node.config import Config
-from gapless.sim.links import CLEAN
+from gapless.testing.links import CLEAN
 from gapless_lab.experiments.exactly_once.overhead import ROLES
 from gapless_lab.experiments.meter import SECOND
 

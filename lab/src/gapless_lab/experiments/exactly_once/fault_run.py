@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from gapless.core.ticks import PUBEND_BITS
 from gapless.node.config import Config
 from gapless.node.node import Node
-from gapless.sim.clock import START
-from gapless.sim.record import Record
-from gapless.sim.trace import Trace
-from gapless.sim.watch import Watch
-from gapless.sim.world import World
+from gapless.testing.clock import START
+from gapless.testing.record import Record
+from gapless.testing.trace import Trace
+from gapless.testing.watch import Watch
+from gapless.testing.world import World
 from gapless.wire.events import decode_attributes
 from gapless_lab.experiments.exactly_once.actors import SteadyPublisher, SteadySubscriber
 from gapless_lab.experiments.exactly_once.layout import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName, Instant
     from gapless.core.store import Store
     from gapless.node.network import Network
-    from gapless.sim.process import Machine
+    from gapless.testing.process import Machine
 
 START_S = 2
 """How long the network has to come up, and then subscriptions to start, before publishing."""

@@ -20,7 +20,7 @@ from gapless_lab.experiments.exactly_once.layout import (
 from gapless_lab.experiments.meter import SECOND
 
 if TYPE_CHECKING:
-    from gapless.sim.world import World
+    from gapless.testing.world import World
     from gapless_lab.experiments.exactly_once.fault_run import Plan
     from gapless_lab.experiments.meter import Meter
 

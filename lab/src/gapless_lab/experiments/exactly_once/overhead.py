@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Literal
 from gapless.core.effects import Persist, Send
 from gapless.node.config import Config
 from gapless.node.node import Node
-from gapless.sim.record import Record
-from gapless.sim.trace import Trace
-from gapless.sim.watch import Watch
-from gapless.sim.world import World
+from gapless.testing.record import Record
+from gapless.testing.trace import Trace
+from gapless.testing.watch import Watch
+from gapless.testing.world import World
 from gapless.wire.events import decode_attributes
 from gapless.wire.kinds import codec
 from gapless_lab.best_effort import BestEffort
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName, ClientName, Instant, PeerName
     from gapless.core.messages import Message
     from gapless.core.store import Store
-    from gapless.sim.process import Machine
+    from gapless.testing.process import Machine
 
 Protocol = Literal["exactly once", "best effort"]
 PROTOCOLS: tuple[Protocol, ...] = ("exactly once", "best effort")

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from gapless.sim.tree.options import MILLISECOND, TreeOptions
-from gapless.sim.tree.run import TreeRun
+from gapless.testing.tree.options import MILLISECOND, TreeOptions
+from gapless.testing.tree.run import TreeRun
 from gapless.tree.settings import TreeSettings
 from gapless_lab.experiments.partitions.graph import brokers_of
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from gapless.core.identity import BrokerName
-    from gapless.sim.tree.world import TreeProcess
+    from gapless.testing.tree.world import TreeProcess
     from gapless.tree.messages import Edge
 
 SECOND = 1_000 * MILLISECOND

@@ -25,8 +25,8 @@ from gapless.filters.matcher import Matcher
 from gapless.node.config import Config
 from gapless.node.network import Broker, Cell, Network, Topic
 from gapless.node.node import Node
-from gapless.sim.clock import START
 from gapless.storage.memory import MemoryVolume
+from gapless.testing.clock import START
 from gapless.wire.events import check_events, decode_attributes, encode_event
 from gapless.wire.kinds import codec
 

@@ -26,10 +26,10 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName
 from gapless.node.config import Config
 from gapless.node.node import Node
-from gapless.sim.record import Record
-from gapless.sim.trace import Trace
-from gapless.sim.watch import Watch
-from gapless.sim.world import World
+from gapless.testing.record import Record
+from gapless.testing.trace import Trace
+from gapless.testing.watch import Watch
+from gapless.testing.world import World
 from gapless.wire.events import check_events, decode_attributes, encode_event
 from gapless_lab.experiments.exactly_once.overhead import Clocked
 from gapless_lab.experiments.meter import SECOND
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from gapless.core.messages import Message
     from gapless.core.store import Store
     from gapless.node.network import Network
-    from gapless.sim.checkers.checker import Broker
-    from gapless.sim.process import Machine
+    from gapless.testing.checkers.checker import Broker
+    from gapless.testing.process import Machine
 
 Scheme = str
 PROPAGATION: Scheme = "propagation"

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from gapless.core.broker_messages import Knowledge, Sideways
 from gapless.core.client_messages import Deliveries, Publish
 from gapless.core.identity import BrokerName
-from gapless.sim.checkers.checker import Checker
+from gapless.testing.checkers.checker import Checker
 from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
     from gapless.core.identity import PeerName
     from gapless.core.messages import Message
     from gapless.node.config import Config
-    from gapless.sim.checkers.checker import Broker
-    from gapless.sim.record import Record
+    from gapless.testing.checkers.checker import Broker
+    from gapless.testing.record import Record
 
 
 @dataclass(slots=True)

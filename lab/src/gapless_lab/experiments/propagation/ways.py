@@ -15,7 +15,7 @@ from gapless.core.identity import BrokerName, PubendName, TopicName
 from gapless.node.config import Config
 from gapless.node.network import Network
 from gapless.node.routing import Routing
-from gapless.sim.clock import START
+from gapless.testing.clock import START
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,1 @@
+"""The simulator's own clients: they do what the shipped client never does, too."""
