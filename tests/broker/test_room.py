@@ -63,6 +63,27 @@ async def goodbye(peer: ByHand) -> str:
 # --- what comes in --------------------------------------------------------------------------------
 
 
+def test_frames_that_bring_nothing_give_way_to_those_who_wait(tmp_path: Path) -> None:
+    """Long before their time is over: else who waits takes the broker for dead."""
+
+    async def main() -> None:
+        broker = make_broker(tmp_path, input_bytes_max=8 * MEBIBYTE, frame_stall_s=0.2)
+        assert broker.settings.frame_patience_s >= 60
+        async with broker, connected(broker) as client:
+            hostile = [await ByHand.connect(broker) for _ in range(6)]
+            for peer in hostile:
+                peer.writer.write(LARGE[:-1])
+            await is_quiet(broker, client)
+            await client.publish_many("t", [({}, b"x" * 100_000)] * 40)
+            for peer in hostile[:1]:
+                await peer.read_all()  # it is closed
+            for peer in hostile:
+                await peer.close()
+            broker._links.room.check()
+
+    run(main())
+
+
 def test_frames_that_never_become_whole_take_bounded_room_and_time(tmp_path: Path) -> None:
     """Twelve connections send all but the last byte of 4 MB each."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,11 @@ import pytest
 from gapless.core.client_messages import Publish
 from gapless.core.events import EventBatch
 from gapless.core.identity import PubendName
+from gapless.core.store import RUN_BYTES, Run
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
-from gapless.node.log_search import DIGESTED_MIN, LogSearch, Wanted
+from gapless.node.log_search import DIGESTED_MIN, SURVEYED, LogSearch, Wanted
 from gapless.wire.events import decode_attributes, encode_event
 from gapless.wire.survey import survey
 from tests.node.test_ranges import ONE
@@ -217,3 +219,32 @@ def test_the_dearer_a_condition_the_fewer_events_are_asked_in_one_step(pubend: P
     assert dear.cost > 500 * plain.cost
     some = " OR ".join(f"colour LIKE '%{n}'" for n in (3, *range(10, 40)))
     assert find_all(Counting(), pubend, Wanted(some))[0] == [n for n in range(COUNT) if n % 7 == 3]
+
+
+class TinyCommits:
+    """A log in which each event is a run of its own, as tiny commits leave it."""
+
+    def __init__(self, pubend: Pubend) -> None:
+        self._store = pubend.store
+        self.runs = 0
+
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+        found = self._store.scan(stream, start, end, bytes_max=bytes_max)
+        runs = [Run([tick], [len(e)], 0, e) for tick, e in zip(*found, strict=True)]
+        runs = runs[: bytes_max // RUN_BYTES]
+        self.runs += len(runs)
+        return runs
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+
+def test_a_step_looks_at_a_bounded_number_of_tiny_commits(pubend: Pubend) -> None:
+    other, tiny = copy(pubend), TinyCommits(pubend)
+    other.store = tiny  # type: ignore[assignment]
+    config = Config(range_bytes_max=DIGESTED_MIN * RUN_BYTES)
+    search, wanted = Counting(config, survey), Wanted("rare = 7")
+    found = search.find(other, Span(0, pubend.end), wanted)
+    assert 0 < tiny.runs <= SURVEYED * DIGESTED_MIN
+    assert found[2] < pubend.end
+    assert find_all(search, other, wanted)[0] == [*range(7, COUNT, 500)]

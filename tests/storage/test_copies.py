@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.core.effects import Append, Chop
+from gapless.core.store import RUN_BYTES
 from gapless.storage.disk import DiskVolume
 from tests.storage.labs import NO_SYNC
 
@@ -95,3 +96,18 @@ def test_the_runs_of_a_scan_share_what_was_decoded(volume: DiskVolume) -> None:
     descriptions = {id(run.ends.obj) for run in runs if isinstance(run.ends, memoryview)}
     assert len(runs) == len(copied)
     assert 0 < len(descriptions) <= frames(copied)
+
+
+def test_a_scan_ends_after_a_bounded_number_of_tiny_commits(volume: DiskVolume) -> None:
+    """Copied or not, each takes its time, however few bytes it has."""
+    runs_max, found, scans = 20, list[int](), 0
+    while True:
+        after = found[-1] + 1 if found else 0
+        runs = volume.scan_runs("kept", after, 1 << 62, bytes_max=runs_max * RUN_BYTES)
+        if not runs:
+            break
+        assert len(runs) <= runs_max
+        found += [index for run in runs for index in run.indices]
+        scans += 1
+    assert found == list(range(COUNT))
+    assert scans < 3 * COUNT // runs_max

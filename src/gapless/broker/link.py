@@ -26,6 +26,7 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
+from time import monotonic
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gapless.broker.frames import Frames
@@ -130,6 +131,7 @@ class Link(asyncio.Protocol):
         self._frame_count = 0  # that were read
         self._frame_watch: asyncio.TimerHandle | None = None  # that the rest of a frame comes
         self._closing: asyncio.TimerHandle | None = None  # that it is gone in time
+        self._heard_s = 0.0  # when something came last
         self._is_let_in = False  # is there room for the frame that is being read?
         self._outbox: list[Message] = []
         self._is_long = False  # is there a long answer in it?
@@ -138,6 +140,7 @@ class Link(asyncio.Protocol):
         self._has_answers = False  # of our own, which nobody else knows are to be sent
         self._transport: asyncio.Transport | None = None
         self._patience: asyncio.TimerHandle | None = None
+        self._pressing: asyncio.TimerHandle | None = None
         self._reason = "the other end closed it"
 
     # --- the transport's side --------------------------------------------------------------------
@@ -167,6 +170,7 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.bytes_in += len(data)
+        self._heard_s = monotonic()
         if self.is_closing or self._is_denied:
             return
         frames: list[memoryview] = []
@@ -301,6 +305,21 @@ class Link(asyncio.Protocol):
             return
         if not self._is_let_in:
             self._hold(NO_ROOM)
+            self._press_later()
+
+    def _press_later(self) -> None:
+        stall_s = self._owner.settings.frame_stall_s
+        self._pressing = asyncio.get_running_loop().call_later(stall_s, self._press)
+
+    def _press(self) -> None:
+        """We still wait for room: others may not keep theirs for nothing."""
+        if NO_ROOM in self._holds and not self.is_closing:
+            self._owner.room.drop_stalled()
+            self._press_later()
+
+    def has_stalled(self) -> bool:
+        """Has our frame brought nothing for long, though we read?"""
+        return not self._holds and monotonic() - self._heard_s > self._owner.settings.frame_stall_s
 
     def _watch_frame(self, patience_s: float) -> None:
         loop, count = asyncio.get_running_loop(), self._frame_count
@@ -349,6 +368,7 @@ class Link(asyncio.Protocol):
         if was_held and self.has_work and reason != OTHERS_FIRST:
             self._owner.schedule.serve(self)
         if was_held and not self._holds and not self.is_closing and self._transport is not None:
+            self._heard_s = monotonic()  # nothing could come while we did not read
             self._transport.resume_reading()
 
     def eof_received(self) -> None:
@@ -358,7 +378,7 @@ class Link(asyncio.Protocol):
         self.is_closing = True
         self._drop_work()
         self._owner.schedule.leave(self)
-        for timer in (self._patience, self._frame_watch, self._closing):
+        for timer in (self._patience, self._frame_watch, self._pressing, self._closing):
             if timer is not None:
                 timer.cancel()
         if not self.gone.done():

@@ -7,7 +7,8 @@ Theory of operation
     Input: a large frame is read only after its whole size was set aside, so that every frame that
     was begun can be finished. While there is no room, nothing more is read from its connection; but
     what one read has brought is there already, and is counted too: where too much waits, the
-    connection ends. Small frames need no leave: connections are bounded.
+    connection ends. A frame that brings nothing while others wait for its room loses its
+    connection. Small frames need no leave: connections are bounded.
     Output: a connection that has more than `BACKED_UP_BYTES` unsent is backed up. Where a principal
     has more unsent than its share, its requests for long answers wait until it has read some. Where
     all together have too much, the connection that was backed up first is dropped.
@@ -39,6 +40,7 @@ class Holder(Protocol):
 
     @property
     def unsent_bytes(self) -> int: ...
+    def has_stalled(self) -> bool: ...
     def read_on(self, reason: str) -> None: ...
     def drop(self, problem: str) -> None: ...
 
@@ -101,6 +103,20 @@ class Room:
                 self._sizes[holder] = size
                 self.input.take(holder.who, size)
                 holder.read_on(NO_ROOM)
+
+    def drop_stalled(self) -> None:
+        """Somebody has waited for a while: let go of frames that bring nothing, if they are what
+        all wait for."""
+        for holder in list(self._sizes):
+            if not any(map(self._lacks, self._wanted.values())):
+                return
+            if holder in self._sizes and holder.has_stalled():
+                holder.drop("its frame brought nothing while others waited for its room")
+                self.leave(holder)
+
+    def _lacks(self, size: int) -> bool:
+        """Is there too little for such a frame, whoever sends it?"""
+        return self.input.total + size > self.input.total_max
 
     # --- out --------------------------------------------------------------------------------------
 

@@ -60,6 +60,10 @@ class Settings:
     """How long the rest of a frame may take to arrive once it has begun; then the link is dropped.
     The time while the broker itself does not read, for lack of room, does not count."""
 
+    frame_stall_s: float = 2.0
+    """How long a large frame that has begun may bring nothing while others wait for its room; then
+    its link is dropped. It must be well below what a client takes for a broker's silence, 6 s."""
+
     small_frame_bytes: int = 16 * KIBIBYTE
     """Frames of clients up to this size are read at once. For a longer one there must be room in
     `input_bytes_max` first."""

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 SCAN_BYTES = 1 << 20
 
+RUN_BYTES = 4 << 10
+"""What each run of a scan counts, beside its bytes: it takes about as long as reading so much. A
+log of tiny commits has a run for each."""
+
 RECORD_BYTES_MAX = 16 << 20
 """The longest record that a volume takes."""
 
@@ -43,7 +47,7 @@ class Store(Protocol):
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES
     ) -> tuple[list[int], list[bytes]]:
         """Indices and records with `start <= index < end`, ascending: at least one if there is
-        any, then as many as fit."""
+        any, then as many as fit, each run counting `RUN_BYTES` more."""
         ...
 
     def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from gapless.core.errors import StorageDamagedError
 from gapless.core.events import EventRun
+from gapless.core.store import RUN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +48,7 @@ class LogPart:
         self.ticks = np.concatenate([_numbers(run.indices) for run in runs])
         self.pieces = [Piece(run.data, _bounds(run)) for run in runs]
         self.nbytes = sum(len(run.data) for run in runs)
+        self.effort = self.nbytes + RUN_BYTES * len(runs)  # what reading it took
         if len(self.ticks) < PIECE_EVENTS_MIN * len(runs):
             self.pieces = [_joined(self.pieces)]
 

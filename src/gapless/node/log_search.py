@@ -229,7 +229,7 @@ class LogSearch:
         fitting = len(ticks)
         through = int(part.ticks[chosen[fitting]]) if fitting < len(chosen) else int(seen.end)
         rows = list(self._attributes_of(EventBatch.join(events)))
-        size = part.nbytes // SURVEYED + sum(map(len, events))
+        size = part.effort // SURVEYED + sum(map(len, events))
         return Found(*_passing(ticks, events, rows, condition), through, size)
 
     def kept_digests(self) -> Digests:

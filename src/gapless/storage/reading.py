@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from gapless.core.errors import StorageDamagedError
-from gapless.core.store import Run
+from gapless.core.store import RUN_BYTES, Run
 from gapless.storage.extent import EXTENT_BYTES
 from gapless.storage.frame import (
     ENTRY_BYTES,
@@ -229,7 +229,7 @@ class Reader:
         self, extent: Extent, start: int, end: int, bytes_max: int, found: list[Run]
     ) -> int:  # fmt: skip
         """Add to `found` what fits `bytes_max`, but something if it is empty; what is left of it.
-        Below 0: full."""
+        Each run counts `RUN_BYTES` too. Below 0: full."""
         for offset, block, window in self._blocks(extent):
             if isinstance(block, Lost):
                 if block.start < end and start < block.end:
@@ -248,7 +248,9 @@ class Reader:
                 found.append(self._run(extent, window, offset, block, low, high))
             if bytes_max < 0:
                 return -1
-            bytes_max -= block.reach(high) - base
+            bytes_max -= block.reach(high) - base + RUN_BYTES
+            if bytes_max < 0:
+                return -1
         return bytes_max
 
     def _run(

@@ -153,7 +153,8 @@ class Volume(Protocol):
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES_MAX
     ) -> Records:
         """The first records with `start <= index < end`: at least one if there is any, then as
-        many as fit `bytes_max`. Go on from the last index plus one; empty means the end."""
+        many as fit `bytes_max`; a volume of files counts `RUN_BYTES` more for each run. Go on from
+        the last index plus one; empty means the end."""
         ...
 
     def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
