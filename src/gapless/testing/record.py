@@ -191,6 +191,12 @@ class Record:
         lives = [each.named for each in self.subscriptions.values() if each.named]
         return next((each.acknowledged for each in reversed(lives) if each.name == name), {})
 
+    def has_begun(self, name: str) -> bool:
+        """Was a client told where the named subscription of this name starts, in its present
+        life?"""
+        lives = [each.named for each in self.subscriptions.values() if each.named]
+        return next((bool(each.origin) for each in reversed(lives) if each.name == name), False)
+
     def is_of(self, name: str, topic: TopicName) -> bool:
         return any(
             each.named.name == name and each.topic == topic
