@@ -14,6 +14,9 @@ from gapless.core.identity import BrokerName, SubscriptionName
 from gapless.core.lengths import Name, Prose
 from gapless.core.messages import Message
 
+MOVES_MAX = 1 << 62
+"""Nothing moves so often. What is higher would leave no room to count on."""
+
 Want = Literal["claim", "look", "tell", "free"]
 
 

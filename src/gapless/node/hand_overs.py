@@ -25,6 +25,7 @@ from gapless.core.client_messages import Done
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import Instant, PubendName
+from gapless.core.name_messages import MOVES_MAX
 from gapless.durable.hand_over import Forget, Step, may_forget
 from gapless.node.durables import Moved
 
@@ -162,9 +163,7 @@ class HandOvers:
 
     def receive(self, message: HandOver, now: Instant) -> list[Effect]:
         """At the old broker: forget it, and say so. At the new one: that is all."""
-        for broker in (message.sender, message.receiver):
-            if broker not in self.network.cell_of:
-                raise ProtocolError(f"no broker is called {broker!r}")
+        self._check(message)
         if message.receiver != self.name:
             return self.send(message, now)
         name = message.subscription
@@ -189,6 +188,17 @@ class HandOvers:
             return self.send(replace(answer, moves=moved.moves, elsewhere=moved.broker), now)
         assert known is not None
         return self._compare(message, known, answer, now)
+
+    def _check(self, message: HandOver) -> None:
+        """`ProtocolError` if no broker of this network can have said so."""
+        for broker in (message.sender, message.receiver):
+            if broker not in self.network.cell_of:
+                raise ProtocolError(f"no broker is called {quoted(broker)}")
+        name = quoted(message.subscription)
+        if message.receiver in (message.sender, message.elsewhere):
+            raise ProtocolError(f"{name} has not moved from {message.receiver!r} to itself")
+        if not 0 <= message.moves <= MOVES_MAX:
+            raise ProtocolError(f"{name} has not moved {message.moves} times")
 
     def _compare(
         self, message: HandOver, known: Subscription, answer: HandOver, now: Instant
