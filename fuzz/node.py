@@ -114,6 +114,12 @@ cell = [
 topic = [{name = "t", pubends = ["a"]}]
 """,
 }
+SERVED = (
+    "topic = [",
+    'topic = [{name = "r", service = "reliable"}, {name = "m", service = "multicast"}, ',
+)
+"""Where brokers lie, every service has a topic from the start, so that all of them listen."""
+
 LIMITS: tuple[dict[str, Any], ...] = (
     {},
     {"propagates": False},
@@ -191,6 +197,9 @@ FIELDS = {each: msgspec.structs.fields(each) for each in (*KINDS, *SERVICE_KINDS
 class Drawing:
     """Draws messages."""
 
+    often = 0.5
+    """How often a field is given that has a default."""
+
     def __init__(self, dice: random.Random, world: World) -> None:
         self.dice = dice
         self.world = world
@@ -248,7 +257,7 @@ class Drawing:
     def _struct(self, kind: type) -> Any:
         hints = HINTS.get(kind) or get_type_hints(kind)
         given = FIELDS.get(kind) or msgspec.structs.fields(kind)
-        often = 0.25 if kind.__name__ == "Subscribe" else 0.5
+        often = 0.25 if kind.__name__ == "Subscribe" else self.often
         values = {}
         for each in given:
             share = 0.7 if each.name == "name" else often
@@ -322,6 +331,8 @@ class Drawing:
 class Forgery(Drawing):
     """Draws what a broker might say to another, which is not so."""
 
+    often = 0.8
+
     def lie(self, sender: str, to: str) -> Message | None:
         """None: it would not be taken from the wire."""
         histories = self.world.history
@@ -333,12 +344,27 @@ class Forgery(Drawing):
                 kind = self.dice.choice(TOLD if self.dice.random() < 0.8 else CARRYING)
                 drawn = self._struct(kind)
             else:
-                drawn = self._changed(self.dice.choice(said))
+                kind = self.dice.choice(list(dict.fromkeys(map(type, said))))  # most are pings
+                drawn = self._changed(self.dice.choice([e for e in said if type(e) is kind]))
             if isinstance(drawn, Carried):
                 drawn = self._carried(sender, to, drawn)
             return taken(drawn)
         except (ValueError, TypeError, OverflowError, WireError):
             return None
+
+    def _real(self, kind: Any) -> list[str]:
+        """Names of what there is."""
+        node = next(iter(self.world.nodes.values()))
+        match getattr(kind, "__name__", ""):
+            case "BrokerName":
+                return self.world.names
+            case "CellName":
+                return list(map(str, node.network.cell))
+            case "PubendName":
+                return list(map(str, node.network.pubends))
+            case "TopicName":
+                return [str(topic.label) for topic in node.network.topic.values()]
+        return []
 
     def _carried(self, sender: str, to: str, carried: Carried) -> Carried:
         """With the numbers that are next on the connection: with others it would be passed over."""
@@ -378,6 +404,8 @@ class Forgery(Drawing):
         """Often one that somebody has said in such a place."""
         if kind is EventBatch:
             return EventBatch(tuple(self.dice.choices(WHOLE, k=self.dice.choice((0, 1, 1, 2)))))
+        if self.dice.random() < 0.7 and (real := self._real(kind)):
+            return self.dice.choice(real)
         if self.dice.random() < 0.4:
             histories = [each for each in self.world.history.values() if each]
             for _ in range(3 if histories else 0):
@@ -422,7 +450,8 @@ class World:
     """Brokers of one network, their disks, links and clients. Each method is a step."""
 
     def __init__(self, network: str, limits: int, is_secure: bool, is_forged: bool) -> None:
-        self.network = parse_network(NETWORKS[network])
+        text = NETWORKS[network]
+        self.network = parse_network(text.replace(*SERVED) if is_forged else text)
         self.config = Config(**LIMITS[limits])
         self.owners = ("ann", "bob", BOSS) if is_secure else ("",)
         self.now = BEGIN
@@ -478,7 +507,12 @@ class World:
         node.check()
 
     def _send(self, name: str, to: str, message: Message) -> None:
-        arriving = taken(message)
+        try:
+            arriving = taken(message)
+        except WireError:
+            if not self.has_lied:
+                raise
+            return  # a lie that was believed, and who gets it does not
         queue = self.queues.get((name, to))
         if to in self.clients[name]:
             self.heard.setdefault(to, []).append(arriving)
@@ -738,6 +772,8 @@ class Player:
         if not self.is_forged or self.forging.random() >= LIE_SHARE:
             return []
         sender, to = self.forging.sample(self.world.names, 2)
+        if self.forging.random() < 0.9:
+            sender = str(self.forging.choice(self.world.nodes[to].routing.peers))
         lie = self.forgery.lie(sender, to)
         return [Step("lie", (sender, to, lie))] if lie is not None else []
 

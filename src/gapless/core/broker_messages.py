@@ -112,8 +112,8 @@ class Ack(Message, frozen=True):
     delivered: AnyTick
     released: AnyTick = 0
     reporter: BrokerName = BrokerName("")
-    epoch: int = 0
-    sequence: int = 0
+    epoch: AnyCount = 0
+    sequence: AnyCount = 0
 
 
 class AckExpected(Message, frozen=True):
@@ -128,7 +128,7 @@ class StartQuery(Message, frozen=True):
 
     pubend: PubendName
     cell: CellName
-    number: int
+    number: AnyCount
 
 
 class StartReply(Message, frozen=True):
@@ -136,7 +136,7 @@ class StartReply(Message, frozen=True):
 
     pubend: PubendName
     cell: CellName
-    number: int
+    number: AnyCount
     tick: AnyTick
     digest: int = 0
     vector: Vector | None = None
@@ -194,10 +194,10 @@ class ReleaseHold(Message, frozen=True):
     pubend: PubendName
     cell: CellName
     tick: AnyTick
-    number: int
+    number: AnyCount
     reporter: BrokerName = BrokerName("")
-    epoch: int = 0
-    sequence: int = 0
+    epoch: AnyCount = 0
+    sequence: AnyCount = 0
 
 
 class ReleaseEcho(Message, frozen=True):
@@ -205,7 +205,7 @@ class ReleaseEcho(Message, frozen=True):
 
     pubend: PubendName
     cell: CellName
-    number: int
+    number: AnyCount
 
 
 class HandOver(Message, frozen=True):
@@ -220,7 +220,7 @@ class HandOver(Message, frozen=True):
     topic: TopicName = TopicName("")
     sender: BrokerName = BrokerName("")
     receiver: BrokerName = BrokerName("")
-    moves: int = 0
+    moves: AnyCount = 0
     done: bool = False
     elsewhere: BrokerName | None = None
     owner: Name = ""

@@ -35,8 +35,8 @@ ADDRESS_MAX = 1_024
 SECRET_MAX = 4_096
 """The longest token that proves who a client is."""
 
-COUNT_MAX = (1 << 63) - 1
-"""The highest count that a peer may send."""
+COUNT_MAX = 1 << 62
+"""The highest count that a peer may send. Nobody gets there, and it leaves room to count on."""
 
 AnyCount = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 Name = Annotated[str, msgspec.Meta(max_length=NAME_BYTES_MAX)]

@@ -31,7 +31,7 @@ from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName
 from gapless.core.lengths import KEY_BYTES_MAX
-from gapless.core.name_messages import MOVES_MAX, NameAnswer, NameEntry, NameQuestion
+from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.node.name_question import WANTS, Asker, Question
 from gapless.node.redirect import refuse_elsewhere
 from gapless.node.registry import Noted, is_same_life, newer, registrar_of
@@ -285,8 +285,6 @@ class Names:
                 raise ProtocolError(f"no broker is called {quoted(broker)}")
         if not may_exist(message.name):
             raise ProtocolError(f"{quoted(message.name)} is no name of a subscription")
-        if entry is not None and entry.moves > MOVES_MAX:
-            raise ProtocolError(f"{quoted(message.name)} has not moved {entry.moves} times")
         is_told = isinstance(message, NameQuestion) and message.want != "free"
         if is_told and entry is not None and entry.number:  # only what a registrar noted has one
             raise ProtocolError(f"{quoted(message.name)} is told of as if we had noted it")

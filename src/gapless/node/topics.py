@@ -60,10 +60,6 @@ LIST_BYTES_MAX = 12 << 20
 REMEDY = "Create it again, or use another."
 
 
-INCARNATION_MAX = 1 << 62
-"""No name is created and deleted so often. What is higher would leave no room to count on."""
-
-
 class TopicGone(Message, frozen=True):
     """To ourselves: what was under way for a topic when it was deleted has ended."""
 
@@ -267,25 +263,27 @@ class Topics:
     def _check_entries(self, entries: Iterable[TopicEntry]) -> None:
         """`ProtocolError` if no owner of a name can have decided one of them."""
         for entry in entries:
-            if problem := self._contradiction(entry):
-                raise ProtocolError(f"topic {quoted(entry.name)} is told of, but {problem}")
+            if problem := self._contradiction(entry, quoted(entry.name)):
+                raise ProtocolError(problem)
 
-    def _contradiction(self, entry: TopicEntry) -> str:
+    def _contradiction(self, entry: TopicEntry, name: str) -> str:
         """Why there can be no such entry; empty if there can."""
         if not entry.name or "@" in entry.name:
-            return "no topic is called so"
-        if not 1 + entry.is_deleted <= entry.incarnation <= INCARNATION_MAX:
-            return f"incarnation {entry.incarnation} is none that it can have"
+            return f"{name} is no name of a topic, which is told of"
+        if entry.is_deleted and entry.incarnation == 1:
+            return f"topic {name} was deleted before it was created"
         if len(topic_of(entry).label) > NAME_BYTES_MAX:
-            return "no name is as long"
+            return f"topic {name} has too long a name for its incarnation"
         if entry.service != "durable" and entry.hosts:
-            return f"the {entry.service} service has no pubends"
+            return f"topic {name} is {entry.service}, and has pubends"
         if entry.ordered and entry.service != "multicast":
-            return f"the {entry.service} service orders no topic apart"
+            return f"topic {name} is {entry.service}, and ordered"
         cells = self.network.cell_of
         for host in entry.hosts:
-            if host not in cells or len(cells[host].brokers) > 1:
-                return f"its host {quoted(host)} is no broker that is alone in its cell"
+            if host not in cells:
+                return f"{quoted(host)}, which is to host {name}, is unknown"
+            if len(cells[host].brokers) > 1:
+                return f"{quoted(host)}, which is to host {name}, is not alone in its cell"
         return self.catalogue.contradiction(entry)
 
     def _apply(self, entries: list[TopicEntry], now: Instant) -> list[Effect]:

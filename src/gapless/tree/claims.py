@@ -11,16 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.errors import ProtocolError, quoted
-from gapless.core.ticks import TICK_MAX
 from gapless.tree.messages import (
-    Beat,
     Carried,
     Joined,
     Losses,
     Publication,
     Subscription,
     SyncStart,
-    Taken,
     Welcome,
 )
 
@@ -40,8 +37,6 @@ def check_message(message: TreeMessage, neighbourhood: Neighbourhood, life: Life
                 _check_carried(each, neighbourhood, life)
         case Welcome(edges=edges):
             _check_edges(edges)
-        case Beat(sent=sent):
-            _refuse_if(sent < 0, f"a session has sent {sent} batches")
 
 
 def _check_carried(message: CarriedMessage, neighbourhood: Neighbourhood, life: Life) -> None:
@@ -50,12 +45,10 @@ def _check_carried(message: CarriedMessage, neighbourhood: Neighbourhood, life: 
             _check_way(name.source, hops, neighbourhood)
             is_ours = name.source == life[0] and name.epoch >= life[1]
             _refuse_if(is_ours, f"{name} came back to where it began")
-            _refuse_if(not 0 < name.number < TICK_MAX, f"{name} has a number that nobody gives")
-        case Taken(count=count):
-            _refuse_if(count < 0, f"{count} publications were taken")
+            _refuse_if(not name.number, f"{name} has no number")
         case Losses(losses=losses):
             for loss in losses:
-                _refuse_if(not 0 < loss.through < TICK_MAX, f"{loss} has a number nobody gives")
+                _refuse_if(not loss.through, f"{loss} is of nothing")
         case Subscription(id=subscription, hops=hops):
             if subscription.source != life[0]:  # ours come back: we say whether they have ended
                 _check_way(subscription.source, hops, neighbourhood)
