@@ -251,12 +251,13 @@ def test_a_subscription_has_one_way_to_its_source() -> None:
 
 def test_who_knows_of_a_session_before_it_is_told_does_not_have_it() -> None:
     made = world()
-    end = end_of(made, A, B)
+    end, connections = end_of(made, A, B), tree_of(made, B)._connections
     assert end.theirs is not None
-    later = Position(end.theirs.epoch, end.theirs.number + 1)
-    for number in range(10):  # one of them is that of the next session
-        guess = Position(end.session.epoch, end.session.number + 1 + number)
-        told(made, A, B, Beat(later._replace(number=later.number + number), guess))
+    ours, theirs = end.session, end.theirs
+    guess = ours._replace(number=connections._sessions + 1)
+    told(made, A, B, Beat(theirs._replace(number=theirs.number + 1), guess))
+    assert end.session == guess
+    assert not connections.is_up(A)
 
 
 # --- the fuzzer finds it ------------------------------------------------------------------------
