@@ -364,7 +364,8 @@ class Forgery(Drawing):
                 return list(map(str, node.network.pubends))
             case "TopicName":
                 return [str(topic.label) for topic in node.network.topic.values()]
-        return []
+            case _:
+                return []
 
     def _carried(self, sender: str, to: str, carried: Carried) -> Carried:
         """With the numbers that are next on the connection: with others it would be passed over."""

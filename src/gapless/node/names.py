@@ -275,10 +275,9 @@ class Names:
 
     def _check(self, message: NameQuestion | NameAnswer) -> None:
         """`ProtocolError` if no broker of this network can have said so."""
-        is_answer = isinstance(message, NameAnswer)
-        entry = message.entry if is_answer else message.known
+        entry = message.entry if isinstance(message, NameAnswer) else message.known
         brokers = [message.sender, message.receiver]
-        if is_answer and entry is not None:
+        if isinstance(message, NameAnswer) and entry is not None:
             brokers.append(entry.home)  # a registrar sends nobody to one that is not there
         for broker in brokers:
             if broker not in self.network.cell_of:

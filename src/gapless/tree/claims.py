@@ -37,6 +37,8 @@ def check_message(message: TreeMessage, neighbourhood: Neighbourhood, life: Life
                 _check_carried(each, neighbourhood, life)
         case Welcome(edges=edges):
             _check_edges(edges)
+        case _:
+            pass
 
 
 def _check_carried(message: CarriedMessage, neighbourhood: Neighbourhood, life: Life) -> None:
@@ -54,6 +56,8 @@ def _check_carried(message: CarriedMessage, neighbourhood: Neighbourhood, life: 
                 _check_way(subscription.source, hops, neighbourhood)
         case SyncStart(edges=edges) | Joined(edges=edges):
             _check_edges(edges)
+        case _:
+            pass  # about what is not known here any more, it says nothing
 
 
 def _check_way(source: BrokerName, hops: tuple[Hop, ...], neighbourhood: Neighbourhood) -> None:
