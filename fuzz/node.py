@@ -450,7 +450,7 @@ class FoundError(AssertionError):
 class World:
     """Brokers of one network, their disks, links and clients. Each method is a step."""
 
-    def __init__(self, network: str, limits: int, is_secure: bool, is_forged: bool) -> None:
+    def __init__(self, network: str, limits: int, is_secure: bool, is_forged: bool = False) -> None:
         text = NETWORKS[network]
         self.network = parse_network(text.replace(*SERVED) if is_forged else text)
         self.config = Config(**LIMITS[limits])
