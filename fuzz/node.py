@@ -52,7 +52,7 @@ from gapless.node.node import Node
 from gapless.node.reliable import Reliable
 from gapless.node.services import KINDS as SERVICE_KINDS
 from gapless.storage.memory import MemoryVolume
-from gapless.tree.messages import Carried
+from gapless.tree.messages import Carried, Hop, Position
 from gapless.wire.codec import Unknown
 from gapless.wire.events import check_events, decode_attributes, encode_event
 from gapless.wire.framing import FRAME_BYTES_MAX
@@ -116,7 +116,7 @@ topic = [{name = "t", pubends = ["a"]}]
 }
 SERVED = (
     "topic = [",
-    'topic = [{name = "r", service = "reliable"}, {name = "m", service = "multicast"}, ',
+    'topic = [{name = "q", service = "reliable"}, {name = "m", service = "multicast"}, ',
 )
 """Where brokers lie, every service has a topic from the start, so that all of them listen."""
 
@@ -405,6 +405,10 @@ class Forgery(Drawing):
         """Often one that somebody has said in such a place."""
         if kind is EventBatch:
             return EventBatch(tuple(self.dice.choices(WHOLE, k=self.dice.choice((0, 1, 1, 2)))))
+        if name == "hops" and get_origin(kind) is tuple and self.dice.random() < 0.7:
+            length = self.dice.randrange(1, len(self.world.names) + 1)
+            way = [BrokerName(each) for each in self.dice.sample(self.world.names, length)]
+            return tuple(Hop(each, Position(1, 1)) for each in way)
         if self.dice.random() < 0.7 and (real := self._real(kind)):
             return self.dice.choice(real)
         if self.dice.random() < 0.4:
