@@ -114,12 +114,12 @@ def entry(name: str, incarnation: int, hosts: tuple[BrokerName, ...], **more: An
 ENTRIES = [
     (entry("t", 2, (), service="reliable"), "of the network file"),
     (entry("t", 2, (A,), is_deleted=True), "was deleted at run time"),
-    (entry("q", 1, (A,), is_deleted=True), "deleted before it was created"),
-    (entry("q", 1, (B,)), "not alone in its cell"),
-    (entry("q", 1, (E,)), "is unknown"),
-    (entry("q", 1, (A,), service="multicast"), "has pubends"),
-    (entry("q", 1, (A,), ordered=True), "and ordered"),
-    (entry("q@2", 1, (A,)), "no name of a topic"),
+    (entry("s", 1, (A,), is_deleted=True), "deleted before it was created"),
+    (entry("s", 1, (B,)), "not alone in its cell"),
+    (entry("s", 1, (E,)), "is unknown"),
+    (entry("s", 1, (A,), service="multicast"), "has pubends"),
+    (entry("s", 1, (A,), ordered=True), "and ordered"),
+    (entry("s@2", 1, (A,)), "no name of a topic"),
     (entry("n" * 255, 2, (A,)), "too long a name"),
 ]
 
@@ -134,9 +134,9 @@ def test_topics_that_nobody_can_have_created_are_refused(told_of: TopicEntry, wh
 def test_a_topic_of_the_same_incarnation_takes_the_place_of_another_that_is_being_written() -> None:
     made = world()
     for host in (A, B):  # the owner of the name has lost its disk in between
-        told(made, A, B, TopicNews((entry("q", 1, (host,)),)))
+        told(made, A, B, TopicNews((entry("s", 1, (host,)),)))
     made.calm(5)
-    assert made.nodes[B].network.topic[TopicName("q")].hosts == (B,)
+    assert made.nodes[B].network.topic[TopicName("s")].hosts == (B,)
 
 
 # --- names and hand-overs -----------------------------------------------------------------------
@@ -191,7 +191,7 @@ NUMBERS: list[Message] = [
     HandOver(X, moves=1 << 63),
     HandOver(X, released={"t/0": -1}),
     question(known=NameEntry(A, 1 << 63)),
-    TopicNews((entry("q", 1 << 63, (A,)),)),
+    TopicNews((entry("s", 1 << 63, (A,)),)),
     Carried(AT, 0, (Taken(-1),)),
     Beat(AT, None, -1),
     Ringed((Probe(1 << 63, ()),)),
