@@ -8,10 +8,17 @@ Theory of operation
     between brokers that arrives, is lost, doubled or comes a second time much later, the outcome of
     a write, a link that breaks or comes back, time that passes, a clock that jumps, a restart.
     Values come from small pools, so that numbers, names, topics and tokens collide, and from the
-    ends of what the decoder accepts. Brokers are honest, clients are not.
+    ends of what the decoder accepts. Clients are never honest; brokers are, but for the episodes
+    that are forged.
     Nothing but answers and `ProtocolError` may come out of a node, and `check` holds after each
     step. A message between brokers must be taken by who gets it. What fits no frame, what a disk
     refuses and a node that wants to be woken again and again at one instant are findings too.
+    In a forged episode neighbours lie too: what a broker might say, with values from the pools, or
+    what one has said, with a field changed. A lie may make honest brokers contradict each other, so
+    that links are dropped there, and nobody judges what comes through or what stays behind. But no
+    lie ends a broker: nothing but `ProtocolError` comes out, and `check` holds. Two things are not
+    asked of it: to know all that was ever said of a stream (streams have no shadow there), and to
+    look into events, which are let in once, where they are published (`wire.events`).
     The same seed gives the same episodes. A step holds its values, so that an episode can be played
     without some of its steps: a finding is shown as the few steps that are needed for it.
 """
@@ -30,18 +37,22 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import msgspec
 
+from gapless.core.broker_messages import Addressed, DigestNack, Propagated, Routed, Sideways
 from gapless.core.client_messages import Acknowledge, Subscribe
 from gapless.core.effects import Append, Effect, Persist, Put, Send
 from gapless.core.errors import ProtocolError, StorageFullError, WireError
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, Instant, PublisherName
+from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
-from gapless.core.topic_messages import CreateTopic, DeleteTopic
+from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicNews
 from gapless.node.config import Config
 from gapless.node.network import parse_network
 from gapless.node.node import Node
+from gapless.node.reliable import Reliable
 from gapless.node.services import KINDS as SERVICE_KINDS
 from gapless.storage.memory import MemoryVolume
+from gapless.tree.messages import Carried, Hop, Position
 from gapless.wire.codec import Unknown
 from gapless.wire.events import check_events, decode_attributes, encode_event
 from gapless.wire.framing import FRAME_BYTES_MAX
@@ -57,6 +68,12 @@ BEGIN = Instant(1_700_000_000_000_000)
 EPISODE_STEPS = 300
 END_SHARE = 0.2
 """Of the episodes, how many are played to their end: it takes as long as the rest."""
+
+FORGED_SHARE = 0.3
+"""Of the episodes, in how many brokers lie."""
+
+LIE_SHARE = 0.3
+"""Of the steps of such an episode, how many are lies."""
 
 SECOND = 1_000_000
 FIRES_MAX = 100
@@ -97,6 +114,12 @@ cell = [
 topic = [{name = "t", pubends = ["a"]}]
 """,
 }
+SERVED = (
+    "topic = [",
+    'topic = [{name = "q", service = "reliable"}, {name = "m", service = "multicast"}, ',
+)
+"""Where brokers lie, every service has a topic from the start, so that all of them listen."""
+
 LIMITS: tuple[dict[str, Any], ...] = (
     {},
     {"propagates": False},
@@ -124,6 +147,7 @@ LIMITS: tuple[dict[str, Any], ...] = (
 POSITIVE = (1, 2, 1_000, 1 << 20, 1 << 31, 1 << 62, (1 << 63) - 1, 1 << 63)
 NUMBERS = (0, *POSITIVE, (1 << 64) - 1, *(-each for each in POSITIVE))
 SMALL = ("request", "subscription", "sequence", "term", "opening", "transaction", "position")
+VECTORS = ("vector", "constraint", "minimum", "wanted")
 MOVES = (0, 0, 1, 2, 3, 1 << 31, 1 << 32, 1 << 60, 1 << 62, (1 << 64) - 1)
 NAMES: dict[str, tuple[str, ...]] = {
     "TopicName": ("t", "t", "t", "q", "q", "r", "m", "", "n" * 255),
@@ -145,6 +169,7 @@ EVENTS = (
     encode_event({}, b"", PublisherName("p"), 3),
     b"\xc1",
 )
+WHOLE = EVENTS[:-1]
 WEIGHTS = {
     "Subscribe": 16, "Forget": 6, "Acknowledge": 6, "Unsubscribe": 4, "Publish": 8, "Consumed": 3,
     "CreateTopic": 3, "DeleteTopic": 2, "PublisherQuery": 2, "Stage": 3, "Commit": 3, "Abort": 2,
@@ -155,12 +180,25 @@ OTHERS = 1
 
 ASKED = [each for each in KINDS if each.__name__ in WEIGHTS]
 STRANGE = [each for each in (*KINDS, *SERVICE_KINDS) if each.__name__ not in WEIGHTS]
+TOLD = [
+    each for each in (*KINDS, *SERVICE_KINDS)
+    if each in (*get_args(Routed), *get_args(Propagated), *get_args(Addressed), *SERVICE_KINDS)
+    or each in (Ping, Pong, Sideways, DigestNack, TopicNews)
+]  # fmt: skip
+"""What brokers say to each other."""
+
+CARRYING = [Carried, *get_args(Routed)]
+"""Of those, what is drawn more often: most of what can go wrong is in it."""
+
 HINTS = {each: get_type_hints(each) for each in (*KINDS, *SERVICE_KINDS)}
 FIELDS = {each: msgspec.structs.fields(each) for each in (*KINDS, *SERVICE_KINDS)}
 
 
 class Drawing:
     """Draws messages."""
+
+    often = 0.5
+    """How often a field is given that has a default."""
 
     def __init__(self, dice: random.Random, world: World) -> None:
         self.dice = dice
@@ -219,7 +257,7 @@ class Drawing:
     def _struct(self, kind: type) -> Any:
         hints = HINTS.get(kind) or get_type_hints(kind)
         given = FIELDS.get(kind) or msgspec.structs.fields(kind)
-        often = 0.25 if kind.__name__ == "Subscribe" else 0.5
+        often = 0.25 if kind.__name__ == "Subscribe" else self.often
         values = {}
         for each in given:
             share = 0.7 if each.name == "name" else often
@@ -253,15 +291,19 @@ class Drawing:
             if len(options) == 2 and options[1] is Ellipsis:
                 return tuple(self._value(options[0], name) for _ in range(dice.choice((0, 1, 2))))
             return tuple(self._value(each, name) for each in options)
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            return self._struct(kind)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct | tuple):
+            return self._struct(kind) if issubclass(kind, msgspec.Struct) else self._tuple(kind)
         if not options:
             return None if kind is type(None) else kind(dice.choice((0, 1, 2)))
         return self._value(dice.choice(options), name)
 
+    def _tuple(self, kind: Any) -> Any:
+        hints = get_type_hints(kind)
+        return kind(*(self._value(hints[each], each) for each in kind._fields))
+
     def _map(self, options: tuple[Any, ...], name: str) -> dict[Any, Any]:
         if options == (str, int):  # a token, or a vector
-            pool = NAMES["PubendName"] if name != "vector" else NAMES["BrokerName"]
+            pool = NAMES["BrokerName"] if name in VECTORS else NAMES["PubendName"]
             count = self.dice.choice((0, 1, 1, 2))
             return {self.dice.choice(pool): self._tick() for _ in range(count)}
         return {self._value(options[0], name): self._value(options[1], name)}
@@ -286,6 +328,112 @@ class Drawing:
         return self.dice.choice((0, 1, now, now - back, now - back, TICK_MAX, *known[:2]))
 
 
+class Forgery(Drawing):
+    """Draws what a broker might say to another, which is not so."""
+
+    often = 0.8
+
+    def lie(self, sender: str, to: str) -> Message | None:
+        """None: it would not be taken from the wire."""
+        histories = self.world.history
+        of_link = list(histories[sender, to])
+        others = [each for pair, some in histories.items() if to in pair for each in some]
+        said = of_link if of_link and self.dice.random() < 0.7 else others
+        try:
+            if not said or self.dice.random() < 0.5:
+                kind = self.dice.choice(TOLD if self.dice.random() < 0.8 else CARRYING)
+                drawn = self._struct(kind)
+            else:
+                kind = self.dice.choice(list(dict.fromkeys(map(type, said))))  # most are pings
+                drawn = self._changed(self.dice.choice([e for e in said if type(e) is kind]))
+            if isinstance(drawn, Carried):
+                drawn = self._carried(sender, to, drawn)
+            return taken(drawn)
+        except (ValueError, TypeError, OverflowError, WireError):
+            return None
+
+    def _real(self, kind: Any) -> list[str]:
+        """Names of what there is."""
+        node = next(iter(self.world.nodes.values()))
+        match getattr(kind, "__name__", ""):
+            case "BrokerName":
+                return self.world.names
+            case "CellName":
+                return list(map(str, node.network.cell))
+            case "PubendName":
+                return list(map(str, node.network.pubends))
+            case "TopicName":
+                return [str(topic.label) for topic in node.network.topic.values()]
+            case _:
+                return []
+
+    def _carried(self, sender: str, to: str, carried: Carried) -> Carried:
+        """With the numbers that are next on the connection: with others it would be passed over."""
+        reliable = self.world.nodes[to].services.by_name["reliable"]
+        tree = reliable.tree if isinstance(reliable, Reliable) else None
+        end = tree._connections._ends.get(BrokerName(sender)) if tree is not None else None
+        if end is None or end.theirs is None or end.received is None or self.dice.random() < 0.1:
+            return carried
+        return msgspec.structs.replace(carried, session=end.theirs, number=end.received)
+
+    def _changed(self, struct: Any) -> Any:
+        """The same, with a field or two changed, or one in a struct within."""
+        fields = msgspec.structs.fields(struct)
+        if not fields:
+            return struct
+        hints, changes = HINTS.get(type(struct)) or get_type_hints(type(struct)), {}
+        for each in self.dice.choices(fields, k=self.dice.choice((1, 1, 2))):
+            value = getattr(struct, each.name)
+            changes[each.name] = self._other(value, hints[each.name], each.name)
+        return msgspec.structs.replace(struct, **changes)
+
+    def _other(self, value: Any, kind: Any, name: str) -> Any:
+        """Another value for one that was said."""
+        dice = self.dice
+        if isinstance(value, msgspec.Struct) and kind is not EventBatch and dice.random() < 0.7:
+            return self._changed(value)
+        if type(value) is int and dice.random() < 0.5:
+            return value + dice.choice((-(1 << 20), -1, 1, 1 << 20, 1 << 40))
+        if type(value) is tuple and value and dice.random() < 0.7:
+            at = dice.randrange(len(value))
+            options = get_args(kind)
+            each = options[0] if len(options) == 2 and options[1] is Ellipsis else options[at]
+            return (*value[:at], self._other(value[at], each, name), *value[at + 1 :])
+        return self._value(kind, name)
+
+    def _value(self, kind: Any, name: str) -> Any:
+        """Often one that somebody has said in such a place."""
+        if kind is EventBatch:
+            return EventBatch(tuple(self.dice.choices(WHOLE, k=self.dice.choice((0, 1, 1, 2)))))
+        if name == "hops" and get_origin(kind) is tuple and self.dice.random() < 0.7:
+            length = self.dice.randrange(1, len(self.world.names) + 1)
+            way = [BrokerName(each) for each in self.dice.sample(self.world.names, length)]
+            return tuple(Hop(each, Position(1, 1)) for each in way)
+        if self.dice.random() < 0.7 and (real := self._real(kind)):
+            return self.dice.choice(real)
+        if self.dice.random() < 0.4:
+            histories = [each for each in self.world.history.values() if each]
+            for _ in range(3 if histories else 0):
+                message = self.dice.choice(self.dice.choice(histories))
+                values = [value for each, value in parts_of(message) if each == (kind, name)]
+                if values:
+                    return self.dice.choice(values)
+        return super()._value(kind, name)
+
+
+def parts_of(struct: Any) -> Iterable[tuple[tuple[Any, str], Any]]:
+    """All values in a struct, each with its type and the name of its field."""
+    hints = HINTS.get(type(struct)) or get_type_hints(type(struct))
+    for name in struct.__struct_fields__:
+        value = getattr(struct, name)
+        yield (hints[name], name), value
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, msgspec.Struct):
+                yield from parts_of(each)
+            elif hasattr(each, "_fields"):
+                yield (type(each), name), each
+
+
 def taken(message: Message) -> Message:
     """As who gets it decodes it."""
     payload = CODEC.encode(message)
@@ -306,8 +454,9 @@ class FoundError(AssertionError):
 class World:
     """Brokers of one network, their disks, links and clients. Each method is a step."""
 
-    def __init__(self, network: str, limits: int, is_secure: bool) -> None:
-        self.network = parse_network(NETWORKS[network])
+    def __init__(self, network: str, limits: int, is_secure: bool, is_forged: bool = False) -> None:
+        text = NETWORKS[network]
+        self.network = parse_network(text.replace(*SERVED) if is_forged else text)
         self.config = Config(**LIMITS[limits])
         self.owners = ("ann", "bob", BOSS) if is_secure else ("",)
         self.now = BEGIN
@@ -324,6 +473,8 @@ class World:
         }
         self.cut: set[tuple[str, str]] = set()
         self.heard: dict[str, list[Message]] = {}  # by client
+        self.is_forged = is_forged
+        self.has_lied = False  # has a broker, so far?
         self.nodes: dict[str, Node] = {}
         for each in self.names:
             self._boot(each)
@@ -338,7 +489,7 @@ class World:
         self.nodes[name] = node = Node(
             BrokerName(name), self.network, volume, now,
             attributes_of=decode_attributes, check_events=check_events, config=self.config,
-            shadow=True,
+            shadow=not self.is_forged,
         )  # fmt: skip
         self._do(name, node.start(now))
 
@@ -361,7 +512,12 @@ class World:
         node.check()
 
     def _send(self, name: str, to: str, message: Message) -> None:
-        arriving = taken(message)
+        try:
+            arriving = taken(message)
+        except WireError:
+            if not self.has_lied:
+                raise
+            return  # a lie that was believed, and who gets it does not
         queue = self.queues.get((name, to))
         if to in self.clients[name]:
             self.heard.setdefault(to, []).append(arriving)
@@ -412,7 +568,22 @@ class World:
 
     def _take(self, sender: str, to: str, message: Message) -> None:
         node = self.nodes[to]
-        self._do(to, node.receive(BrokerName(sender), message, self.clock(to)))
+        try:
+            effects = node.receive(BrokerName(sender), message, self.clock(to))
+        except ProtocolError:
+            if not self.has_lied:
+                raise
+            node.check()
+            if (min(sender, to), max(sender, to)) not in self.cut:
+                self.turn(min(sender, to), max(sender, to))
+                self.turn(min(sender, to), max(sender, to))
+        else:
+            self._do(to, effects)
+
+    def lie(self, sender: str, to: str, message: Message) -> None:
+        """A broker says what is not so."""
+        self.has_lied = True
+        self._take(sender, to, message)
 
     def write(self, name: str, fate: str) -> None:
         """The next write of a disk is durable, finds no room, or the process ends with it."""
@@ -538,10 +709,11 @@ class Episode:
     network: str
     limits: int
     is_secure: bool
+    is_forged: bool = False
     steps: list[Step] = field(default_factory=list)
 
     def world(self) -> World:
-        return World(self.network, self.limits, self.is_secure)
+        return World(self.network, self.limits, self.is_secure, self.is_forged)
 
     def play(self) -> BaseException | None:
         """What it ends with."""
@@ -575,10 +747,14 @@ class Player:
         self.dice = random.Random(f"{seed} {number}")
         network = self.dice.choice(list(NETWORKS))
         limits = self.dice.randrange(len(LIMITS))
-        self.episode = Episode(network, limits, self.dice.random() < 0.4)
+        self.forging = random.Random(f"{seed} {number} forged")
+        """Dice of their own: without lies an episode is what it was."""
+        self.is_forged = self.forging.random() < FORGED_SHARE and network != "alone"
+        self.episode = Episode(network, limits, self.dice.random() < 0.4, self.is_forged)
         self.world = self.episode.world()
         self.drawing = Drawing(self.dice, self.world)
         self.clients = 0
+        self.forgery = Forgery(self.forging, self.world)
 
     def run(self, steps: int) -> BaseException | None:
         """What it ends with, if that is a finding."""
@@ -587,15 +763,24 @@ class Player:
                 self.episode.steps.append(step)
                 step.do(self.world)
             while len(self.episode.steps) < steps:
-                for step in self._draw():
+                for step in self._lie() or self._draw():
                     self.episode.steps.append(step)
                     step.do(self.world)
-            if self.dice.random() < END_SHARE:
+            if not self.is_forged and self.dice.random() < END_SHARE:
                 self.episode.steps.append(Step("end", ()))
                 self.world.end()
         except Exception as error:
             return error
         return None
+
+    def _lie(self) -> list[Step]:
+        if not self.is_forged or self.forging.random() >= LIE_SHARE:
+            return []
+        sender, to = self.forging.sample(self.world.names, 2)
+        if self.forging.random() < 0.9:
+            sender = str(self.forging.choice(self.world.nodes[to].routing.peers))
+        lie = self.forgery.lie(sender, to)
+        return [Step("lie", (sender, to, lie))] if lie is not None else []
 
     def _draw(self) -> list[Step]:
         dice, world = self.dice, self.world
@@ -672,6 +857,7 @@ def report(episode: Episode, error: BaseException, seed: int, number: int) -> st
     shown = "".join(traceback.format_exception(error))
     steps = "\n".join(f"  {each}" for each in episode.steps)
     head = f"network {episode.network!r}, limits {episode.limits}, secure {episode.is_secure}"
+    head += ", forged" if episode.is_forged else ""
     return (
         f"{shown}\nfound in episode {number} of seed {seed}; {head}; {len(episode.steps)} steps:\n"
         f"{steps}\nagain: python fuzz/node.py --seed {seed} --episode {number}"

@@ -19,10 +19,10 @@ import msgspec
 
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, PubendName, SubscriptionName, TopicName
-from gapless.core.lengths import Condition, LongName, Name
+from gapless.core.lengths import AnyCount, Condition, LongName, Name
 from gapless.core.messages import Message
 from gapless.core.name_messages import NameAnswer, NameQuestion
-from gapless.core.ticks import Span
+from gapless.core.ticks import AnyTick, Span
 from gapless.core.topic_messages import TopicQuestion
 
 Vector = dict[Name, int]
@@ -66,8 +66,8 @@ class Knowledge(Message, frozen=True):
     span: Span
     ticks: tuple[int, ...] = ()
     events: EventBatch = NO_EVENTS
-    final_below: int = 0
-    lost_below: int = 0
+    final_below: AnyTick = 0
+    lost_below: AnyTick = 0
     requested: bool = False
     more: bool = False
     digest: int = 0  # stands for the message vector; 0: no propagation
@@ -97,7 +97,7 @@ class Nack(Message, frozen=True):
     spans: tuple[Span, ...]
     minimum: Vector | None = None  # silence made with less than this vector does not count
     purpose: Purpose = Purpose.DELIVERY
-    events_max: int = 0  # who asks has room for so many; 0: for as many as an answer has
+    events_max: AnyCount = 0  # who asks has room for so many; 0: for as many as an answer has
 
 
 class Ack(Message, frozen=True):
@@ -109,18 +109,18 @@ class Ack(Message, frozen=True):
 
     pubend: PubendName
     cell: CellName
-    delivered: int
-    released: int = 0
+    delivered: AnyTick
+    released: AnyTick = 0
     reporter: BrokerName = BrokerName("")
-    epoch: int = 0
-    sequence: int = 0
+    epoch: AnyCount = 0
+    sequence: AnyCount = 0
 
 
 class AckExpected(Message, frozen=True):
     """You should have all below `tick` by now: acknowledge it, or ask for what is missing."""
 
     pubend: PubendName
-    tick: int
+    tick: AnyTick
 
 
 class StartQuery(Message, frozen=True):
@@ -128,7 +128,7 @@ class StartQuery(Message, frozen=True):
 
     pubend: PubendName
     cell: CellName
-    number: int
+    number: AnyCount
 
 
 class StartReply(Message, frozen=True):
@@ -136,8 +136,8 @@ class StartReply(Message, frozen=True):
 
     pubend: PubendName
     cell: CellName
-    number: int
-    tick: int
+    number: AnyCount
+    tick: AnyTick
     digest: int = 0
     vector: Vector | None = None
 
@@ -193,11 +193,11 @@ class ReleaseHold(Message, frozen=True):
 
     pubend: PubendName
     cell: CellName
-    tick: int
-    number: int
+    tick: AnyTick
+    number: AnyCount
     reporter: BrokerName = BrokerName("")
-    epoch: int = 0
-    sequence: int = 0
+    epoch: AnyCount = 0
+    sequence: AnyCount = 0
 
 
 class ReleaseEcho(Message, frozen=True):
@@ -205,7 +205,7 @@ class ReleaseEcho(Message, frozen=True):
 
     pubend: PubendName
     cell: CellName
-    number: int
+    number: AnyCount
 
 
 class HandOver(Message, frozen=True):
@@ -220,12 +220,12 @@ class HandOver(Message, frozen=True):
     topic: TopicName = TopicName("")
     sender: BrokerName = BrokerName("")
     receiver: BrokerName = BrokerName("")
-    moves: int = 0
+    moves: AnyCount = 0
     done: bool = False
     elsewhere: BrokerName | None = None
     owner: Name = ""
     over: bool = False
-    released: dict[LongName, int] | None = None
+    released: dict[LongName, AnyTick] | None = None
     ahead: bool = False
 
 

@@ -1,4 +1,4 @@
-"""How long texts may be that come from a peer. The decoder refuses what is longer.
+"""How long texts may be that come from a peer, and how high its counts. The decoder refuses more.
 
 Every text field of a message has one of these types, also inside lists and maps; a test holds that.
 The decoder counts characters, of which UTF-8 makes up to four bytes each; who names something new
@@ -19,6 +19,9 @@ LONG_NAME_MAX = 512
 """The longest name that is made of others: of a pubend, a topic and a broker. Subscriptions had
 names as long as this in earlier versions."""
 
+KEY_BYTES_MAX = 1_024
+"""The longest key that a disk takes, in UTF-8: nothing is called by a longer name."""
+
 CONDITION_BYTES_MAX = 64 * 1024
 """The longest condition, in UTF-8."""
 
@@ -32,6 +35,10 @@ ADDRESS_MAX = 1_024
 SECRET_MAX = 4_096
 """The longest token that proves who a client is."""
 
+COUNT_MAX = 1 << 62
+"""The highest count that a peer may send. Nobody gets there, and it leaves room to count on."""
+
+AnyCount = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 Name = Annotated[str, msgspec.Meta(max_length=NAME_BYTES_MAX)]
 LongName = Annotated[str, msgspec.Meta(max_length=LONG_NAME_MAX)]
 Condition = Annotated[str, msgspec.Meta(max_length=CONDITION_BYTES_MAX)]

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from gapless.core.identity import BrokerName, SubscriptionName
-from gapless.core.lengths import Name, Prose
+from gapless.core.lengths import AnyCount, Name, Prose
 from gapless.core.messages import Message
 
 Want = Literal["claim", "look", "tell", "free"]
@@ -21,10 +21,12 @@ class NameEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a name is at home, since so many moves, and whose it is."""
 
     home: BrokerName
-    moves: int = 0
+    moves: AnyCount = 0
     owner: Name = ""
-    epoch: int = 0  # of the claim that it comes from: the life of its broker, and which of them
-    number: int = 0
+    epoch: AnyCount = (
+        0  # of the claim that it comes from: the life of its broker, and which of them
+    )
+    number: AnyCount = 0
 
     def __post_init__(self) -> None:
         if self.moves < 0:
@@ -47,8 +49,8 @@ class NameQuestion(Message, frozen=True):
     sender: BrokerName
     receiver: BrokerName
     want: Want
-    epoch: int
-    number: int
+    epoch: AnyCount
+    number: AnyCount
     known: NameEntry | None = None
     owner: Name = ""
 
@@ -60,6 +62,6 @@ class NameAnswer(Message, frozen=True):
     name: SubscriptionName
     sender: BrokerName
     receiver: BrokerName
-    number: int
+    number: AnyCount
     entry: NameEntry | None = None
     problem: Prose = ""

@@ -14,7 +14,7 @@ Source: Bhola et al., DSN 2002, sec. 2.2 (time line, low-order bits).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NewType
+from typing import TYPE_CHECKING, Annotated, NewType
 
 import msgspec
 
@@ -31,6 +31,9 @@ PUBEND_COUNT_MAX = 1 << PUBEND_BITS
 
 TICK_MAX = (1 << 63) - 1
 """The largest tick: what fits a signed 64-bit integer, as Spark and Arrow want it."""
+
+AnyTick = Annotated[int, msgspec.Meta(ge=0, le=TICK_MAX)]
+"""A tick as a peer sends it: the decoder refuses what is none."""
 
 INSTANT_MAX = TICK_MAX >> PUBEND_BITS
 """The last instant that has ticks: in the year 2255."""

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from gapless.core.identity import BrokerName, TopicName
-from gapless.core.lengths import Name
+from gapless.core.lengths import AnyCount, Name
 from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_COUNT_MAX
 
@@ -25,7 +25,7 @@ class TopicEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     only a durable topic has any."""
 
     name: TopicName
-    incarnation: int
+    incarnation: AnyCount
     hosts: tuple[BrokerName, ...]
     service: Service = "durable"
     retention_us: int | None = None
@@ -33,7 +33,7 @@ class TopicEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     is_deleted: bool = False
     ordered: bool = False  # of a multicast topic: all get everything, in one order
     owner: Name = ""  # who created it, if they proved who they are
-    deleted_us: int = 0  # when it was deleted, on its decider's clock; 0: not known
+    deleted_us: AnyCount = 0  # when it was deleted, on its decider's clock; 0: not known
 
     def __post_init__(self) -> None:
         if self.incarnation < 1:

@@ -121,14 +121,18 @@ class Catalogue:
             if not entry.is_deleted and entry.name not in self.static:
                 network.put_topic(topic_of(entry))
 
-    def _check_static(self, entry: TopicEntry) -> None:
+    def contradiction(self, entry: TopicEntry) -> str:
+        """How it contradicts a topic of the network file; empty if it does not."""
         static = self.network.topic.get(entry.name) if entry.name in self.static else None
-        if static is not None and (entry.is_deleted or topic_of(entry) != static):
-            how = "was deleted" if entry.is_deleted else f"was created as {show_entry(entry)}"
-            raise UsageError(
-                f"topic {quoted(entry.name)} of the network file {how} at run time",
-                "Make the file say the same, leave the topic out, or use another name.",
-            )
+        if static is None or (not entry.is_deleted and topic_of(entry) == static):
+            return ""
+        how = "was deleted" if entry.is_deleted else f"was created as {show_entry(entry)}"
+        return f"topic {quoted(entry.name)} of the network file {how} at run time"
+
+    def _check_static(self, entry: TopicEntry) -> None:
+        if problem := self.contradiction(entry):
+            remedy = "Make the file say the same, leave the topic out, or use another name."
+            raise UsageError(problem, remedy)
 
     def _put(self, entry: TopicEntry) -> None:
         old = self.entries.get(entry.name)

@@ -19,6 +19,7 @@ from gapless.core.broker_messages import (
     StartReply,
 )
 from gapless.core.errors import ProtocolError
+from gapless.core.ticks import TICK_MAX
 from gapless.knowledge.outgoing import SOURCE
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def receive_routed(
     cell = streams.network.cell_of[sender].name
     from_above = cell in (relay.upstream, here)
     from_below = cell in relay.outlets or cell == here
+    if isinstance(message, Knowledge) and message.span.end > TICK_MAX:
+        raise ProtocolError(f"{sender!r} knows {message.pubend!r} up to the end of time")
     match message:
         case Knowledge() if from_above and relay.upstream != SOURCE:
             return streams.receive_knowledge(sender, message, now)

@@ -162,9 +162,7 @@ class HandOvers:
 
     def receive(self, message: HandOver, now: Instant) -> list[Effect]:
         """At the old broker: forget it, and say so. At the new one: that is all."""
-        for broker in (message.sender, message.receiver):
-            if broker not in self.network.cell_of:
-                raise ProtocolError(f"no broker is called {broker!r}")
+        self._check(message)
         if message.receiver != self.name:
             return self.send(message, now)
         name = message.subscription
@@ -189,6 +187,15 @@ class HandOvers:
             return self.send(replace(answer, moves=moved.moves, elsewhere=moved.broker), now)
         assert known is not None
         return self._compare(message, known, answer, now)
+
+    def _check(self, message: HandOver) -> None:
+        """`ProtocolError` if no broker of this network can have said so."""
+        for broker in (message.sender, message.receiver):
+            if broker not in self.network.cell_of:
+                raise ProtocolError(f"no broker is called {quoted(broker)}")
+        if message.receiver in (message.sender, message.elsewhere):
+            name = quoted(message.subscription)
+            raise ProtocolError(f"{name} has not moved from {message.receiver!r} to itself")
 
     def _compare(
         self, message: HandOver, known: Subscription, answer: HandOver, now: Instant

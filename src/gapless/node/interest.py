@@ -345,6 +345,8 @@ class Interest:
     def persisted(self, message: StampPersisted | ClockPersisted, now: Instant) -> list[Effect]:
         """The stamp or the leaf's clock is durable, or had no room."""
         self._moved[self.topic] = None
+        if (self.leaf if isinstance(message, ClockPersisted) else self.stamp) is None:
+            return []  # of a topic that was called the same: its owner has lost its disk since
         if isinstance(message, ClockPersisted):
             assert self.leaf is not None
             return self._from_leaf(self.leaf.persisted(message, now), now)

@@ -30,6 +30,7 @@ from gapless.core.client_messages import Done, Forget, Refused, Subscribe
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName
+from gapless.core.lengths import KEY_BYTES_MAX
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.node.name_question import WANTS, Asker, Question
 from gapless.node.redirect import refuse_elsewhere
@@ -122,7 +123,7 @@ class Names:
             return []
         if self._is_being_freed(client, name):
             return self._ask("free", name, client, message, now)
-        if registrar_of(self.network, name) is None or not name:
+        if registrar_of(self.network, name) is None or not may_exist(name):
             return refuse_unknown(client, message)
         return self._look(name, client, message, now)
 
@@ -132,6 +133,8 @@ class Names:
         if name is None or self._may_end(client, name):
             return self.attachments.acknowledge(client, message, now)
         if self._may_end_leaving(client, name) or registrar_of(self.network, name) is None:
+            return refuse_unknown(client, message)
+        if not may_exist(name):
             return refuse_unknown(client, message)
         return self._look(name, client, message, now)
 
@@ -262,15 +265,28 @@ class Names:
     # --- answers ----------------------------------------------------------------------------------
 
     def receive(self, message: NameQuestion | NameAnswer, now: Instant) -> list[Effect]:
-        for broker in (message.sender, message.receiver):
-            if broker not in self.network.cell_of:
-                raise ProtocolError(f"no broker is called {broker!r}")
+        self._check(message)
         if message.receiver != self.name:
             return self.routing.send_on(message, now)
         if isinstance(message, NameAnswer):
             return self._answered(message, now)
         answer, effects = self.registry.receive(message)
         return effects + (self.routing.send_on(answer, now) if answer is not None else [])
+
+    def _check(self, message: NameQuestion | NameAnswer) -> None:
+        """`ProtocolError` if no broker of this network can have said so."""
+        entry = message.entry if isinstance(message, NameAnswer) else message.known
+        brokers = [message.sender, message.receiver]
+        if isinstance(message, NameAnswer) and entry is not None:
+            brokers.append(entry.home)  # a registrar sends nobody to one that is not there
+        for broker in brokers:
+            if broker not in self.network.cell_of:
+                raise ProtocolError(f"no broker is called {quoted(broker)}")
+        if not may_exist(message.name):
+            raise ProtocolError(f"{quoted(message.name)} is no name of a subscription")
+        is_told = isinstance(message, NameQuestion) and message.want != "free"
+        if is_told and entry is not None and entry.number:  # only what a registrar noted has one
+            raise ProtocolError(f"{quoted(message.name)} is told of as if we had noted it")
 
     def noted(self, message: Noted, now: Instant) -> list[Effect]:
         answer = self.registry.noted(message)
@@ -412,6 +428,11 @@ class Names:
         for (client, _), asked in self.waiting.items():
             assert client in self.attachments.subscribers.clients, "I1"
             assert asked in self.questions, "I1"
+
+
+def may_exist(name: SubscriptionName) -> bool:
+    """Can any subscription be called so? If not, nobody need be asked about it."""
+    return 0 < len(name.encode()) <= KEY_BYTES_MAX
 
 
 def refuse_unknown(client: ClientName, message: Forget | Acknowledge) -> list[Effect]:

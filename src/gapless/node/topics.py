@@ -20,6 +20,7 @@ from gapless.core.client_messages import Done, Ended, Refused
 from gapless.core.effects import NO_ROOM, Chop, Delete, Persist, Send, Tell
 from gapless.core.errors import ProtocolError, listed, quoted
 from gapless.core.identity import TOPIC_NAMES, is_topic_name
+from gapless.core.lengths import NAME_BYTES_MAX
 from gapless.core.messages import Message
 from gapless.core.ticks import PUBEND_COUNT_MAX
 from gapless.core.topic_messages import (
@@ -247,7 +248,7 @@ class Topics:
         return [*effects, Send(client, Done(message.request))]
 
     def receive_news(self, sender: BrokerName, message: TopicNews, now: Instant) -> list[Effect]:
-        self._check_hosts(message.entries)
+        self._check_entries(message.entries)
         fresh, effects = self.catalogue.learn(sender, message.entries, now)
         return effects + self._apply(fresh, now)
 
@@ -255,19 +256,35 @@ class Topics:
         for broker in (message.sender, message.receiver):
             if broker not in self.network.cell_of:
                 raise ProtocolError(f"no broker is called {broker!r}")
-        self._check_hosts([message.entry] if message.entry is not None else [])
+        self._check_entries([message.entry] if message.entry is not None else [])
         fresh, effects = self.catalogue.receive_question(message, now)
         return effects + self._apply(fresh, now)
 
-    def _check_hosts(self, entries: Iterable[TopicEntry]) -> None:
+    def _check_entries(self, entries: Iterable[TopicEntry]) -> None:
+        """`ProtocolError` if no owner of a name can have decided one of them."""
         for entry in entries:
-            if not entry.name:
-                raise ProtocolError("a topic without a name is told of")
-            for host in entry.hosts:
-                if host not in self.network.cell_of:
-                    raise ProtocolError(
-                        f"{host!r}, which is to host {quoted(entry.name)}, is unknown"
-                    )
+            if problem := self._contradiction(entry, quoted(entry.name)):
+                raise ProtocolError(problem)
+
+    def _contradiction(self, entry: TopicEntry, name: str) -> str:
+        """Why there can be no such entry; empty if there can."""
+        if not entry.name or "@" in entry.name:
+            return f"{name} is no name of a topic, which is told of"
+        if entry.is_deleted and entry.incarnation == 1:
+            return f"topic {name} was deleted before it was created"
+        if len(topic_of(entry).label) > NAME_BYTES_MAX:
+            return f"topic {name} has too long a name for its incarnation"
+        if entry.service != "durable" and entry.hosts:
+            return f"topic {name} is {entry.service}, and has pubends"
+        if entry.ordered and entry.service != "multicast":
+            return f"topic {name} is {entry.service}, and ordered"
+        cells = self.network.cell_of
+        for host in entry.hosts:
+            if host not in cells:
+                return f"{quoted(host)}, which is to host {name}, is unknown"
+            if len(cells[host].brokers) > 1:
+                return f"{quoted(host)}, which is to host {name}, is not alone in its cell"
+        return self.catalogue.contradiction(entry)
 
     def _apply(self, entries: list[TopicEntry], now: Instant) -> list[Effect]:
         effects: list[Effect] = []

@@ -13,14 +13,14 @@ from __future__ import annotations
 import msgspec
 
 from gapless.core.identity import BrokerName, Identifier, NodeId, TopicId
-from gapless.core.lengths import Name, Prose
+from gapless.core.lengths import AnyCount, Name, Prose
 from gapless.core.messages import Message
 
 
 class Ballot(msgspec.Struct, frozen=True, order=True):
     """Of two that lead a group the one with the greater ballot holds."""
 
-    number: int = 0
+    number: AnyCount = 0
     node: NodeId = NodeId(Identifier(0))
 
 
@@ -28,7 +28,7 @@ class Seat(msgspec.Struct, frozen=True, order=True):
     """One life of one node: one that comes back has forgotten what it knew."""
 
     node: NodeId
-    born: int
+    born: AnyCount
 
 
 class Credential(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
     creator: Name = ""
     publishers: tuple[Name, ...] = ()  # who may publish; none: whoever has the right
     ordered: bool = False
-    first: int = 1  # of an ordered topic: the number of the first event
+    first: AnyCount = 1  # of an ordered topic: the number of the first event
 
 
 # --- the ring -------------------------------------------------------------------------------------
@@ -55,13 +55,13 @@ class TopicRecord(msgspec.Struct, frozen=True):
 class Ping(Message, frozen=True, tag="scribe ping"):
     """Proof of life, to every member of the leaf set."""
 
-    born: int
+    born: AnyCount
 
 
 class Probe(Message, frozen=True):
     """Are you there? This is my leaf set. `active`: I have joined, take me into yours."""
 
-    born: int
+    born: AnyCount
     leaves: tuple[NodeId, ...]
     active: bool = True
 
@@ -69,7 +69,7 @@ class Probe(Message, frozen=True):
 class ProbeReply(Message, frozen=True):
     """I am, and this is mine."""
 
-    born: int
+    born: AnyCount
     leaves: tuple[NodeId, ...]
 
 
@@ -99,7 +99,7 @@ class Leave(Message, frozen=True):
 class RowQuery(Message, frozen=True):
     """What do you have in this row of your table? This is mine."""
 
-    row: int
+    row: AnyCount
     nodes: tuple[NodeId, ...] = ()
 
 
@@ -112,7 +112,7 @@ class Row(Message, frozen=True):
 class Passed(Message, frozen=True):
     """A hop arrived."""
 
-    number: int
+    number: AnyCount
 
 
 # --- trees ----------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Subscribe(Message, frozen=True, tag="scribe subscribe"):
     topic: TopicId
     child: NodeId
     ordered: bool = False
-    position: int | None = None
+    position: AnyCount | None = None
     credential: Credential | None = None
 
 
@@ -150,7 +150,7 @@ class Adopted(Message, frozen=True):
 
     topic: TopicId
     path: tuple[NodeId, ...]
-    position: int | None = None
+    position: AnyCount | None = None
     rooted: bool = False
 
 
@@ -170,7 +170,7 @@ class Unsubscribe(Message, frozen=True, tag="scribe unsubscribe"):
 class Refresh(Message, frozen=True):
     """Child to parent: I still want these, and this is what I have of those that are ordered."""
 
-    topics: tuple[tuple[TopicId, bool, int | None], ...]
+    topics: tuple[tuple[TopicId, bool, AnyCount | None], ...]
 
 
 class Beat(msgspec.Struct, frozen=True):
@@ -178,7 +178,7 @@ class Beat(msgspec.Struct, frozen=True):
 
     topic: TopicId
     path: tuple[NodeId, ...]
-    position: int | None = None
+    position: AnyCount | None = None
     rooted: bool = False
 
 
@@ -203,8 +203,8 @@ class Publication(Message, frozen=True):
 
     topic: TopicId
     source: Seat
-    number: int
-    oldest: int
+    number: AnyCount
+    oldest: AnyCount
     body: bytes
     credential: Credential | None = None
 
@@ -214,17 +214,17 @@ class Published(Message, frozen=True):
 
     topic: TopicId
     source: Seat  # which life of a node asked: the next one begins at 1 again
-    number: int
+    number: AnyCount
     problem: Prose = ""
     final: bool = True  # with a problem: asking again will not help
-    position: int = 0  # its number in an ordered topic, where that is still known
+    position: AnyCount = 0  # its number in an ordered topic, where that is still known
 
 
 class TreeEvent(Message, frozen=True):
     """An event on its way down a tree. `era`: of which root, where the topic is not ordered."""
 
     topic: TopicId
-    number: int
+    number: AnyCount
     body: bytes
     era: Ballot | None = None
 
@@ -234,15 +234,15 @@ class Pull(Message, frozen=True):
 
     topic: TopicId
     asker: NodeId
-    start: int
-    end: int
+    start: AnyCount
+    end: AnyCount
 
 
 class Gone(Message, frozen=True):
     """From the root: what you asked for below `start` is no longer kept."""
 
     topic: TopicId
-    start: int
+    start: AnyCount
 
 
 # --- what roots know, and replicas with them ------------------------------------------------------
@@ -258,7 +258,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     """One event of an ordered topic, before and after it is committed."""
 
     source: Seat
-    number: int
+    number: AnyCount
     body: bytes
 
 
@@ -275,9 +275,9 @@ class GroupState(msgspec.Struct, frozen=True):
 
     record: TopicRecord
     lineup: Lineup
-    base: int  # the number of the first entry
+    base: AnyCount  # the number of the first entry
     entries: tuple[LogEntry, ...]
-    sources: tuple[tuple[Seat, int], ...]  # the last number of each, the least recent first
+    sources: tuple[tuple[Seat, AnyCount], ...]  # the last number of each, the least recent first
 
     @property
     def end(self) -> int:
@@ -319,7 +319,7 @@ class Append(Message, frozen=True):
 
     topic: TopicId
     ballot: Ballot
-    start: int
+    start: AnyCount
     entries: tuple[LogEntry, ...]
     active: bool
 
@@ -330,7 +330,7 @@ class Appended(Message, frozen=True):
     topic: TopicId
     ballot: Ballot
     seat: Seat
-    end: int
+    end: AnyCount
 
 
 class Hint(Message, frozen=True):
@@ -353,11 +353,11 @@ Payload = Join | Create | Subscribe | Publication
 class Routed(Message, frozen=True):
     """A payload on its way to a key. `near`: it travels by leaf sets already."""
 
-    number: int
+    number: AnyCount
     key: Identifier
     payload: Payload
     near: bool = False
-    hops: int = 0
+    hops: AnyCount = 0
 
 
 RingMessage = Ping | Probe | ProbeReply | Welcome | Leave | RowQuery | Row | Passed | Routed

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.effects import Send
 from gapless.core.errors import UsageError
+from gapless.tree.claims import check_message
 from gapless.tree.connections import Connections
 from gapless.tree.forwarding import Forwarding
 from gapless.tree.messages import (
@@ -122,6 +123,7 @@ class TreeBroker:
     # --- what drives it --------------------------------------------------------------------------
 
     def receive(self, sender: BrokerName, message: TreeMessage, now: Instant) -> list[Effect]:
+        check_message(message, self._neighbourhood, (self.name, self.epoch))
         match message:
             case Join() if not self._sessions.is_joining:
                 return self._welcome(sender, now)

@@ -117,7 +117,7 @@ class Connections:
             end.theirs, end.received = beat.session, 0
         elif end.received is not None and beat.sent > end.received:
             self._lose(end)  # something went missing
-        if beat.heard == end.session:
+        if beat.heard == end.session == before[0]:  # one that began just now nobody has heard of
             if end.received is None:
                 end.received = 0  # they know our new session and kept theirs: it was never used
             end.reach, end.deadline = Reach.UP, Instant(now + self._settings.patience)

@@ -18,15 +18,15 @@ from typing import Literal, NamedTuple
 
 from gapless.core.events import Attributes, Value
 from gapless.core.identity import BrokerName
-from gapless.core.lengths import Condition, Name
+from gapless.core.lengths import AnyCount, Condition, Name
 from gapless.core.messages import Message
 
 
 class Position(NamedTuple):
     """A number that a broker gave; `epoch` counts its starts, so that numbers never fall."""
 
-    epoch: int
-    number: int
+    epoch: AnyCount
+    number: AnyCount
 
 
 class PartitionId(NamedTuple):
@@ -36,8 +36,8 @@ class PartitionId(NamedTuple):
     """
 
     detector: BrokerName
-    epoch: int
-    number: int
+    epoch: AnyCount
+    number: AnyCount
     nodes: tuple[BrokerName, ...]
     open: tuple[BrokerName, ...] = ()
 
@@ -58,16 +58,16 @@ class SubscriptionId(NamedTuple):
     """One subscription; `source` is the broker of the subscriber."""
 
     source: BrokerName
-    epoch: int
-    number: int
+    epoch: AnyCount
+    number: AnyCount
 
 
 class PublicationId(NamedTuple):
     """One publication: where it began, and its position in the queue there."""
 
     source: BrokerName
-    epoch: int
-    number: int
+    epoch: AnyCount
+    number: AnyCount
 
 
 TOPIC = "@topic"
@@ -78,7 +78,7 @@ def topic_of(attributes: Attributes) -> str:
     return str(attributes.get(TOPIC, ""))
 
 
-Life = tuple[BrokerName, int]
+Life = tuple[BrokerName, AnyCount]
 """A broker from one start to its end; the number is its epoch."""
 
 
@@ -89,9 +89,9 @@ class Loss(NamedTuple):
     """
 
     source: BrokerName
-    epoch: int
+    epoch: AnyCount
     topic: Name
-    through: int
+    through: AnyCount
     target: Life | None = None
 
 
@@ -118,7 +118,7 @@ class Beat(Message, frozen=True):
 
     session: Position
     heard: Position | None = None
-    sent: int = 0
+    sent: AnyCount = 0
     is_answer: bool = False
     """It needs none: two who do not want each other would answer for ever."""
 
@@ -155,7 +155,7 @@ class SubscriptionWithdrawn(Message, frozen=True):
     the subscription's, its source has crashed since."""
 
     id: SubscriptionId
-    life: int = 0
+    life: AnyCount = 0
 
 
 class Publication(Message, frozen=True):
@@ -195,7 +195,7 @@ class PublicationHeld(Message, frozen=True):
 class Taken(Message, frozen=True):
     """I have taken so many more publications from you: send the next."""
 
-    count: int
+    count: AnyCount
 
 
 class Losses(Message, frozen=True):
@@ -262,7 +262,7 @@ class Carried(Message, frozen=True):
     """One batch of a connection: the `number`-th, from 0, that was sent on it."""
 
     session: Position
-    number: int
+    number: AnyCount
     messages: tuple[CarriedMessage, ...]
 
 

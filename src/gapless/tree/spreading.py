@@ -26,7 +26,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from gapless.core.effects import Tell
-from gapless.core.errors import ProtocolError
+from gapless.core.errors import FilterError, ProtocolError
 from gapless.tree.messages import (
     Accepted,
     Clearing,
@@ -98,16 +98,19 @@ class Spreading:
             if routed is None:
                 self._sessions.send(sender, SubscriptionWithdrawn(message.id, self._epoch))
             return
-        if not message.hops:
-            raise ProtocolError(f"{message.id} came without the way to its source")
+        if routed is not None and routed.towards != message.hops[0].broker:
+            raise ProtocolError(f"{message.id} came with two ways to its source")
         if routed is None:
             if not self._subscriptions.has_room:
                 self._sessions.send(sender, SubscriptionRefused(message.id, self._here))
                 return
             since = self._publications.next_number
-            routed = self._subscriptions.add(
-                message.id, message.condition, message.hops, message.tags, since
-            )
+            try:
+                routed = self._subscriptions.add(
+                    message.id, message.condition, message.hops, message.tags, since
+                )
+            except FilterError as error:
+                raise ProtocolError(f"{message.id} has no condition: {error.problem}") from error
             upward = session_of(routed.route, self._sessions.active)
             if upward not in (None, sender):
                 self._offer(routed, upward)
