@@ -63,8 +63,9 @@ SHARED_COST = 8
 ASK_COST = 2
 """An event that is asked for costs as much as so many that are sent."""
 
-LOOK_COST = 8
-"""The same for records of a filtered log that are looked at."""
+LOOK_COST = 1
+"""So many records of a filtered log that are looked at cost as much as one event that is sent: each
+may be a read of the disk, where events were written one by one."""
 
 BYTES_COST = 1 << 10
 """So many bytes of events cost as much as one event more."""

@@ -245,9 +245,9 @@ class Config:
 
     catch_up_work_max: int = 3_000
     """What all that catch up do in one step, counted in events: those that are sent or asked for,
-    one more for each KiB of what is sent, and one for eight records of a filtered log that are
-    looked at; beyond it they go on in the next step, however far behind they are. The last to go on
-    may need a window and a read more."""
+    one more for each KiB of what is sent, and one for each record of a filtered log that is looked
+    at; beyond it they go on in the next step, however far behind they are. The last to go on may
+    need a window and a read more."""
 
     catch_up_shared_bytes_max: int = 16 * MEBIBYTE
     """Events that one of those who catch up took from the log, kept for others who want the same;
@@ -257,10 +257,10 @@ class Config:
     """Open questions of all that catch up behind one neighbour; beyond it the oldest is forgotten,
     and asked again by who still wants it."""
 
-    filtered_read_max: int = 5_000
+    filtered_read_max: int = 1_000
     """Events that one read of the filtered log finds; the rest is read later."""
 
-    filtered_walk_max: int = 5_000
+    filtered_walk_max: int = 1_000
     """Records that one read of the filtered log looks at; it goes on with the next."""
 
     filtered_replay_max: int = 20_000

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gapless.testing.checkers.checker import Broker
     from gapless.testing.record import Record
 
-LOOKS = 8
-"""Records that count as one event that is sent."""
+SHARED = 8
+"""Events that another one took from the log just before count an eighth each."""
 
 
 class BoundedSteps(Checker):
@@ -42,7 +42,7 @@ class BoundedSteps(Checker):
     def _least(self) -> int:
         """What is always allowed."""
         config = self.config
-        behind = LOOKS * config.catch_up_work_max + config.filtered_walk_max
+        behind = SHARED * config.catch_up_work_max + config.filtered_walk_max
         return behind + config.catch_up_window + config.batch_events_max
 
     def _allowed(self) -> int:
