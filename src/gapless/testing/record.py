@@ -191,11 +191,12 @@ class Record:
         lives = [each.named for each in self.subscriptions.values() if each.named]
         return next((each.acknowledged for each in reversed(lives) if each.name == name), {})
 
-    def has_begun(self, name: str) -> bool:
-        """Was a client told where the named subscription of this name starts, in its present
-        life?"""
+    def looks_for_start(self, name: str) -> bool:
+        """Is the named subscription of this name to start at the oldest event, and was no client
+        told yet which that is? Then its broker may look for it anew."""
         lives = [each.named for each in self.subscriptions.values() if each.named]
-        return next((bool(each.origin) for each in reversed(lives) if each.name == name), False)
+        last = next((each for each in reversed(lives) if each.name == name), None)
+        return last is not None and last.birth.at == "earliest" and not last.origin
 
     def is_of(self, name: str, topic: TopicName) -> bool:
         return any(

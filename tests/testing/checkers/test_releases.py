@@ -6,7 +6,7 @@ import pytest
 
 from gapless.core.client_messages import Done
 from gapless.core.effects import Delete
-from gapless.testing.named import Named
+from gapless.testing.named import Birth, Named
 from gapless.testing.record import Violation
 from tests.testing.named_facts import CLIENT, NAME, PUBEND, Facts
 
@@ -68,6 +68,17 @@ def test_a_policy_releases_what_is_too_old_or_too_much_and_nothing_else(
     else:
         with pytest.raises(Violation, match="released only when"):
             facts.chop(11)
+
+
+def test_where_it_starts_may_be_found_anew_as_long_as_no_client_was_told(facts: Facts) -> None:
+    """The oldest event may be released meanwhile; from the answer on, the start stands."""
+    named = Named(name=NAME, birth=Birth(at="earliest"))
+    facts.ask(named)
+    facts.put("released", {PUBEND: 5})
+    facts.put("released", {PUBEND: 9})
+    named.begin({PUBEND: 9})
+    with pytest.raises(Violation, match="which it never did"):
+        facts.put("released", {PUBEND: 12})
 
 
 def test_an_acknowledgement_that_nobody_made_is_found_on_the_disk(

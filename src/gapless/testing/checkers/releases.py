@@ -82,7 +82,7 @@ class Releases(Checker):
         said = self.record.acknowledged(key[1])
         for pubend, tick in token.items():
             kept.first.setdefault(pubend, tick)  # it has found the oldest event that is kept
-            if not self.record.has_begun(key[1]):  # and looks anew, while no client was told
+            if self.record.looks_for_start(key[1]):  # and does so anew, while no client was told
                 kept.first[pubend] = max(kept.first[pubend], tick)
             if tick > max(kept.first.get(pubend, 0), said.get(PubendName(pubend), 0)):
                 raise self.violated(
