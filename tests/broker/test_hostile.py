@@ -108,6 +108,7 @@ def test_a_name_that_is_asked_for_twice_and_forgotten_in_one_write(tmp_path: Pat
 
 
 LONG = "n" * (1 << 19)
+LONGER = "n" * (8 << 20)
 
 
 @pytest.mark.parametrize(
@@ -128,5 +129,17 @@ def test_a_very_long_name_ends_its_link_with_a_line(tmp_path: Path, message: Mes
             assert isinstance(answers[-1], Goodbye)
             assert "length <=" in answers[-1].problem
             assert len(answers[-1].problem) < 300
+
+    run(main())
+
+
+def test_a_request_of_megabytes_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path) as broker:
+            bad = await ByHand.connect(broker)
+            bad.send(Forget(1, SubscriptionName(LONGER)))
+            answers = await bad.read_all()
+            assert isinstance(answers[-1], Goodbye)
+            assert "the limit is 1048576" in answers[-1].problem
 
     run(main())

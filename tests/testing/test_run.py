@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,7 +83,7 @@ def test_a_violation_comes_with_its_options_and_last_lines() -> None:
     outcomes = (simulate(seed, parts=parts_with("delivers-twice")) for seed in range(40))
     outcome = next(each for each in outcomes if each.violation)
     assert outcome.options[0] == f"seed {outcome.seed}"
-    assert any(" <- " in line for line in outcome.last_lines)
+    assert re.search(r" <- | fire$", outcome.last_lines[-1]), "the step in which it was found"
 
 
 def test_an_unknown_fault_is_refused_with_the_known_ones() -> None:
