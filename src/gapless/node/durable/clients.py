@@ -34,9 +34,6 @@ from gapless.node.routing import score
 from gapless.node.subscriptions.tokens import Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gapless.core.events import EventBatch
     from gapless.core.identity import (
         ClientName,
         Instant,
@@ -44,12 +41,11 @@ if TYPE_CHECKING:
         SubscriptionName,
         TopicName,
     )
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
     from gapless.node.directory.catalogue import Catalogue
     from gapless.node.durable.interest_table import InterestTable
     from gapless.node.durable.streams import Streams
-    from gapless.node.network import Network
     from gapless.node.subscriptions.attachments import Attachments
     from gapless.node.subscriptions.homes import Names
 
@@ -64,26 +60,24 @@ class Clients:
 
     def __init__(
         self,
-        network: Network,
-        config: Config,
+        context: Context,
         streams: Streams,
         subscribers: Subscribers,
         interests: InterestTable,
         attachments: Attachments,
-        check_events: Callable[[EventBatch], object],
         catalogue: Catalogue,
         names: Names,
     ) -> None:
-        self.network = network
-        self.config = config
+        self.network = context.network
+        self.config = context.config
         self.streams = streams
         self.subscribers = subscribers
         self.interests = interests
         self.attachments = attachments
-        self.check_events = check_events
+        self.check_events = context.encoding.check_events
         self.catalogue = catalogue
         self.names = names
-        self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, config)
+        self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, context.config)
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
         self._starting: dict[TopicName, dict[tuple[ClientName, int], None]] = {}  # those by topic
         self._granted: dict[SubscriptionName, list[Subscribe]] = {}  # of those: new names

@@ -36,16 +36,13 @@ from gapless.node.redirect import refuse_until_told
 from gapless.node.subscriptions.catch_ups import Assured, Behind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from gapless.core.client_messages import Acknowledge, Forget, Subscribe
-    from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import BrokerName, TopicName
     from gapless.durable.subscriptions import Subscription
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
-    from gapless.node.network import Network
-    from gapless.node.parts import Parts
     from gapless.node.subscriptions.durables import Durables
     from gapless.node.subscriptions.tokens import Tokens
 
@@ -97,25 +94,15 @@ class Attachments:
 
     tokens: Tokens
 
-    def __init__(
-        self,
-        name: BrokerName,
-        network: Network,
-        config: Config,
-        subscribers: Subscribers,
-        durables: Durables,
-        parts: Parts,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-    ) -> None:
-        self.name = name
-        self.network = network
-        self.config = config
+    def __init__(self, context: Context, subscribers: Subscribers, durables: Durables) -> None:
+        self.name = context.name
+        self.network = context.network
+        self.config = context.config
         self.subscribers = subscribers
         self.durables = durables
-        self.parts = parts
-        self.attributes_of = attributes_of
+        self.parts = context.parts
         self.sessions: dict[SubscriptionName, Session] = {}
-        self.behind = Behind(self.sessions, config, durables, parts, attributes_of)
+        self.behind = Behind(self.sessions, context, durables)
         self._creating: dict[int, tuple[ClientName, Subscribe] | None] = {}  # who attaches, if any
         self._attaching: dict[tuple[ClientName, int], int] = {}  # the same, by its number there
         self.ending: dict[SubscriptionName, list[tuple[ClientName, Forget]]] = {}  # for whom

@@ -46,13 +46,11 @@ if TYPE_CHECKING:
 
     from gapless.core.broker_messages import Knowledge, Nack
     from gapless.core.effects import Effect
-    from gapless.core.events import Attributes
     from gapless.core.identity import PubendName
     from gapless.durable.catch_up import CatchUp
     from gapless.filters.filter import Filter
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.session import Made, Session
-    from gapless.node.parts import Parts
     from gapless.node.subscriptions.durables import Durables
     from gapless.node.subscriptions.turns import Key
 
@@ -83,28 +81,23 @@ class Behind:
     """Those of all `sessions` that catch up somewhere. See the module docstring."""
 
     def __init__(
-        self,
-        sessions: Mapping[SubscriptionName, Session],
-        config: Config,
-        durables: Durables,
-        parts: Parts,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
+        self, sessions: Mapping[SubscriptionName, Session], context: Context, durables: Durables
     ) -> None:
         self.sessions = sessions
-        self.config = config
+        self.config = context.config
         self.durables = durables
-        self.parts = parts
-        self.attributes_of = attributes_of
+        self.parts = context.parts
+        self.attributes_of = context.encoding.attributes_of
         self.logs: dict[PubendName, str] = {}  # of the pubends that are here
         self.released_of: Callable[[PubendName], int] = lambda _: 0  # as far as is known here
         self._asks: deque[tuple[Key, Nack]] = deque()  # to be put to the relays
         self._some: dict[SubscriptionName, Session] = {}  # all that are behind, and perhaps others
-        self.turns = Turns(config.catch_up_total_max)
+        self.turns = Turns(context.config.catch_up_total_max)
         self._stirred: dict[Key, None] = {}  # may have news
         self._sent = 0  # events, of the budget
         self._spent = 0  # work, of the budget
         self._made: Made = {}  # messages, in this step
-        self._hold = Hold(config.catch_up_shared_bytes_max)
+        self._hold = Hold(context.config.catch_up_shared_bytes_max)
         self._convoys: dict[tuple[PubendName, Filter], Convoy] = {}  # while anyone is behind
         self._later: dict[Key, None] = {}  # to go on in the next step
         self._due: Instant | None = None  # when that is

@@ -31,14 +31,12 @@ if TYPE_CHECKING:
 
     from gapless.core.effects import Effect
     from gapless.core.identity import SubscriptionName, TopicName
-    from gapless.core.store import Store
     from gapless.core.ticks import Span
     from gapless.core.token import Token
     from gapless.durable.consolidated import Consolidated, Recorded
     from gapless.durable.subscriptions import Definition, Kept, Subscription
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
-    from gapless.node.parts import Parts
 
 
 MOVED = "moved"
@@ -60,20 +58,13 @@ class Moved(NamedTuple):
 class Durables:
     """All durable subscriptions of one broker. See the module docstring."""
 
-    def __init__(
-        self,
-        name: BrokerName,
-        config: Config,
-        store: Store,
-        subscribers: Subscribers,
-        parts: Parts,
-    ) -> None:
-        self.name = name
-        self.config = config
-        self.store = store
+    def __init__(self, context: Context, subscribers: Subscribers) -> None:
+        self.name = context.name
+        self.config = context.config
+        self.store = context.store
         self.subscribers = subscribers
-        self.parts = parts
-        self.subscriptions = parts.durable_subscriptions(store, config)
+        self.parts = context.parts
+        self.subscriptions = context.parts.durable_subscriptions(context.store, context.config)
         self.streams: Machines[PubendName, Consolidated] = Machines()
         self.filters: dict[int, Filter] = {}
         self._moving: dict[SubscriptionName, Moved] = {}  # may not be durable yet

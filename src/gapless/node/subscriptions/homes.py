@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from gapless.core.client_messages import Done, Forget, Refused, Subscribe
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
-from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName
+from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.lengths import KEY_BYTES_MAX
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.node.directory.registry import Noted, is_same_life, newer, registrar_of
@@ -40,12 +40,9 @@ if TYPE_CHECKING:
     from gapless.core.client_messages import Acknowledge
     from gapless.core.effects import Effect
     from gapless.core.name_messages import Want
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.connection import ClientConnection
     from gapless.node.directory.registry import Registry
-    from gapless.node.epoch import Epoch
-    from gapless.node.network import Network
-    from gapless.node.routing import Routing
     from gapless.node.subscriptions.attachments import Attachments, Left
     from gapless.node.subscriptions.name_question import Request
 
@@ -57,24 +54,15 @@ EVERY_TOPIC = "*"
 class Names:
     """The questions of one broker. See the module docstring."""
 
-    def __init__(
-        self,
-        name: BrokerName,
-        network: Network,
-        config: Config,
-        routing: Routing,
-        attachments: Attachments,
-        registry: Registry,
-        epoch: Epoch,
-    ) -> None:
-        self.name = name
-        self.network = network
-        self.config = config
-        self.routing = routing
+    def __init__(self, context: Context, attachments: Attachments, registry: Registry) -> None:
+        self.name = context.name
+        self.network = context.network
+        self.config = context.config
+        self.routing = context.routing
         self.attachments = attachments
         self.durables = attachments.durables
         self.registry = registry
-        self.epoch = epoch
+        self.epoch = context.epoch
         self.questions: dict[tuple[Want, SubscriptionName], Question] = {}
         self.waiting: dict[tuple[ClientName, int], tuple[Want, SubscriptionName]] = {}
         self.ready: list[tuple[ClientName, Subscribe]] = []  # their names are ours, or to be
@@ -82,7 +70,7 @@ class Names:
         self._number = 0
         for subscription in self.durables.subscriptions.all():
             definition = subscription.definition
-            if definition.registrar != registrar_of(network, definition.name):
+            if definition.registrar != registrar_of(context.network, definition.name):
                 attachments.untold[definition.name] = None
 
     # --- what clients ask for ---------------------------------------------------------------------

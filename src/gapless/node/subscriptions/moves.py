@@ -31,37 +31,27 @@ from gapless.node.subscriptions.durables import Moved
 if TYPE_CHECKING:
     from gapless.core.client_messages import Subscribe
     from gapless.core.effects import Effect
-    from gapless.core.identity import BrokerName, SubscriptionName
+    from gapless.core.identity import SubscriptionName
     from gapless.durable.hand_over import Arrival
     from gapless.durable.subscriptions import Subscription
-    from gapless.node.config import Config
-    from gapless.node.network import Network
-    from gapless.node.routing import Routing
+    from gapless.node.context import Context
     from gapless.node.subscriptions.attachments import Attachments
 
 
 class HandOvers:
     """The subscriptions that arrived at one broker and are not forgotten yet where they were."""
 
-    def __init__(
-        self,
-        name: BrokerName,
-        network: Network,
-        config: Config,
-        routing: Routing,
-        attachments: Attachments,
-        now: Instant,
-    ) -> None:
-        self.name = name
-        self.network = network
-        self.config = config
-        self.routing = routing
+    def __init__(self, context: Context, attachments: Attachments) -> None:
+        self.name = context.name
+        self.network = context.network
+        self.config = context.config
+        self.routing = context.routing
         self.attachments = attachments
         self.durables = attachments.durables
         self.arrivals: dict[SubscriptionName, Arrival] = {}
         self._later: dict[SubscriptionName, Subscribe] = {}  # came back while it was arriving
         self.holds: list[ReleaseHold] = []  # for our own relays, which pass them up
-        self._number = int(now)  # echoes to a life before this one do not count
+        self._number = int(context.started)  # echoes to a life before this one do not count
         for subscription in self.durables.subscriptions.all():
             if subscription.definition.previous is not None:
                 self.attachments.arrived[subscription.definition.name] = None
