@@ -675,11 +675,7 @@ class World:
             left = {
                 "starts": node.clients.waiting,
                 "questions": node.names.waiting,
-                "attachments": node.attachments._attaching,
-                "creations": node.attachments._creating,
-                "sessions": node.attachments.sessions,
-                "acknowledgements": node.attachments.unconfirmed,
-                "ends": node.attachments.leaving,
+                "records": node.durables.table.serving(),
                 "audiences": node.subscribers.sessions_of,
             }
             if kept := {what: some for what, some in left.items() if some}:

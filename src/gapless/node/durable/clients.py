@@ -31,6 +31,7 @@ from gapless.knowledge.pubend import Pubend
 from gapless.node.delivery.audience import DURABLE
 from gapless.node.redirect import bound_pubend, refuse_elsewhere
 from gapless.node.routing import score
+from gapless.node.subscriptions.table import Work
 from gapless.node.subscriptions.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
         ClientName,
         Instant,
         PubendName,
-        SubscriptionName,
         TopicName,
     )
     from gapless.node.context import Context
@@ -80,7 +80,6 @@ class Clients:
         self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, context.config)
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
         self._starting: dict[TopicName, dict[tuple[ClientName, int], None]] = {}  # those by topic
-        self._granted: dict[SubscriptionName, list[Subscribe]] = {}  # of those: new names
 
     def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
         pubend = self._bound(client, message, now)
@@ -141,12 +140,13 @@ class Clients:
             if attached is not None:
                 return attached
             if message.previous in (None, self.streams.name):
-                granted = self._granted.get(name)
-                if granted is None:
+                record = self.attachments.table.get(name)
+                grant = record.grant if record is not None else None
+                if grant is None:
                     refused = self._refuse_durable(client, message)
                     return refused or self.names.claim(client, message, now)
                 # The name is ours: one claim for one life.
-                message = replace(message, previous=None, moves=granted[0].moves)
+                message = replace(message, previous=None, moves=grant.moves)
         self._await_start(client, message, condition, now)
         return []
 
@@ -237,8 +237,8 @@ class Clients:
         key = (client, message.subscription)
         self.waiting[key] = (message, condition)
         self._starting.setdefault(message.topic, {})[key] = None
-        if message.name is not None and message.previous is None:
-            self._granted.setdefault(message.name, []).append(message)
+        if message.name is not None:
+            self.attachments.table.await_start(message.name, message)
         self.interests.subscribe(message.topic, key, condition, now)
 
     def stop_waiting(self, key: tuple[ClientName, int]) -> Subscribe:
@@ -247,11 +247,8 @@ class Clients:
         del self._starting[message.topic][key]
         if not self._starting[message.topic]:
             del self._starting[message.topic]
-        if message.name is not None and message.previous is None:
-            others = self._granted[message.name]
-            others.remove(message)
-            if not others:
-                del self._granted[message.name]
+        if message.name is not None:
+            self.attachments.table.end_start(message.name, message)
         return message
 
     def _go_on(self, now: Instant) -> list[Effect]:
@@ -275,8 +272,8 @@ class Clients:
         """Has this step left nothing to `settle`?"""
         if self.waiting or self.subscribers.dropped or self.names.ready or self.interests.has_news:
             return False
-        waits = self.attachments.untold or self.attachments.unconfirmed
-        return not waits and self.streams.is_quiet
+        has_work = self.attachments.table.has_work(Work.TELL_HOME, Work.CONFIRM)
+        return not has_work and self.streams.is_quiet
 
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of each step: pass on what was asked for, start what can start, and drop
@@ -302,8 +299,8 @@ class Clients:
                 start = self._start_of(topic, key)
                 if start is not None:
                     message, condition = self.waiting[key]
-                    self.stop_waiting(key)
                     effects += self._begin(key[0], message, condition, start, now)
+                    self.stop_waiting(key)
         return effects
 
     def _has_news(self, topic: TopicName) -> bool:
@@ -365,8 +362,8 @@ class Clients:
         """A durable subscription can start: make it, and its client is told when it is durable. If
         the life that its name was claimed for is over, the name is claimed anew."""
         assert message.name is not None
-        is_over = self.attachments.ended.get(message.name, -1) >= message.moves
-        if message.previous is None and is_over:
+        ended = self.attachments.table.ended(message.name)
+        if message.previous is None and ended is not None and ended >= message.moves:
             self.interests.unsubscribe(message.topic, (client, message.subscription), now)
             return self.names.claim(client, message, now)
         taken = {name: self.streams.subends[name].taken for name in first}
