@@ -30,6 +30,7 @@ from gapless.knowledge.pubend import Persisted, Pubend
 from gapless.knowledge.subend import Subend
 from gapless.node import config as config_module
 from gapless.node.config import MILLISECOND, SECOND, Config
+from gapless.node.subscriptions.record import TRANSITIONS
 from gapless.storage.memory import MemoryVolume
 
 if TYPE_CHECKING:
@@ -250,8 +251,20 @@ def process_limits() -> str:
     return fields_of(settings_module, Settings(data=Path()), but=but)
 
 
+def named_subscription() -> str:
+    """The life of a named subscription at one broker, from its table."""
+    steps = [
+        (phase.value, happening.value, after.value)
+        for phase, row in TRANSITIONS.items()
+        for happening, after in row.items()
+        if after is not phase
+    ]
+    return drawn(steps)
+
+
 PAGES = {
     DOCS / "protocols" / "exactly-once.md": (beliefs, gap, publication, messages),
+    DOCS / "protocols" / "durable-subscriptions.md": (named_subscription,),
     DOCS / "reference" / "configuration.md": (limits, process_limits),
 }
 PARTS = {part.__name__: part for parts in PAGES.values() for part in parts}

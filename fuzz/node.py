@@ -47,6 +47,7 @@ from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicNews
 from gapless.node.config import Config
+from gapless.node.context import Encoding
 from gapless.node.network import parse_network
 from gapless.node.node import Node
 from gapless.node.reliable.service import Reliable
@@ -488,7 +489,7 @@ class World:
         volume, now = self.volumes[name], self.clock(name)
         self.nodes[name] = node = Node(
             BrokerName(name), self.network, volume, now,
-            attributes_of=decode_attributes, check_events=check_events, config=self.config,
+            encoding=Encoding(decode_attributes, check_events), config=self.config,
             shadow=not self.is_forged,
         )  # fmt: skip
         self._do(name, node.start(now))
@@ -674,11 +675,7 @@ class World:
             left = {
                 "starts": node.clients.waiting,
                 "questions": node.names.waiting,
-                "attachments": node.attachments._attaching,
-                "creations": node.attachments._creating,
-                "sessions": node.attachments.sessions,
-                "acknowledgements": node.attachments.unconfirmed,
-                "ends": node.attachments.leaving,
+                "records": node.durables.table.serving(),
                 "audiences": node.subscribers.sessions_of,
             }
             if kept := {what: some for what, some in left.items() if some}:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gapless.broker.surveyor import IDLE_S, LookAhead, Surveyor, has_time, rest_s
 from gapless.core.errors import StorageCorruptError, StorageError, StorageFilesError
-from gapless.node.reads.part import Piece
+from gapless.core.events import Piece
 from gapless.wire.events import encode_event
 from gapless.wire.survey import survey
 from tests.broker.stage import run, wait_until

@@ -188,7 +188,7 @@ def left(broker: Broker, client: Client) -> list[int]:
         len(client.inbox),
         len(client._listeners),
         len(node.clients.waiting),
-        len(node.attachments.sessions),
+        len(list(node.durables.table.sessions())),
         len(node.subscribers.clients[next(iter(node.subscribers.clients))].subscriptions),
         node.streams.pubends[PubendName("t/0")].transactions.open_count,
     ]

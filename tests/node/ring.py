@@ -10,8 +10,8 @@ from gapless.core.effects import Send
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, ClientName, Instant, TopicName
 from gapless.node.config import Config
+from gapless.node.context import Context, Encoding
 from gapless.node.delivery.subscribers import Subscribers
-from gapless.node.epoch import Epoch
 from gapless.node.multicast.name_book import SPACE
 from gapless.node.multicast.service import Multicast
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
@@ -56,11 +56,9 @@ class Place:
         self.network = network.own()
         self.subscribers = Subscribers(config, decode_attributes)
         self.subscribers.connect(CLIENT)
-        epoch = Epoch(volume, config, now)
-        epoch.is_durable = True
-        self.service = Multicast(
-            name, self.network, config, volume, epoch, self.subscribers, decode_attributes
-        )
+        context = Context(name, self.network, volume, now, Encoding(decode_attributes), config)
+        context.epoch.is_durable = True
+        self.service = Multicast(context, self.subscribers)
         self.told: list[Message] = []
 
 

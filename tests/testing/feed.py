@@ -24,6 +24,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, TopicName
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
+from gapless.node.context import Encoding
 from gapless.node.network import Network, Topic
 from gapless.node.node import Node
 from gapless.node.service import KINDS
@@ -129,7 +130,9 @@ class Play:
         self.world.run(A_WHILE)
 
     def _make(self, name: BrokerName, store: Store, now: Instant) -> Node:
-        return Node(name, self.network, store, now, attributes_of=decode_attributes, config=CONFIG)
+        return Node(
+            name, self.network, store, now, encoding=Encoding(decode_attributes), config=CONFIG
+        )
 
     def reader(self, broker: BrokerName) -> Reader | None:
         """The client at a broker, with a subscription; None while the broker is down."""

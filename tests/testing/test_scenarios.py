@@ -20,6 +20,7 @@ from gapless.core.client_messages import Deliveries, Publish, Receipt, Refused, 
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, ClientName, TopicName
 from gapless.node.config import Config
+from gapless.node.context import Encoding
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
@@ -114,7 +115,7 @@ class ClusterScenario:
             self.network,
             store,
             now,
-            attributes_of=decode_attributes,
+            encoding=Encoding(decode_attributes),
             config=self.config,
             shadow=True,
         )

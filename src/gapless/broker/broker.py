@@ -44,6 +44,7 @@ from gapless.broker.surveyor import LookAhead, Surveyor
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
 from gapless.node.config import Config
+from gapless.node.context import Encoding
 from gapless.node.node import Node
 from gapless.node.parts import Parts
 from gapless.storage.disk import DiskVolume
@@ -108,9 +109,7 @@ class Broker:
             self._network,
             volume,
             clock.read(),
-            attributes_of=reader.attributes_of,
-            check_events=reader.check,
-            survey=surveyor,
+            encoding=Encoding(reader.attributes_of, reader.check, surveyor),
             config=self._limits,
             parts=Parts(subscribers=TimedSubscribers),
         )

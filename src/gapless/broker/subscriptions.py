@@ -28,7 +28,7 @@ def durable_subscriptions(node: Node) -> list[dict[str, object]]:
 
 def _describe(node: Node, subscription: Subscription) -> dict[str, object]:
     definition = subscription.definition
-    session = node.attachments.sessions.get(definition.name)
+    session = node.durables.table.session(definition.name)
     token = subscription.acknowledged
     behind_us = [
         instant_of(Tick(node.durables.streams[PubendName(name)].delivered))

@@ -60,6 +60,7 @@ from gapless.durable.subscriptions import Kept
 from gapless.knowledge.pubend import Persisted
 from gapless.knowledge.stages import Staged
 from gapless.node.config import Config
+from gapless.node.context import Context
 from gapless.node.deadlines import earliest
 from gapless.node.delivery.connection import nowhere
 from gapless.node.directory.catalogue import EntryPersisted
@@ -69,10 +70,9 @@ from gapless.node.durable.interest_table import InterestTable
 from gapless.node.durable.producers import Producers
 from gapless.node.durable.roster import Rosters
 from gapless.node.durable.streams import Streams
-from gapless.node.epoch import Epoch, EpochPersisted
+from gapless.node.epoch import EpochPersisted
 from gapless.node.parts import Parts
 from gapless.node.reads.ranges import Ranges
-from gapless.node.routing import Routing
 from gapless.node.service import SERVICES, Services
 from gapless.node.statistics import statistics
 from gapless.node.subscriptions.attachments import Attachments, Created, Left
@@ -85,15 +85,14 @@ from gapless.propagation.leaf import ClockPersisted
 from gapless.propagation.stamp import StampPersisted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from gapless.core.effects import Effect
-    from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import PeerName, PubendName
     from gapless.core.messages import Message
     from gapless.core.store import Store
+    from gapless.node.context import Encoding
     from gapless.node.network import Network
-    from gapless.node.reads.search import Survey
 
 
 FOR_PUBENDS = (Publish, Persisted)
@@ -110,18 +109,17 @@ class Node:
         store: Store,
         now: Instant,
         *,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-        check_events: Callable[[EventBatch], object] | None = None,
-        survey: Survey | None = None,
+        encoding: Encoding,
         config: Config | None = None,
         parts: Parts | None = None,
         shadow: bool = False,
     ) -> None:
-        self.name = name
-        self.network = network = network.own()
-        self.config = config or Config()
+        self.context = context = Context(
+            name, network.own(), store, now, encoding, config or Config(), parts or Parts()
+        )
+        self.name, self.network, self.config = name, context.network, context.config
+        self.routing, self.epoch = context.routing, context.epoch
         self.strays = 0  # messages about topics that are not known here
-        parts = parts or Parts()
         self._last = now  # the driver's clock, last time
         self._ahead = 0  # how far our time is ahead of it: the sum of its jumps back
         self._due: Instant | None = None  # the earliest deadline of all, on our time
@@ -129,48 +127,40 @@ class Node:
         self._others_due: Instant | None = None  # that of those that `FOR_PUBENDS` does not move
         self._are_others_known = False
         self._owed: list[Effect] = []  # of clients that were dropped: `link_down` follows
-        self.routing = Routing(name, network, self.config, now)
-        self.catalogue = parts.catalogue(name, network, self.config, store, self.routing, now)
-        self.interests = InterestTable(
-            name, network, store, self.config, self.routing, parts, now, attributes_of
-        )
-        self.subscribers = parts.subscribers(self.config, attributes_of)
-        self.durables = Durables(name, self.config, store, self.subscribers, parts)
-        self.attachments = Attachments(
-            name, network, self.config, self.subscribers, self.durables, parts, attributes_of
-        )
-        self.hand_overs = HandOvers(name, network, self.config, self.routing, self.attachments, now)
-        self.epoch = Epoch(store, self.config, now)
-        registry = parts.registry(name, network, self.config, store, self.durables.entry)
-        named = self.routing, self.attachments, registry, self.epoch
-        self.names = Names(name, network, self.config, *named)
+        parts = context.parts
+        self.catalogue = parts.catalogue(name, self.network, self.config, store, self.routing, now)
+        self.interests = InterestTable(context)
+        self.subscribers = parts.subscribers(self.config, encoding.attributes_of)
+        self.durables = Durables(context, self.subscribers)
+        self.attachments = Attachments(context, self.subscribers, self.durables)
+        self.hand_overs = HandOvers(context, self.attachments)
+        registry = parts.registry(name, self.network, self.config, store, self.durables.entry)
+        self.names = Names(context, self.attachments, registry)
         self.streams = Streams(
-            name,
-            network,
-            self.config,
-            store,
-            self.routing,
+            context,
             self.subscribers,
             self.interests,
-            self.durables,
             self.attachments,
             self.hand_overs,
-            self.epoch,
-            parts,
-            now,
             shadow=shadow,
         )
-        check_events = check_events or attributes_of
-        serving = self.streams, self.subscribers, self.interests, self.attachments
-        known = check_events, self.catalogue, self.names
-        self.clients = Clients(network, self.config, *serving, *known)
-        self.producers = Producers(network, self.streams, check_events)
-        self.rosters = Rosters(network, self.streams)
-        made = name, network, self.config, store, self.epoch, self.subscribers, attributes_of
-        self.services = Services(self.clients, [each(*made) for each in SERVICES])
+        self.clients = Clients(
+            context,
+            self.streams,
+            self.subscribers,
+            self.interests,
+            self.attachments,
+            self.catalogue,
+            self.names,
+        )
+        self.producers = Producers(context, self.streams)
+        self.rosters = Rosters(context, self.streams)
+        self.services = Services(
+            self.clients, [each(context, self.subscribers) for each in SERVICES]
+        )
         self.topics = Topics(self.catalogue, self.clients, self.hand_overs, store, self.services)
         self._others = self.routing, self.epoch, self.hand_overs, self.names, self.services
-        self.ranges = Ranges(network, self.streams, self.config, attributes_of, survey)
+        self.ranges = Ranges(context, self.streams)
 
     # --- what the driver calls ------------------------------------------------------------------
 

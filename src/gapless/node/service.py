@@ -118,7 +118,7 @@ class Service(Protocol):
 
 
 SERVICES = (Reliable, Multicast)
-"""Made with: name, network, config, store, epoch, subscribers, attributes_of."""
+"""Made with the context and the subscribers."""
 
 KINDS: tuple[type[Message], ...] = tuple(kind for each in SERVICES for kind in each.kinds)
 """What their brokers say to each other: a driver's codec must know it."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName, Instant
 from gapless.node.config import Config
+from gapless.node.context import Encoding
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
 from gapless.node.service import KINDS
@@ -108,8 +109,7 @@ class SimulatedNetwork:
             store,
             now,
             config=self._config,
-            attributes_of=decode_attributes,
-            check_events=check_events,
+            encoding=Encoding(decode_attributes, check_events),
         )
 
     # --- running ---------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
+from gapless.node.context import Encoding
 from gapless.node.node import Node
 from gapless.node.service import KINDS as SERVICE_KINDS
 from gapless.testing.actors.clients import Publisher, Subscriber
@@ -164,8 +165,7 @@ def node_maker(
             store,
             now,
             config=options.config,
-            attributes_of=decode_attributes,
-            check_events=check_events,
+            encoding=Encoding(decode_attributes, check_events),
             parts=parts,
             shadow=True,
         )

@@ -31,25 +31,21 @@ from gapless.knowledge.pubend import Pubend
 from gapless.node.delivery.audience import DURABLE
 from gapless.node.redirect import bound_pubend, refuse_elsewhere
 from gapless.node.routing import score
+from gapless.node.subscriptions.table import Work
 from gapless.node.subscriptions.tokens import Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gapless.core.events import EventBatch
     from gapless.core.identity import (
         ClientName,
         Instant,
         PubendName,
-        SubscriptionName,
         TopicName,
     )
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
     from gapless.node.directory.catalogue import Catalogue
     from gapless.node.durable.interest_table import InterestTable
     from gapless.node.durable.streams import Streams
-    from gapless.node.network import Network
     from gapless.node.subscriptions.attachments import Attachments
     from gapless.node.subscriptions.homes import Names
 
@@ -64,29 +60,26 @@ class Clients:
 
     def __init__(
         self,
-        network: Network,
-        config: Config,
+        context: Context,
         streams: Streams,
         subscribers: Subscribers,
         interests: InterestTable,
         attachments: Attachments,
-        check_events: Callable[[EventBatch], object],
         catalogue: Catalogue,
         names: Names,
     ) -> None:
-        self.network = network
-        self.config = config
+        self.network = context.network
+        self.config = context.config
         self.streams = streams
         self.subscribers = subscribers
         self.interests = interests
         self.attachments = attachments
-        self.check_events = check_events
+        self.check_events = context.encoding.check_events
         self.catalogue = catalogue
         self.names = names
-        self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, config)
+        self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, context.config)
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
         self._starting: dict[TopicName, dict[tuple[ClientName, int], None]] = {}  # those by topic
-        self._granted: dict[SubscriptionName, list[Subscribe]] = {}  # of those: new names
 
     def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
         pubend = self._bound(client, message, now)
@@ -147,12 +140,13 @@ class Clients:
             if attached is not None:
                 return attached
             if message.previous in (None, self.streams.name):
-                granted = self._granted.get(name)
-                if granted is None:
+                record = self.attachments.table.get(name)
+                grant = record.grant if record is not None else None
+                if grant is None:
                     refused = self._refuse_durable(client, message)
                     return refused or self.names.claim(client, message, now)
                 # The name is ours: one claim for one life.
-                message = replace(message, previous=None, moves=granted[0].moves)
+                message = replace(message, previous=None, moves=grant.moves)
         self._await_start(client, message, condition, now)
         return []
 
@@ -243,8 +237,8 @@ class Clients:
         key = (client, message.subscription)
         self.waiting[key] = (message, condition)
         self._starting.setdefault(message.topic, {})[key] = None
-        if message.name is not None and message.previous is None:
-            self._granted.setdefault(message.name, []).append(message)
+        if message.name is not None:
+            self.attachments.table.await_start(message.name, message)
         self.interests.subscribe(message.topic, key, condition, now)
 
     def stop_waiting(self, key: tuple[ClientName, int]) -> Subscribe:
@@ -253,11 +247,8 @@ class Clients:
         del self._starting[message.topic][key]
         if not self._starting[message.topic]:
             del self._starting[message.topic]
-        if message.name is not None and message.previous is None:
-            others = self._granted[message.name]
-            others.remove(message)
-            if not others:
-                del self._granted[message.name]
+        if message.name is not None:
+            self.attachments.table.end_start(message.name, message)
         return message
 
     def _go_on(self, now: Instant) -> list[Effect]:
@@ -281,8 +272,8 @@ class Clients:
         """Has this step left nothing to `settle`?"""
         if self.waiting or self.subscribers.dropped or self.names.ready or self.interests.has_news:
             return False
-        waits = self.attachments.untold or self.attachments.unconfirmed
-        return not waits and self.streams.is_quiet
+        has_work = self.attachments.table.has_work(Work.TELL_HOME, Work.CONFIRM)
+        return not has_work and self.streams.is_quiet
 
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of each step: pass on what was asked for, start what can start, and drop
@@ -308,8 +299,8 @@ class Clients:
                 start = self._start_of(topic, key)
                 if start is not None:
                     message, condition = self.waiting[key]
-                    self.stop_waiting(key)
                     effects += self._begin(key[0], message, condition, start, now)
+                    self.stop_waiting(key)
         return effects
 
     def _has_news(self, topic: TopicName) -> bool:
@@ -371,8 +362,8 @@ class Clients:
         """A durable subscription can start: make it, and its client is told when it is durable. If
         the life that its name was claimed for is over, the name is claimed anew."""
         assert message.name is not None
-        is_over = self.attachments.ended.get(message.name, -1) >= message.moves
-        if message.previous is None and is_over:
+        ended = self.attachments.table.ended(message.name)
+        if message.previous is None and ended is not None and ended >= message.moves:
             self.interests.unsubscribe(message.topic, (client, message.subscription), now)
             return self.names.claim(client, message, now)
         taken = {name: self.streams.subends[name].taken for name in first}

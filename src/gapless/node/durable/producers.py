@@ -15,24 +15,19 @@ from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stag
 from gapless.node.redirect import bound_pubend, refuse_elsewhere, refuse_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gapless.core.events import EventBatch
     from gapless.core.identity import ClientName, Instant
     from gapless.core.transaction_messages import TransactionRequest
+    from gapless.node.context import Context
     from gapless.node.durable.streams import Streams
-    from gapless.node.network import Network
 
 
 class Producers:
     """The transactions of clients at one broker."""
 
-    def __init__(
-        self, network: Network, streams: Streams, check_events: Callable[[EventBatch], object]
-    ) -> None:
-        self.network = network
+    def __init__(self, context: Context, streams: Streams) -> None:
+        self.network = context.network
         self.streams = streams
-        self.check_events = check_events
+        self.check_events = context.encoding.check_events
 
     def receive(
         self, client: ClientName, message: TransactionRequest, now: Instant

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from gapless.core.identity import ClientName, Instant
     from gapless.core.roster_messages import RosterKind, RosterRequest
     from gapless.knowledge.pubend import Pubend
+    from gapless.node.context import Context
     from gapless.node.durable.streams import Streams
-    from gapless.node.network import Network
 
 
 class Rosters:
     """The names that are remembered at one broker."""
 
-    def __init__(self, network: Network, streams: Streams) -> None:
-        self.network = network
+    def __init__(self, context: Context, streams: Streams) -> None:
+        self.network = context.network
         self.streams = streams
 
     def receive(self, client: ClientName, message: RosterRequest, now: Instant) -> list[Effect]:

@@ -50,22 +50,18 @@ from gapless.node.durable.start_points import PubendStarts
 if TYPE_CHECKING:
     from gapless.core.broker_messages import Routed
     from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
-    from gapless.core.store import Store
     from gapless.knowledge.merge import Merge
     from gapless.knowledge.pubend import Persisted, Pubend
     from gapless.knowledge.relay import Relay
     from gapless.knowledge.stages import Staged
     from gapless.knowledge.subend import Subend
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
     from gapless.node.durable.interest_table import InterestTable
     from gapless.node.epoch import Epoch
-    from gapless.node.network import Network, Topic
     from gapless.node.network import PubendEntry as PubendEntry
-    from gapless.node.parts import Parts
-    from gapless.node.routing import Routing
+    from gapless.node.network import Topic
     from gapless.node.subscriptions.attachments import Attachments
-    from gapless.node.subscriptions.durables import Durables
     from gapless.node.subscriptions.moves import HandOvers
 
 CARRIED_MAX = 100_000
@@ -77,51 +73,46 @@ class Streams:
 
     def __init__(
         self,
-        name: BrokerName,
-        network: Network,
-        config: Config,
-        store: Store,
-        routing: Routing,
+        context: Context,
         subscribers: Subscribers,
         interests: InterestTable,
-        durables: Durables,
         attachments: Attachments,
         hand_overs: HandOvers,
-        epoch: Epoch,
-        parts: Parts,
-        now: Instant,
         *,
         shadow: bool,
     ) -> None:
-        self.name = name
-        self.network = network
-        self.config = config
-        self.routing = routing
+        self.name = context.name
+        self.network = context.network
+        self.config = context.config
+        self.routing = context.routing
         self.subscribers = subscribers
         self.interests = interests
-        self.durables = durables
+        self.durables = attachments.durables
         self.attachments = attachments
         self.hand_overs = hand_overs
-        self.parts = parts
-        self.shadow = shadow and not config.propagates
-        self.cell = network.cell_of[name]
+        self.parts = context.parts
+        self.shadow = shadow and not self.config.propagates
+        self.cell = context.network.cell_of[context.name]
         self.relays: Machines[PubendName, Relay] = Machines()
         self.pubends: Machines[PubendName, Pubend] = Machines()
         self.subends: Machines[PubendName, Subend] = Machines()
         self.merges: Machines[TopicName, Merge] = Machines()
-        self.pace = Pace(config)
-        self._part = config.batch_events_max, config.answer_bytes_max  # delivered in one step
+        self.pace = Pace(context.config)
+        self._part = (
+            self.config.batch_events_max,
+            self.config.answer_bytes_max,
+        )  # delivered in one step
         self.published = 0  # events that became durable here
-        self.beginnings = PubendStarts(network, self.cell, config, routing, now)
-        self.tell_due = Instant(now + config.silence_flush)
-        self.epoch = epoch.number
+        self.beginnings = PubendStarts(context, self.cell)
+        self.tell_due = Instant(context.started + self.config.silence_flush)
+        self.epoch = context.epoch.number
         self._reports = 0
-        self._store = store
+        self._store = context.store
         self._strict = shadow
-        self.is_mute = not epoch.is_durable
+        self.is_mute = not context.epoch.is_durable
         attachments.behind.released_of = self.released_of
-        for topic in network.topic.values():
-            self.add(topic, now)
+        for topic in self.network.topic.values():
+            self.add(topic, context.started)
 
     # --- topics -----------------------------------------------------------------------------------
 

@@ -41,18 +41,15 @@ from gapless.scribe.effects import Answer, Begun, Deliver, Missed, ToNode
 from gapless.scribe.messages import Ringed, Seat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
     from gapless.core.client_messages import Publish, Subscribe
     from gapless.core.effects import Effect
-    from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import BrokerName, ClientName, NodeId, TopicId, TopicName
     from gapless.core.messages import Message
-    from gapless.core.store import Store
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
-    from gapless.node.epoch import Epoch
-    from gapless.node.network import Network, Topic
+    from gapless.node.network import Topic
     from gapless.scribe.effects import Effect as RingEffect
     from gapless.scribe.member import Member
     from gapless.scribe.messages import ScribeMessage
@@ -67,25 +64,17 @@ class Multicast:
     confirms = False
     kinds: tuple[type[Message], ...] = (Ringed,)
 
-    def __init__(
-        self,
-        here: BrokerName,
-        network: Network,
-        config: Config,
-        store: Store,
-        epoch: Epoch,
-        subscribers: Subscribers,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-    ) -> None:
+    def __init__(self, context: Context, subscribers: Subscribers) -> None:
+        here, network, config = context.name, context.network, context.config
         self.here = here
-        self.network = network
+        self.network = context.network
         self.member: Member | None = None
         self.book = NameBook(network, config.multicast_names_max)
         self.post = Post(here, self.book)
         self.joins = False
         self.published = 0
         self._config = config
-        self._epoch = epoch
+        self._epoch = context.epoch
         self._subscribers = subscribers
         self._topics: dict[TopicId, Topic] = {}
         self._ids: dict[TopicName, TopicId] = {}

@@ -23,16 +23,11 @@ from gapless.node.recent import remember
 from gapless.node.redirect import refuse_elsewhere, refuse_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gapless.core.events import Attributes
     from gapless.core.identity import ClientName
     from gapless.core.range_messages import RangeRequest
     from gapless.knowledge.pubend import Pubend
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.durable.streams import Streams
-    from gapless.node.network import Network
-    from gapless.node.reads.search import Survey
 
 CONDITIONS_MAX = 256
 """Compiled conditions that are kept; beyond it the oldest goes."""
@@ -41,17 +36,10 @@ CONDITIONS_MAX = 256
 class Ranges:
     """What clients read at one broker."""
 
-    def __init__(
-        self,
-        network: Network,
-        streams: Streams,
-        config: Config,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-        survey: Survey | None = None,
-    ) -> None:
-        self.network = network
+    def __init__(self, context: Context, streams: Streams) -> None:
+        self.network = context.network
         self.streams = streams
-        self._search = LogSearch(config, attributes_of, survey)
+        self._search = LogSearch(context.config, context.encoding)
         self.outlook = Outlook(self._search, streams.pubends)
         self._conditions: dict[str, Selection] = {}
 

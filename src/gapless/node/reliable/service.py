@@ -56,18 +56,16 @@ from gapless.tree.messages import Refused as NoRoom
 from gapless.tree.settings import TreeSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
     from gapless.core.client_messages import Publish, Subscribe
-    from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
     from gapless.core.messages import Message
-    from gapless.core.store import Store
     from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.audience import Key
     from gapless.node.delivery.subscribers import Subscribers
-    from gapless.node.epoch import Epoch
-    from gapless.node.network import Network, Topic
+    from gapless.node.network import Topic
     from gapless.tree.messages import PublicationId
 
 
@@ -87,28 +85,20 @@ class Reliable:
     confirms = True
     kinds: tuple[type[Message], ...] = (Beat, Carried, Join, Welcome)
 
-    def __init__(
-        self,
-        here: BrokerName,
-        network: Network,
-        config: Config,
-        store: Store,
-        epoch: Epoch,
-        subscribers: Subscribers,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-    ) -> None:
+    def __init__(self, context: Context, subscribers: Subscribers) -> None:
+        here, network, config = context.name, context.network, context.config
         self.here = here
-        self.network = network
+        self.network = context.network
         self.tree: TreeBroker | None = None
         self.published = self.lost = 0
         self.joins = False
         self._config = config
-        self._epoch = epoch
+        self._epoch = context.epoch
         self._subscribers = subscribers
-        self._attributes_of = attributes_of
+        self._attributes_of = context.encoding.attributes_of
         self._groups: SharedSubscriptions[SubscriptionId] = SharedSubscriptions()
         self._unreached: dict[SubscriptionId, tuple[BrokerName, ...]] = {}  # as was told, if any
-        self._joined = JoinedEdges(network, store)
+        self._joined = JoinedEdges(network, context.store)
         self._join_at: BrokerName | None = None
         self._awaited: dict[int, Awaited] = {}  # by the numbers of our own publications
 
