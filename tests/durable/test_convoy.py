@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.core.identity import Instant
-from gapless.durable.catch_up import CatchUp, Gap
+from gapless.durable.catch_up import CatchUp, CatchUpSource, Gap, Taker
 from gapless.durable.consolidated import Batch
 from gapless.durable.convoy import Convoy, Hold
 from tests.durable.test_catch_up import TAKER, make_log
@@ -32,9 +32,8 @@ class Traveller:
         self.fetched = 0
         self.got: list[int] = []
         self.pieces: list[Batch | Gap] = []
-        self.machine = CatchUp(
-            TAKER, start, log, log.timing, since=since, fetch=self.fetch, convoy=convoy
-        )
+        source = CatchUpSource(log, self.fetch, convoy)
+        self.machine = CatchUp(Taker(TAKER, since), start, source, log.timing)
 
     def fetch(self, ticks: Sequence[int]) -> list[bytes | None]:
         self.fetched += len(ticks)

@@ -7,9 +7,17 @@ import random
 import pytest
 
 from gapless.core.broker_messages import Ack, ReleaseEcho, ReleaseHold
-from gapless.core.identity import BrokerName, CellName, Instant, PubendName, SubscriptionName
+from gapless.core.identity import (
+    BrokerName,
+    CellName,
+    Instant,
+    PubendName,
+    SubscriptionName,
+    TopicName,
+)
 from gapless.core.token import Token
 from gapless.durable.hand_over import TRANSITIONS, Arrival, Forget, Step, may_forget
+from gapless.durable.subscriptions import Definition, Subscription
 from tests.bounds import so_long_as
 from tests.durable.reports import Reports
 from tests.durable.stand import limits
@@ -23,8 +31,10 @@ SUBSCRIPTION = SubscriptionName("desk-7")
 
 def arrive(*pubends: PubendName) -> Arrival:
     token = Token({FIRST: 50, SECOND: 60})
-    arguments = (SUBSCRIPTION, token, list(pubends), HERE, OLD, 2, 9, TIMING, Instant(0))
-    return Arrival(*arguments)
+    topic = TopicName("news")
+    definition = Definition(name=SUBSCRIPTION, topic=topic, moves=2, previous=OLD)
+    subscription = Subscription(7, definition, dict.fromkeys(pubends, 0), token, token)
+    return Arrival(subscription, HERE, 9, TIMING, Instant(0))
 
 
 def echo(pubend: PubendName, number: int = 9) -> ReleaseEcho:

@@ -14,7 +14,7 @@ from gapless.core.broker_messages import Nack
 from gapless.core.identity import Instant, SubscriptionName, TopicName
 from gapless.core.ticks import Span
 from gapless.core.token import Token
-from gapless.durable.catch_up import CatchUp, Gap
+from gapless.durable.catch_up import CatchUp, CatchUpSource, Gap, Taker
 from gapless.durable.consolidated import Batch, Consolidated, Recorded
 from gapless.durable.subscriptions import Definition, Kept, Subscriptions
 from gapless.knowledge.subend import Subend
@@ -101,18 +101,18 @@ class World:
             return
         client.is_connected, client.life, client.after_gap = True, client.life + 1, False
         make = HastyCatchUp if self.planted.gap_at_once else CatchUp
-        self.catch_ups[client.name] = make(
+        taker = Taker(
             subscription.number,
-            client.position + 3 * self.planted.token_ahead,
-            self.stream.log,
-            LIMITS,
-            since=subscription.since[PUBEND],
-            matches=None
+            subscription.since[PUBEND],
+            None
             if self.planted.no_refilter
             else lambda events: [
                 i for i, each in enumerate(events) if int(each.split(b":")[0]) in client.kinds
             ],
         )
+        start = client.position + 3 * self.planted.token_ahead
+        source = CatchUpSource(self.stream.log)
+        self.catch_ups[client.name] = make(taker, start, source, LIMITS)
 
     def disconnect(self, client: Client) -> None:
         client.is_connected = False

@@ -13,7 +13,7 @@ from gapless.core.effects import Append
 from gapless.core.identity import CellName, Instant
 from gapless.core.ticks import PUBEND_BITS, Span
 from gapless.core.token import Token
-from gapless.durable.catch_up import CatchUp, Gap
+from gapless.durable.catch_up import CatchUp, CatchUpSource, Gap, Taker
 from gapless.durable.consolidated import Batch, Consolidated, Recorded
 from gapless.durable.filtered_log import FilteredLog
 from gapless.knowledge.retention import Policy, lost_below
@@ -106,7 +106,7 @@ def test_4_1_figure_1_the_catchup_stream_nacks_101_and_switches_over() -> None:
     """4.1: CT(s1, p) = 100: "the only D tick for s1 in the range [101, 105] is at timestamp 101 …
     set the tick value for 102-105 to S, and the one at 101 to Q, and initiated a nack for 101"."""
     stream, _ = figure_1()
-    catch_up = CatchUp(S1, 101, stream.log, LIMITS)
+    catch_up = CatchUp(Taker(S1), 101, CatchUpSource(stream.log), LIMITS)
     pieces, [nack] = catch_up.advance(stream.latest, 10, NOW)
     assert pieces == []
     assert show(nack) == "nack [101,102)"
@@ -123,7 +123,7 @@ def test_4_1_deviation_the_catchup_stream_takes_nothing_from_beyond_the_durable_
     stream, disk = figure_1()
     settled = Settled([106], [event(106)], [])
     disk.take(stream.advance(settled, [[S1]], 107, NOW))  # delivered, not durable yet
-    catch_up = CatchUp(S1, 102, stream.log, LIMITS)
+    catch_up = CatchUp(Taker(S1), 102, CatchUpSource(stream.log), LIMITS)
     assert catch_up.advance(stream.latest, 10, NOW) == ([Batch([], [], 105)], [])
     assert stream.tail(S1, catch_up.position) == Batch([106], [event(106)], 107)
 
@@ -143,7 +143,7 @@ def test_3_one_who_is_further_behind_than_is_retained_gets_exactly_one_gap() -> 
     disk = Disk()
     stream = Consolidated(PUBEND, disk.volume, LIMITS)
     advance(stream, disk, {tick: [S1] for tick in range(100, 120, 2)}, 120)
-    catch_up = CatchUp(S1, 101, stream.log, LIMITS)
+    catch_up = CatchUp(Taker(S1), 101, CatchUpSource(stream.log), LIMITS)
     catch_up.advance(stream.latest, 100, NOW)
     catch_up.receive_knowledge(knowledge("[102,110) lost<110 asked"), NOW)
     events = " ".join(f"D{tick}" for tick in range(110, 120, 2))

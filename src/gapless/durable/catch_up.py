@@ -42,9 +42,10 @@ Deviation: the stream ends at the durable position and takes nothing beyond it f
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.core.broker_messages import Knowledge, Nack, Vector
+from gapless.core.broker_messages import Knowledge, Nack
 from gapless.core.events import EventBatch
 from gapless.core.identity import Instant
 from gapless.core.spans import SpanSet
@@ -77,33 +78,39 @@ class Gap(NamedTuple):
     span: Span
 
 
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """The subscription that catches up, as far as one pubend is concerned."""
+
+    number: int  # in the filtered log
+    since: int = 0  # of ticks before it the filtered log knows nothing
+    matches: Matches | None = None  # its condition; None: it takes everything
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUpSource:
+    """Where a catch-up reads: the filtered log, and what else of the pubend is at this broker."""
+
+    log: FilteredLog
+    fetch: Fetch | None = None  # the pubend's own log; None: the events must be asked for
+    convoy: Convoy | None = None  # of use only where there is `fetch`
+    released: Released | None = None
+
+
 class CatchUp:
     """One subscription, one pubend. Sans-IO: see the module docstring."""
 
-    def __init__(
-        self,
-        taker: int,
-        start: int,
-        log: FilteredLog,
-        timing: Timing,
-        *,
-        since: int = 0,
-        matches: Matches | None = None,
-        minimum: Vector | None = None,
-        fetch: Fetch | None = None,
-        convoy: Convoy | None = None,
-        released: Released | None = None,
-    ) -> None:
-        self.taker = taker
-        self.log = log
+    def __init__(self, taker: Taker, start: int, source: CatchUpSource, timing: Timing) -> None:
+        self.taker = taker.number
+        self.since = taker.since
+        self.matches = taker.matches
+        self.log = source.log
+        self.fetch = source.fetch
+        self.convoy = source.convoy if source.fetch is not None else None
+        self.released = source.released
         self.timing = timing
-        self.since = since
-        self.matches = matches
-        self.fetch = fetch
-        self.released = released
-        self.convoy = convoy if fetch is not None else None
         self.position = start  # everything before was delivered
-        self.subend = Window(log.pubend, start, timing)
+        self.subend = Window(self.log.pubend, start, timing)
         self.subend.window = timing.catch_up_window
         self.told = start  # what is before it was put to the subend
         self._reading = Reading(start, start, [], start, start)
@@ -113,7 +120,7 @@ class CatchUp:
         self._arrived: dict[int, bytes] = {}  # answers to be put to the subend
         self._wanted: set[int] = set()  # told, and not taken yet
         self._unknown = SpanSet()  # told, of which the log knows nothing
-        self._denied = Denied(log.pubend, timing, minimum)
+        self._denied = Denied(self.log.pubend, timing, is_whole=start < self.since)
         self._lost_below = 0
         self._gap: Span | None = None  # held back: the loss may go on
         self._read_due: Instant | None = None
@@ -269,7 +276,7 @@ class CatchUp:
             if convoy is not None:
                 convoy.note(found)
         if found.unknown_below > max(start, self.since):  # the log is damaged there
-            self._denied.minimum = self._denied.minimum or Vector()
+            self._denied.is_whole = True
         return found
 
     def _next_end(self, room: int) -> int:

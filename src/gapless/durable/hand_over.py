@@ -35,7 +35,7 @@ from gapless.core.ticks import Tick
 
 if TYPE_CHECKING:
     from gapless.core.identity import CellName
-    from gapless.core.token import Token
+    from gapless.durable.subscriptions import Subscription
     from gapless.durable.timing import Timing
 
 
@@ -72,26 +72,24 @@ class Arrival:
 
     def __init__(
         self,
-        subscription: SubscriptionName,
-        token: Token,
-        pubends: list[PubendName],
+        subscription: Subscription,
         cell: CellName,
-        previous: BrokerName,
-        moves: int,
         number: int,
         timing: Timing,
         now: Instant,
     ) -> None:
         """To be made when the subscription is durable here; `number` tells its echoes apart."""
-        self.subscription = subscription
-        self.token = token
+        definition = subscription.definition
+        assert definition.previous is not None, "it came from another broker"
+        self.subscription = definition.name
+        self.token = subscription.released
         self.cell = cell
-        self.previous = previous
-        self.moves = moves
+        self.previous = definition.previous
+        self.moves = definition.moves
         self.number = number
         self.timing = timing
         self.step = Step.HOLDING
-        self.silent = set(pubends)  # those that have not echoed yet
+        self.silent = set(map(PubendName, subscription.since))  # those that have not echoed yet
         self.deadline: Instant | None = now
 
     def fire(self, now: Instant) -> list[ReleaseHold | Forget]:

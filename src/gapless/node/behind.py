@@ -37,6 +37,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.messages import Message
 from gapless.core.token import Token
+from gapless.durable.catch_up import CatchUpSource, Taker
 from gapless.durable.convoy import Convoy, Hold
 from gapless.knowledge.scattered import fetch
 from gapless.node.turns import Turns
@@ -282,7 +283,6 @@ class Behind:
 
     def catch_up(self, session: Session, pubend: PubendName, start: int) -> CatchUp:
         subscription = session.subscription
-        since = subscription.since[pubend]
         condition = self.durables.filters[subscription.number]
 
         def matches(events: Sequence[bytes]) -> list[int]:
@@ -290,18 +290,14 @@ class Behind:
             return [index for index, each in enumerate(attributes) if condition.matches(each)]
 
         log = self.logs.get(pubend)
-        return self.parts.catch_up(
-            subscription.number,
-            start,
+        source = CatchUpSource(
             self.durables.streams[pubend].log,
-            self.config,
-            since=since,
-            matches=matches,
-            minimum={} if start < since else None,
-            fetch=None if log is None else partial(self._fetch, log),
-            convoy=self._convoys.setdefault((pubend, condition), Convoy(self._hold)),
-            released=partial(self.released_of, pubend),
+            None if log is None else partial(self._fetch, log),
+            self._convoys.setdefault((pubend, condition), Convoy(self._hold)),
+            partial(self.released_of, pubend),
         )
+        taker = Taker(subscription.number, subscription.since[pubend], matches)
+        return self.parts.catch_up(taker, start, source, self.config)
 
     def _fetch(self, log: str, ticks: Sequence[int]) -> list[bytes | None]:
         return fetch(self.durables.store, log, ticks, self.config.answer_bytes_max)

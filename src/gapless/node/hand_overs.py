@@ -24,14 +24,13 @@ from gapless.core.broker_messages import HandOver, ReleaseEcho, ReleaseHold
 from gapless.core.client_messages import Done
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
-from gapless.core.identity import Instant, PubendName
 from gapless.durable.hand_over import Forget, Step, may_forget
 from gapless.node.durables import Moved
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Subscribe
     from gapless.core.effects import Effect
-    from gapless.core.identity import BrokerName, SubscriptionName
+    from gapless.core.identity import BrokerName, Instant, SubscriptionName
     from gapless.durable.hand_over import Arrival
     from gapless.durable.subscriptions import Subscription
     from gapless.node.attachments import Attachments
@@ -90,15 +89,7 @@ class HandOvers:
                 continue
             self._number += 1
             arrival = self.arrivals[name] = self.attachments.parts.arrival(
-                name,
-                subscription.released,
-                [PubendName(pubend) for pubend in subscription.since],
-                self.routing.cell,
-                subscription.definition.previous,
-                definition.moves,
-                self._number,
-                self.config,
-                now,
+                subscription, self.routing.cell, self._number, self.config, now
             )
             effects += self._carry_out(arrival.fire(now), now)
         return effects + self._end_those_that_may()

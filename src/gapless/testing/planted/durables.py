@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from gapless.core.broker_messages import Knowledge, ReleaseHold
     from gapless.core.identity import SubscriptionName, TopicName
     from gapless.core.token import Token
+    from gapless.durable.catch_up import CatchUpSource, Taker
     from gapless.durable.subscriptions import Subscription
+    from gapless.durable.timing import Timing
     from gapless.knowledge.outgoing import Outgoing
     from gapless.knowledge.subend import Settled
 
@@ -106,22 +109,23 @@ class FillsScattered(Relay):
 class ForgetsSince(CatchUp):
     """Believes the log also where the subscription was not there yet."""
 
-    def __init__(self, *arguments: Any, since: int = 0, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, taker: Taker, start: int, source: CatchUpSource, timing: Timing) -> None:
+        super().__init__(dataclasses.replace(taker, since=0), start, source, timing)
 
 
 class BelievesFilteredSilence(CatchUp):
     """Does not say that it needs everything, where others have filtered."""
 
-    def __init__(self, *arguments: Any, minimum: Any = None, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, taker: Taker, start: int, source: CatchUpSource, timing: Timing) -> None:
+        super().__init__(taker, start, source, timing)
+        self._denied.is_whole = False
 
 
 class DoesNotRefilter(CatchUp):
     """Takes everything that it gets where the log knows nothing."""
 
-    def __init__(self, *arguments: Any, matches: Any = None, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, taker: Taker, start: int, source: CatchUpSource, timing: Timing) -> None:
+        super().__init__(dataclasses.replace(taker, matches=None), start, source, timing)
 
 
 class ForgetsSurvivors(Subscriptions):
