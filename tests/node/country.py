@@ -10,6 +10,7 @@ from gapless.core.identity import BrokerName, Instant
 from gapless.node.config import Config
 from gapless.node.network import parse_network
 from gapless.node.node import Node
+from gapless.testing.lattice import strict
 from gapless.wire.events import decode_attributes
 from tests.bounds import so_long_as
 from tests.node.town import ANN, Town
@@ -99,7 +100,7 @@ class Country:
             old.now,
             attributes_of=decode_attributes,
             config=old.node.config,
-            shadow=True,
+            parts=strict(),
         )
         old.sent.clear()
         old._do(old.node.start(Instant(old.now)))

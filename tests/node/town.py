@@ -14,6 +14,7 @@ from gapless.node.config import Config
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
+from gapless.testing.lattice import strict
 from gapless.wire.events import decode_attributes, encode_event
 from tests.bounds import so_long_as
 
@@ -129,7 +130,7 @@ class Town:
             self.now,
             attributes_of=decode_attributes,
             config=replace(CONFIG, **limits),
-            shadow=True,
+            parts=strict(),
         )
         self.sent: list[tuple[str, Message]] = []
         self._do(self.node.start(self.now))

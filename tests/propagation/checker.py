@@ -118,6 +118,4 @@ class Checker:
             if each.leaf in leaves
             for conjunction in each.condition.conjunctions
         }
-        if not world.covering:
-            return held
         return {one for one in held if not any(a != one and a.covers(one) for a in held)}

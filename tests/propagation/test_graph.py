@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.filters.normal import Conjunction
@@ -67,16 +67,6 @@ def test_the_changes_of_a_batch_lead_from_the_old_roots_to_the_new(
     assert (before - set(change.removed)) | set(change.added) == set(graph.roots())
     assert set(change.removed) <= before
     assert not set(change.added) & before
-
-
-@settings(max_examples=50)
-@given(STEPS)
-def test_all_are_roots_where_only_identical_ones_cover(steps: Steps) -> None:
-    graph = ConjunctionGraph(covering=False)
-    for _, one in steps:
-        graph.add(one)
-    assert set(graph.roots()) == {one for _, one in steps}
-    graph.check_all()
 
 
 @given(st.lists(conjunctions(), min_size=1, max_size=12))

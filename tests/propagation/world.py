@@ -58,13 +58,11 @@ class World:
         checker: Checker,
         planted: Planted = NOTHING,
         *,
-        covering: bool = True,
         leaf_count: int | None = None,
     ) -> None:
         self.dice = random.Random(seed)
         self.checker = checker
         self.planted = planted
-        self.covering = covering
         self.now = 0
         self.loss = 0.15
         self.conditions: Sequence[str] = CONDITIONS
@@ -128,7 +126,6 @@ class World:
                 (upstream,),
                 broker.volume,
                 TIMING,
-                covering=self.covering,
             )
             broker.starts = DeliveryStart(broker.name)
             mine = {k: s for k, s in self.subscriptions.items() if s.leaf == broker.name}
@@ -152,7 +149,6 @@ class World:
             upstream,
             below,
             TIMING,
-            covering=self.covering,
             history_max=history_max,
         )
 

@@ -24,6 +24,7 @@ from gapless.node.network import Broker, Cell, Network, Topic
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
 from gapless.testing.checkers.checker import Checker
+from gapless.testing.lattice import strict
 from gapless.testing.record import Publication, Record, Subscription
 from gapless.testing.run import CHECKERS
 from gapless.testing.trace import Trace
@@ -116,7 +117,7 @@ class ClusterScenario:
             now,
             attributes_of=decode_attributes,
             config=self.config,
-            shadow=True,
+            parts=strict(),
         )
 
     def client(self, broker: str) -> Connection:

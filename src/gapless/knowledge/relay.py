@@ -26,7 +26,7 @@ Source: DSN 2002, sec. 2.1.1 and 2.4; docs/protocols/exactly-once.md, 4.3, 4.6.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.broker_messages import (
     Ack,
@@ -58,38 +58,42 @@ if TYPE_CHECKING:
 FOR_CATCH_UPS = Purpose.CATCH_UP, Purpose.WHOLE
 
 
+class RelayPlace(NamedTuple):
+    """Where a relay stands in its pubend's tree: at which broker, and between which cells."""
+
+    broker: BrokerName
+    cell: CellName  # of the broker
+    upstream: CellName
+    below: tuple[CellName, ...]
+
+
 class Relay:
     """One pubend at one broker. Sans-IO: see the module docstring."""
 
     def __init__(
         self,
         pubend: PubendName,
-        name: BrokerName,
-        cell: CellName,
-        upstream: CellName,
-        below: tuple[CellName, ...],
+        place: RelayPlace,
         timing: Timing,
         edge: Edge,
         *,
         epoch: int = 0,
-        shadow: bool = False,
     ) -> None:
         self.pubend = pubend
-        self.name = name
-        self.cell = cell
-        self.upstream = upstream
+        self.name = place.broker
+        self.upstream = place.upstream
         self.timing = timing
         self.edge = edge
-        self.stream = KnowledgeStream(shadow=shadow)
+        self.stream = KnowledgeStream()
         self._limits = timing.batch_events_max, timing.batch_bytes_max
-        self.outlets = {each: Outlet() for each in below}
+        self.outlets = {each: Outlet() for each in place.below}
         self.questions = Questions(timing)
         self.acked = -1  # told or to be told upstream; -1: nothing yet
         self.nacks_sent = 0
         self.lost_below = 0  # the pubend has released everything before it, and says so
         self.digest = 0  # the highest that came
         self._digest_from = TICK_MAX  # the tick from which on that is the ticks' own
-        self.reporter = Reporter(pubend, name, cell, epoch, timing.ack_delay)
+        self.reporter = Reporter(pubend, place.broker, place.cell, epoch, timing.ack_delay)
         self._flush_due: Instant | None = None
 
     @property

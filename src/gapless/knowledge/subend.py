@@ -46,12 +46,10 @@ class Settled(NamedTuple):
 class Subend:
     """The receiving end of one pubend. Sans-IO: see the module docstring."""
 
-    def __init__(
-        self, pubend: PubendName, start: int, timing: Timing, *, shadow: bool = False
-    ) -> None:
+    def __init__(self, pubend: PubendName, start: int, timing: Timing) -> None:
         self.pubend = pubend
         self.timing = timing
-        self.stream = KnowledgeStream(start, shadow=shadow)
+        self.stream = KnowledgeStream(start)
         self.taken = start
         self.horizon = start
         self.seen = start

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.knowledge.outgoing import PUBLISHER_ORDER, SOURCE
+from gapless.knowledge.relay import RelayPlace
 from gapless.knowledge.retention import Policy
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ def make_relay(
     edge: Edge,
     parts: Parts,
     epoch: int,
-    shadow: bool,
 ) -> Relay:
     """A pubend's stream through this broker."""
     cell = network.cell_of[name]
@@ -34,20 +34,8 @@ def make_relay(
     below = network.downstream(pubend, cell.name)
     if cell.subscribers:
         below = (*below, PUBLISHER_ORDER)
-    # A tick that was filtered once may pass another time, so that only what comes from the
-    # pubend itself can be held to the strict lattice.
-    strict = shadow and (upstream == SOURCE or not config.propagates)
-    return parts.relay(
-        pubend.name,
-        name,
-        cell.name,
-        upstream,
-        below,
-        config,
-        edge,
-        epoch=epoch,
-        shadow=strict,
-    )
+    place = RelayPlace(name, cell.name, upstream, below)
+    return parts.relay(pubend.name, place, config, edge, epoch=epoch)
 
 
 def make_pubend(

@@ -28,8 +28,8 @@ def start_merge(streams: Streams, topic: TopicName, now: Instant) -> list[Effect
     """Merge all pubends of the topic. It may deliver at once."""
     start = merge_position(streams, topic)
     names = [each.name for each in streams.network.topic[topic].pubends]
-    make, config, shadow = streams.parts.subend, streams.config, streams.shadow
-    inputs = {name: make(name, start, config, shadow=shadow) for name in names}
+    make, config = streams.parts.subend, streams.config
+    inputs = {name: make(name, start, config) for name in names}
     streams.merges[topic] = merge = streams.parts.merge(inputs, config)
     effects: list[Effect] = []
     for name in names:

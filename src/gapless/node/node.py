@@ -117,7 +117,6 @@ class Node:
         survey: Survey | None = None,
         config: Config | None = None,
         parts: Parts | None = None,
-        shadow: bool = False,
     ) -> None:
         self.name = name
         self.network = network = network.own()
@@ -160,7 +159,6 @@ class Node:
             self.epoch,
             parts,
             now,
-            shadow=shadow,
         )
         check_events = check_events or attributes_of
         serving = self.streams, self.subscribers, self.interests, self.attachments

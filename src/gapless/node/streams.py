@@ -87,8 +87,6 @@ class Streams:
         epoch: Epoch,
         parts: Parts,
         now: Instant,
-        *,
-        shadow: bool,
     ) -> None:
         self.name = name
         self.network = network
@@ -100,7 +98,6 @@ class Streams:
         self.attachments = attachments
         self.hand_overs = hand_overs
         self.parts = parts
-        self.shadow = shadow and not config.propagates
         self.cell = network.cell_of[name]
         self.relays: Machines[PubendName, Relay] = Machines()
         self.pubends: Machines[PubendName, Pubend] = Machines()
@@ -114,7 +111,6 @@ class Streams:
         self.epoch = epoch.number
         self._reports = 0
         self._store = store
-        self._strict = shadow
         self.is_mute = not epoch.is_durable
         attachments.behind.released_of = self.released_of
         for topic in network.topic.values():
@@ -134,7 +130,6 @@ class Streams:
                 self.interests,
                 parts,
                 self.epoch,
-                self._strict,
             )
             relay.reporter.is_mute = self.is_mute and relay.upstream != SOURCE
             if pubend.host == self.name:
@@ -329,7 +324,7 @@ class Streams:
     def _start(self, pubend: PubendName, tick: int, now: Instant) -> None:
         """This broker's own subscribers have everything before `tick`."""
         self.beginnings.begun(pubend)
-        self.subends[pubend] = self.parts.subend(pubend, tick, self.config, shadow=self.shadow)
+        self.subends[pubend] = self.parts.subend(pubend, tick, self.config)
         self.acknowledge(pubend, PUBLISHER_ORDER, tick, now)
 
     def acknowledge(self, pubend: PubendName, cell: CellName, tick: int, now: Instant) -> None:

@@ -71,14 +71,13 @@ class Branch:
         below: Mapping[CellName, Iterable[str]],
         timing: Timing,
         *,
-        covering: bool = True,
         history_max: int = 0,
     ) -> None:
         """`history_max`: so many vectors of equal roots may go untold; 0: every change is told."""
         self.cell = cell
         self.upstream = upstream
         self.timing = timing
-        self.graph = ConjunctionGraph(covering=covering)
+        self.graph = ConjunctionGraph()
         self.children = {
             cell: Child(cell, leaves, self.graph, timing) for cell, leaves in sorted(below.items())
         }

@@ -122,9 +122,8 @@ class Child:
         return [ToCell(self.cell, SubscriptionNack(self.cell, without_zeros(self.wanted)))]
 
     def check(self, vector: Mapping[str, int]) -> None:
-        if self.graph.covering:
-            for one in self.conditions:
-                above = (node.conjunction for node in self.graph.coverers(one))
-                assert not any(other in self.conditions for other in above), "I1"
+        for one in self.conditions:
+            above = (node.conjunction for node in self.graph.coverers(one))
+            assert not any(other in self.conditions for other in above), "I1"
         satisfied = self.is_exact and is_at_least(vector, self.wanted)
         assert satisfied or self.deadline is not None, "I2"

@@ -66,10 +66,9 @@ class Nearby(NamedTuple):
 
 
 class ConjunctionGraph:
-    """A counted set of conjunctions with its roots. With `covering` off, all are roots."""
+    """A counted set of conjunctions with its roots."""
 
-    def __init__(self, *, covering: bool = True) -> None:
-        self.covering = covering
+    def __init__(self) -> None:
         self._nodes: dict[Conjunction, Node] = {}
         self._index: CoverIndex[Node] = CoverIndex()
         self._root_count = 0
@@ -93,11 +92,11 @@ class ConjunctionGraph:
 
     def coverers(self, conjunction: Conjunction) -> Iterator[Node]:
         """All others here that cover it."""
-        return self._index.covering(conjunction) if self.covering else iter(())
+        return self._index.covering(conjunction)
 
     def covered(self, conjunction: Conjunction) -> Iterator[Node]:
         """All others here that it covers."""
-        return self._index.covered(conjunction) if self.covering else iter(())
+        return self._index.covered(conjunction)
 
     # --- changes --------------------------------------------------------------------------------
 
@@ -111,9 +110,6 @@ class ConjunctionGraph:
             node.count += 1
             return node.start
         node = self._nodes[conjunction] = Node(conjunction, time)
-        if not self.covering:
-            self._become_root(node)
-            return time
         if nearby is None:
             coverers = list(islice(self._index.covering(conjunction), COVERERS_MAX))
         else:
@@ -133,8 +129,7 @@ class ConjunctionGraph:
         if node.count:
             return
         del self._nodes[conjunction]
-        if self.covering:
-            self._index.remove(node)
+        self._index.remove(node)
         if node.guard is not None:
             self._unguard(node)
             return
@@ -183,10 +178,8 @@ class ConjunctionGraph:
 
     def _become_root(self, node: Node) -> None:
         self._note(node)
-        node.is_root = True
         self._root_count += 1
-        if self.covering:
-            self._index.set_root(node, True)
+        self._index.set_root(node, True)
 
     def _guard(self, root: Node, node: Node) -> None:
         node.guard = root
@@ -223,7 +216,7 @@ class ConjunctionGraph:
         self.check()
         every = list(self._nodes)
         for one in every:
-            is_covered = self.covering and any(a != one and a.covers(one) for a in every)
+            is_covered = any(a != one and a.covers(one) for a in every)
             assert self._nodes[one].is_root == (not is_covered), "I2"
 
 
