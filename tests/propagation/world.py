@@ -115,7 +115,7 @@ class World:
     def start(self, broker: Broker) -> None:
         """Begin, or begin again, with what is durable."""
         broker.is_up, broker.life = True, broker.life + 1
-        broker.announcer = Announcer()
+        broker.announcer = self.make_announcer()
         upstream = self.parents.get(broker.cell)
         broker.sufficiency = self.make_sufficiency(broker)
         if broker.cell.startswith("l"):
@@ -127,7 +127,7 @@ class World:
                 broker.volume,
                 TIMING,
             )
-            broker.starts = DeliveryStart(broker.name)
+            broker.starts = self.make_starts(broker)
             mine = {k: s for k, s in self.subscriptions.items() if s.leaf == broker.name}
             survivors = {key: each.condition for key, each in mine.items()}
             self.act(broker, broker.leaf.begin(survivors, Instant(self.now)))
@@ -138,19 +138,19 @@ class World:
         if broker.cell == ROOT:
             broker.stamp = self.make_stamp(broker)
 
+    def make_announcer(self) -> Announcer:
+        return Announcer()
+
+    def make_starts(self, broker: Broker) -> DeliveryStart:
+        return DeliveryStart(broker.name)
+
     def make_sufficiency(self, broker: Broker) -> Sufficiency:
         return Sufficiency(self.children(broker.cell))
 
-    def make_branch(self, broker: Broker, history_max: int = 0) -> Branch:
+    def make_branch(self, broker: Broker) -> Branch:
         below, upstream = self.children(broker.cell), self.parents.get(broker.cell)
         kind = LooseBranch if self.planted.is_constraint_at_least else Branch
-        return kind(
-            broker.cell,
-            upstream,
-            below,
-            TIMING,
-            history_max=history_max,
-        )
+        return kind(broker.cell, upstream, below, TIMING)
 
     def make_stamp(self, broker: Broker) -> Stamp:
         return Stamp(SOURCE, broker.volume)

@@ -14,7 +14,6 @@ Theory of operation
     or that was overtaken (the change builds on less) asks the cell below for its whole state.
     The first on the way down that knows enough answers, at last the leaf. Two states that cannot
     be compared are united: that matches too much, never too little, and is told to nobody.
-    With `history_max`, a change that changes no root is not told either (`history`).
 
 Invariants (checked by `check`)
     I1  the graph counts each condition once for each child that has it
@@ -37,7 +36,6 @@ from gapless.core.outgoing import ToBroker, ToCell, ToSiblings
 from gapless.propagation.child import Child
 from gapless.propagation.condition import ConditionReader, show_all, show_removed
 from gapless.propagation.graph import ConjunctionGraph
-from gapless.propagation.history import History
 from gapless.propagation.vector import agrees, is_at_least, join, restrict, without_zeros
 
 if TYPE_CHECKING:
@@ -70,10 +68,7 @@ class Branch:
         upstream: CellName | None,
         below: Mapping[CellName, Iterable[str]],
         timing: Timing,
-        *,
-        history_max: int = 0,
     ) -> None:
-        """`history_max`: so many vectors of equal roots may go untold; 0: every change is told."""
         self.cell = cell
         self.upstream = upstream
         self.timing = timing
@@ -84,8 +79,6 @@ class Branch:
         self.leaves = frozenset(leaf for child in self.children.values() for leaf in child.leaves)
         self.vector: Vector = {}
         self.pending: list[Pending] = []
-        has_history = history_max and upstream is not None
-        self.history = History(self.leaves, history_max) if has_history else None
         self._asking: dict[BrokerName, Vector] = {}  # brokers above, by what they want
         self._owes_state = False  # something was not told while a child was not exact
         self._reader = ConditionReader()
@@ -102,12 +95,6 @@ class Branch:
     def matches(self, cell: CellName, attributes: Mapping[str, Value]) -> bool:
         """Does, as far as we know, anybody behind this cell want the event?"""
         return self.children[cell].matches(attributes)
-
-    def raised(self, vector: Mapping[str, int]) -> Vector:
-        """The vector of a message or silence as it passes here: higher, if nothing that counts
-        only under the higher one could have been filtered away under this one."""
-        higher = self.history.raised(vector) if self.history is not None else None
-        return join(vector, higher or {})
 
     # --- from below -----------------------------------------------------------------------------
 
@@ -151,30 +138,15 @@ class Branch:
     ) -> list[Outgoing]:
         """We came to know what is behind `vector`: tell the cell above, if that is on us. If it
         was a step from one exact state to another, tell what it changed, else (later) all."""
-        constraint = constraint or restrict(old, self.leaves)
-        if self.history is not None:
-            if self._stays_below(roots, is_step):
-                return []
-            if self.history.told != restrict(old, self.leaves):
-                vector, constraint = without_zeros(self.vector), self.history.told
-            self.history.tell()  # be it by us or by a sibling
         if not is_ours or self.upstream is None:
             return []
         if not (self.is_exact and is_step):
             self._owes_state = True
             return []
         added, removed = show_all(roots.added), show_removed(roots.removed)
+        constraint = constraint or restrict(old, self.leaves)
         ours = SubscriptionChange(self.cell, vector, constraint, added, removed)
         return [ToCell(self.upstream, ours)]
-
-    def _stays_below(self, roots: RootChange, is_step: bool) -> bool:
-        """Remember where we are. Is it nothing that the cell above must be told now?"""
-        assert self.history is not None
-        if not (self.is_exact and is_step):
-            self.history.forget(self.vector)
-            return False
-        self.history.advance(self.vector, same_roots=not roots)
-        return not roots and not self.history.must_tell
 
     def _wait_for(self, child: Child, pending: Pending, now: Instant) -> None:
         """Keep what may apply later; ask for the state behind it in any case."""
@@ -295,8 +267,6 @@ class Branch:
 
     def check(self) -> None:
         self.graph.check()
-        if self.history is not None:
-            self.history.check()
         for child in self.children.values():
             child.check(self.vector)
             assert all(one in self.graph for one in child.conditions), "I1"

@@ -6,7 +6,7 @@ Theory of operation
     Else it lets the message pass. The test costs a comparison of vectors, so its result is kept
     for the highest digest of each source. An older digest stands for a smaller vector: where the
     highest passes the test, so does it. A digest higher than any known has an unknown vector:
-    the message passes. So does, where vectors may go back, a digest from before `Known.since`.
+    the message passes.
 
 Invariants (checked by `check`)
     I1  a result that is kept is that of the test with the present vectors
@@ -20,7 +20,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.propagation.digest import Dictionary
-from gapless.propagation.vector import agrees, restrict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,13 +52,6 @@ def is_sufficient(
     return all(broker.get(leaf, 0) >= message.get(leaf, 0) for leaf in leaves)
 
 
-def knows_exactly(
-    broker: Mapping[str, int], message: Mapping[str, int], leaves: Iterable[str]
-) -> bool:
-    """The test where empty changes stay below (`history`): these subscriptions and no others."""
-    return agrees(broker, restrict(message, leaves))
-
-
 def decide(sufficient: bool | None, matched: bool) -> Decision:
     """The decision for one message and one child; `sufficient` is None if that is unknown."""
     if matched:
@@ -72,10 +64,8 @@ def decide(sufficient: bool | None, matched: bool) -> Decision:
 class Sufficiency:
     """The kept results of one broker, by source and child."""
 
-    def __init__(
-        self, leaves: Mapping[CellName, Iterable[str]], *, goes_back: bool = False
-    ) -> None:
-        self.dictionary = Dictionary(goes_back=goes_back)
+    def __init__(self, leaves: Mapping[CellName, Iterable[str]]) -> None:
+        self.dictionary = Dictionary()
         self._leaves = {cell: frozenset(some) for cell, some in leaves.items()}
         self._vector: Vector = {}
         self._results: dict[str, dict[CellName, bool]] = {}
@@ -86,7 +76,7 @@ class Sufficiency:
         is_known = self.dictionary.learn(source, digest, vector, base)
         after = self.dictionary.known.get(source)
         if after is not None and after is not before:
-            if vector is None or before is None or after.since != before.since or not base:
+            if vector is None or before is None or not base:
                 self._test_anew(source, after)
             else:
                 self._test_growth(source, vector)
@@ -124,7 +114,7 @@ class Sufficiency:
     def test(self, source: str, digest: int, cell: CellName) -> bool | None:
         """The kept result for a message of this digest; None if its vector is unknown."""
         known = self.dictionary.known.get(source)
-        if known is None or not max(known.since, 1) <= digest <= known.digest:
+        if known is None or not 1 <= digest <= known.digest:
             return None
         return self._results[source][cell]
 
