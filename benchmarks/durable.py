@@ -21,12 +21,12 @@ from gapless.core.identity import Instant, PubendName, SubscriptionName, TopicNa
 from gapless.core.ticks import Span
 from gapless.core.token import Token
 from gapless.durable.catch_up import CatchUp, CatchUpSource, Taker
-from gapless.durable.consolidated import Batch, Consolidated, Recorded
+from gapless.durable.consolidated import Consolidated, RecordsPersisted, SubscriptionBatch
 from gapless.durable.filtered_log import FilteredLog
-from gapless.durable.subscriptions import Definition, Kept, Subscriptions
+from gapless.durable.subscriptions import Definition, DurableSubscriptions, SubscriptionPersisted
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
-from gapless.knowledge.scattered import look_up
+from gapless.knowledge.answers import look_up
 from gapless.knowledge.subend import Settled
 from gapless.node.config import Config
 from gapless.storage.disk import DiskVolume
@@ -124,7 +124,7 @@ def catch_up(volume: DiskVolume, log: FilteredLog, *, refilter: bool) -> tuple[i
     count, fetched, now = 0, 0, Instant(0)
     while not machine.is_done(log.end):
         pieces, nacks = machine.advance(log.end, 1_000, now)
-        count += sum(len(piece.ticks) for piece in pieces if isinstance(piece, Batch))
+        count += sum(len(piece.ticks) for piece in pieces if isinstance(piece, SubscriptionBatch))
         while nacks:
             for answer in answers(volume, nacks.pop()):
                 fetched += len(answer.ticks)
@@ -214,7 +214,7 @@ class Host:
     def __init__(self, count: int) -> None:
         self.volume = MemoryVolume()
         self.stream = Consolidated(PUBEND, self.volume, LIMITS)
-        self.subscriptions = Subscriptions(self.volume, LIMITS)
+        self.subscriptions = DurableSubscriptions(self.volume, LIMITS)
         self.matcher: Matcher[int] = Matcher()
         self.symbols = count // MATCHES
         self.tick = STEP
@@ -241,9 +241,9 @@ class Host:
             self.volume.commit(effect.writes)
             for each in effect.then:
                 assert isinstance(each, Tell)
-                if isinstance(each.message, Recorded):
+                if isinstance(each.message, RecordsPersisted):
                     self.carry(self.stream.persisted(each.message, Instant(0)))
-                elif isinstance(each.message, Kept):
+                elif isinstance(each.message, SubscriptionPersisted):
                     self.carry(self.subscriptions.persisted(each.message, Instant(0)))
 
     def deliver(self, dice: random.Random, size: int) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.broker_messages import ReleaseHold
 from gapless.core.identity import BrokerName, CellName, Instant, PubendName
-from gapless.knowledge.outgoing import Edge
+from gapless.knowledge.neighbours import Edge
 from gapless.knowledge.relay import Relay, RelayPlace
 from gapless.node.config import Config
 

@@ -8,7 +8,7 @@ import pytest
 
 from gapless.core.identity import Instant
 from gapless.core.ticks import Span
-from gapless.durable.catch_up import CatchUp, CatchUpSource, Gap, Taker
+from gapless.durable.catch_up import CatchUp, CatchUpSource, LostSpan, Taker
 from gapless.durable.filtered_log import FilteredLog
 from gapless.storage.memory import MemoryVolume
 from tests.durable.stand import limits
@@ -17,7 +17,7 @@ from tests.knowledge.notation import PUBEND, event, knowledge, show
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.durable.consolidated import Batch
+    from gapless.durable.consolidated import SubscriptionBatch
 
 TAKER = 1
 
@@ -52,8 +52,8 @@ class Stand:
         self.nacks += map(show, nacks)
         return [self.show(piece) for piece in pieces]
 
-    def show(self, piece: Batch | Gap) -> str:
-        if isinstance(piece, Gap):
+    def show(self, piece: SubscriptionBatch | LostSpan) -> str:
+        if isinstance(piece, LostSpan):
             return f"gap {piece.span}"
         assert piece.events == [event(tick) for tick in piece.ticks]
         return " ".join([*(f"D{tick}" for tick in piece.ticks), f"|{piece.through}"])

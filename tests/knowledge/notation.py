@@ -17,7 +17,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, PubendName
 from gapless.core.outgoing import ToCell
 from gapless.core.ticks import Span
-from gapless.knowledge.outgoing import Edge, Outgoing
+from gapless.knowledge.neighbours import Edge, Outgoing
 from gapless.knowledge.relay import Relay, RelayPlace
 from gapless.knowledge.subend import Subend
 from gapless.node.config import MILLISECOND, Config

@@ -9,7 +9,6 @@ from gapless.core.broker_messages import SubscriptionChange
 from gapless.core.identity import CellName
 from gapless.core.outgoing import ToSiblings
 from gapless.core.ticks import Span
-from gapless.propagation.sufficiency import Reason, decide
 from tests.papers.test_middleware2004 import (
     IBM,
     M1,
@@ -29,6 +28,7 @@ from tests.papers.test_middleware2004 import (
     upward,
     vector,
 )
+from tests.propagation.decision import Reason, decide
 from tests.propagation.requirement import Requirement, reaches
 from tests.propagation.stand import TIMING
 from tests.propagation.variants import FrugalBranch, SoftStamp, knows_exactly, may_start

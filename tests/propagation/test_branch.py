@@ -16,7 +16,7 @@ from gapless.propagation.condition import CONDITIONS_MAX
 from tests.propagation.stand import TIMING, Limits
 
 if TYPE_CHECKING:
-    from gapless.propagation.outgoing import Outgoing
+    from gapless.propagation.actions import Outgoing
 
 NOW = Instant(0)
 UP, OWN, ONE, TWO, DEEP = map(CellName, ("up", "own", "one", "two", "deep"))

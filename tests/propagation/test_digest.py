@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.core.identity import BrokerName
-from gapless.propagation.digest import Announcement, Announcer, Dictionary, Known
+from gapless.propagation.digest import Announcement, Announcer, Dictionary, KnownVector
 from gapless.propagation.vector import join
 
 PEER = BrokerName("q")
@@ -14,7 +14,7 @@ PEER = BrokerName("q")
 
 def test_the_first_message_of_a_digest_carries_what_is_new() -> None:
     announcer = Announcer()
-    first, second = Known(1, {"a": 1, "b": 1}), Known(4, {"a": 1, "b": 2})
+    first, second = KnownVector(1, {"a": 1, "b": 1}), KnownVector(4, {"a": 1, "b": 2})
     assert announcer.announce(PEER, "P", first) == Announcement({"a": 1, "b": 1})
     assert announcer.announce(PEER, "P", first) == Announcement(None)
     assert announcer.announce(PEER, "P", second) == Announcement({"b": 2}, 1)
@@ -26,8 +26,8 @@ def test_the_first_message_of_a_digest_carries_what_is_new() -> None:
 
 def test_a_receiver_that_knows_too_little_says_so_and_gets_all() -> None:
     announcer, dictionary = Announcer(), Dictionary()
-    announcer.announce(PEER, "P", Known(1, {"a": 1}))  # lost
-    second = Known(2, {"a": 1, "b": 1})
+    announcer.announce(PEER, "P", KnownVector(1, {"a": 1}))  # lost
+    second = KnownVector(2, {"a": 1, "b": 1})
     assert not dictionary.learn("P", 2, *announcer.announce(PEER, "P", second))
     announcer.receive_nack(PEER, "P")
     assert dictionary.learn("P", 2, *announcer.announce(PEER, "P", second))
@@ -37,10 +37,12 @@ def test_a_receiver_that_knows_too_little_says_so_and_gets_all() -> None:
 
 def test_a_difference_to_what_was_lost_is_not_used() -> None:
     announcer, dictionary = Announcer(), Dictionary()
-    assert dictionary.learn("P", 1, *announcer.announce(PEER, "P", Known(1, {"a": 1})))
-    announcer.announce(PEER, "P", Known(2, {"a": 2}))  # lost
-    assert not dictionary.learn("P", 3, *announcer.announce(PEER, "P", Known(3, {"a": 2, "b": 1})))
-    assert dictionary.known["P"] == Known(1, {"a": 1})
+    assert dictionary.learn("P", 1, *announcer.announce(PEER, "P", KnownVector(1, {"a": 1})))
+    announcer.announce(PEER, "P", KnownVector(2, {"a": 2}))  # lost
+    assert not dictionary.learn(
+        "P", 3, *announcer.announce(PEER, "P", KnownVector(3, {"a": 2, "b": 1}))
+    )
+    assert dictionary.known["P"] == KnownVector(1, {"a": 1})
 
 
 @given(
@@ -56,7 +58,7 @@ def test_a_known_vector_is_the_one_behind_its_digest(
     late = list[tuple[int, Announcement]]()
     for number, is_late, is_lost in sent:
         digest = min(number, len(vectors) - 1) + 1
-        said = announcer.announce(PEER, "P", Known(digest, vectors[digest - 1]))
+        said = announcer.announce(PEER, "P", KnownVector(digest, vectors[digest - 1]))
         late += [(digest, said)] if not is_lost else []
         while late and not is_late:
             digest, said = late.pop()

@@ -7,14 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.core.identity import CellName
-from gapless.propagation.digest import Known
-from gapless.propagation.sufficiency import (
-    Reason,
-    Sufficiency,
-    decide,
-    is_sufficient,
-)
+from gapless.propagation.sufficiency import Sufficiency, is_sufficient
 from gapless.propagation.vector import join
+from tests.propagation.decision import Reason, decide
 
 ONE, TWO = CellName("one"), CellName("two")
 LEAVES = {ONE: ["a"], TWO: ["b", "c"]}
@@ -65,10 +60,3 @@ def test_only_the_leaves_behind_the_child_count() -> None:
 
 def test_an_unknown_digest_wants_a_nack() -> None:
     assert not Sufficiency(LEAVES).learn("P", 3, None)
-
-
-def test_what_a_broker_adopts_from_its_own_stamp_is_tested_at_once() -> None:
-    sufficiency = Sufficiency(LEAVES)
-    sufficiency.adopt("P", Known(3, {"a": 1}))
-    assert sufficiency.test("P", 3, ONE) is False
-    assert sufficiency.test("P", 4, ONE) is None

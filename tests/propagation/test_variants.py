@@ -204,3 +204,12 @@ def test_nothing_is_known_of_digests_from_before_vectors_went_back() -> None:
     for digest in (5, 7, 19):  # 19 may be of either life
         assert starts.time_of("P", digest) is None
     starts.check()
+
+
+def test_what_a_broker_adopts_from_its_own_stamp_is_tested_at_once() -> None:
+    sufficiency = LifeSufficiency(LEAVES)
+    sufficiency.adopt("P", LifeKnown(3, {"a": 1}, 2))
+    assert sufficiency.test("P", 3, ONE) is False
+    assert sufficiency.test("P", 1, ONE) is None
+    sufficiency.adopt("P", LifeKnown(4, {}, 4))
+    assert sufficiency.test("P", 4, ONE) is True

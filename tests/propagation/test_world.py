@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from gapless.propagation.sufficiency import Reason
 from tests.propagation.actors import NOTHING, Planted
 from tests.propagation.checker import Checker, ViolationError
+from tests.propagation.decision import Reason
 from tests.propagation.world import World
 
 SEEDS = range(24)

@@ -23,8 +23,8 @@ from tests.propagation.world import ROOT
 if TYPE_CHECKING:
     from gapless.core.broker_messages import Vector
     from gapless.core.identity import CellName
+    from gapless.propagation.actions import Outgoing
     from gapless.propagation.child import Child
-    from gapless.propagation.outgoing import Outgoing
     from tests.propagation.actors import Broker, Event
     from tests.propagation.history import History
     from tests.propagation.world import World

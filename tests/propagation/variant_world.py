@@ -14,9 +14,10 @@ from gapless.core.identity import Instant
 from gapless.core.ticks import Span
 from gapless.propagation.digest import Announcement
 from gapless.propagation.stamp import Stamp
-from gapless.propagation.sufficiency import Sufficiency, decide, is_sufficient
+from gapless.propagation.sufficiency import Sufficiency, is_sufficient
 from gapless.propagation.vector import join
 from tests.propagation.actors import NOTHING, Broker, EndlessHistory, Event, LooseHistory
+from tests.propagation.decision import decide
 from tests.propagation.requirement import Requirement, digest_of_answer, reaches
 from tests.propagation.stand import TIMING
 from tests.propagation.variants import (
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from gapless.propagation.branch import Branch
     from gapless.propagation.delivery import DeliveryStart
     from gapless.propagation.digest import Announcer
-    from gapless.propagation.sufficiency import Decision
     from tests.propagation.actors import Planted
+    from tests.propagation.decision import Decision
     from tests.propagation.variant_checker import VariantChecker
 
 CACHED_MAX = 50
@@ -119,6 +120,12 @@ class VariantWorld(World):
                 for number, minimum in list(broker.doubts.items()):
                     if broker.is_up:
                         self._ask(broker, number, minimum)
+
+    def adopt(self, root: Broker) -> None:
+        if isinstance(root.sufficiency, LifeSufficiency) and isinstance(root.stamp, SoftStamp):
+            root.sufficiency.adopt(SOURCE, root.stamp.known)
+        else:
+            super().adopt(root)
 
     # --- downwards ------------------------------------------------------------------------------
 
@@ -216,7 +223,7 @@ class VariantWorld(World):
             self.act(root, stamp.advance(minimum))
             if not reaches(stamp.vector, minimum):
                 return  # not durable yet; it will be asked again
-        root.sufficiency.adopt(SOURCE, stamp.known)
+        self.adopt(root)
         event = self.checker.events[number - 1]
         event = replace(event, digest=stamp.digest, vector=stamp.vector, requested=True)
         self.checker.stamped(event)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.propagation.branch import Branch
 from gapless.propagation.delivery import DeliveryStart
-from gapless.propagation.digest import Announcement, Announcer, Dictionary, Known
+from gapless.propagation.digest import Announcement, Announcer, Dictionary, KnownVector
 from gapless.propagation.stamp import Stamp
 from gapless.propagation.sufficiency import Sufficiency
 from gapless.propagation.vector import agrees, is_at_least, join, restrict, without_zeros
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from gapless.core.broker_messages import Vector
     from gapless.core.effects import Persist
     from gapless.core.identity import BrokerName, CellName
+    from gapless.propagation.actions import Outgoing
     from gapless.propagation.graph import RootChange
-    from gapless.propagation.outgoing import Outgoing
 
 
 def may_start(message: Mapping[str, int], leaf: str, start: int) -> bool:
@@ -98,7 +98,7 @@ class FrugalBranch(Branch):
 # --- vectors that go back -------------------------------------------------------------------------
 
 
-class LifeKnown(Known):
+class LifeKnown(KnownVector):
     """With the digest since which vectors have only grown."""
 
     since: int
@@ -130,7 +130,7 @@ class SoftStamp(Stamp):
 class LifeAnnouncer(Announcer):
     """Announces everything anew when a life has begun."""
 
-    def announce(self, peer: BrokerName, source: str, known: Known) -> Announcement:
+    def announce(self, peer: BrokerName, source: str, known: KnownVector) -> Announcement:
         assert isinstance(known, LifeKnown)
         before = self._told.get(peer, {}).get(source)
         if before is not None and before.digest < known.since:
@@ -160,6 +160,12 @@ class LifeSufficiency(Sufficiency):
     def __init__(self, leaves: Mapping[CellName, Iterable[str]]) -> None:
         super().__init__(leaves)
         self.dictionary = LifeDictionary()
+
+    def adopt(self, source: str, known: LifeKnown) -> None:
+        """Take in the stamp of this very broker, which knows where its life began."""
+        if self.dictionary.known.get(source) != known:
+            self.dictionary.known[source] = known
+            self._test_anew(source, known)
 
     def test(self, source: str, digest: int, cell: CellName) -> bool | None:
         known = self.dictionary.known.get(source)

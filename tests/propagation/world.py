@@ -27,17 +27,18 @@ from gapless.propagation.delivery import DeliveryStart
 from gapless.propagation.digest import Announcement, Announcer
 from gapless.propagation.leaf import ClockPersisted, Leaf
 from gapless.propagation.stamp import Stamp, StampPersisted
-from gapless.propagation.sufficiency import Decision, Sufficiency, decide
+from gapless.propagation.sufficiency import Sufficiency
 from gapless.storage.memory import MemoryVolume
 from tests.bounds import so_long_as
 from tests.propagation.actors import NOTHING, Broker, Event, LooseBranch, Planted, Subscription
+from tests.propagation.decision import Decision, decide
 from tests.propagation.stand import TIMING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gapless.core.events import Value
-    from gapless.propagation.outgoing import Action, Outgoing
+    from gapless.propagation.actions import Action, Outgoing
     from tests.propagation.checker import Checker
 
 ROOT = CellName("p")
@@ -311,8 +312,13 @@ class World:
         self.event_count += 1
         event = Event(self.event_count, values, root.stamp.digest, root.stamp.vector)
         self.checker.published(event)
-        root.sufficiency.adopt(SOURCE, root.stamp.known)
+        self.adopt(root)
         self.carry(root, event, Announcement(None), is_silence=False)
+
+    def adopt(self, root: Broker) -> None:
+        """The publishers' broker takes in its own stamp."""
+        assert root.stamp is not None
+        root.sufficiency.learn(SOURCE, *root.stamp.known)
 
     def carry(self, broker: Broker, event: Event, said: Announcement, is_silence: bool) -> bool:
         """A broker has an event, or the silence in its place: pass it on. Is its vector known?"""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.core.ticks import Span
-from gapless.knowledge.outgoing import SOURCE, Edge
+from gapless.knowledge.neighbours import SOURCE, Edge
 from gapless.knowledge.relay import RelayPlace
 from gapless.testing.lattice import JOIN, Belief, Shadow, StrictStream, lower, strict
 from tests.knowledge.notation import BROKER, CONFIG, HERE, PUBEND, UPSTREAM

@@ -55,8 +55,8 @@ from gapless.core.topic_messages import (
     TopicsQuery,
 )
 from gapless.core.transaction_messages import TransactionRequest
-from gapless.durable.consolidated import Recorded
-from gapless.durable.subscriptions import Kept
+from gapless.durable.consolidated import RecordsPersisted
+from gapless.durable.subscriptions import SubscriptionPersisted
 from gapless.knowledge.pubend import Persisted
 from gapless.knowledge.stages import Staged
 from gapless.node.config import Config
@@ -282,9 +282,9 @@ class Node:
                 self.epoch.persisted(message, now)
                 self.streams.report(self.epoch)
                 return self.services.start(now) if message.ok else []
-            case Recorded():
+            case RecordsPersisted():
                 return self.durables.recorded(message, now)
-            case Kept():
+            case SubscriptionPersisted():
                 return self.durables.kept(message, now)
             case Created() | Assured():
                 return self.attachments.persisted(message)

@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.core.identity import BrokerName, CellName, Instant
     from gapless.filters.normal import Conjunction
+    from gapless.propagation.actions import Outgoing
     from gapless.propagation.graph import RootChange
-    from gapless.propagation.outgoing import Outgoing
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.timing import PropagationTiming
 
 
-class Pending(NamedTuple):
+class PendingChange(NamedTuple):
     """A change that waits for what it builds on, its conditions read."""
 
     change: SubscriptionChange
@@ -67,7 +67,7 @@ class Branch:
         cell: CellName,
         upstream: CellName | None,
         below: Mapping[CellName, Iterable[str]],
-        timing: Timing,
+        timing: PropagationTiming,
     ) -> None:
         self.cell = cell
         self.upstream = upstream
@@ -78,7 +78,7 @@ class Branch:
         }
         self.leaves = frozenset(leaf for child in self.children.values() for leaf in child.leaves)
         self.vector: Vector = {}
-        self.pending: list[Pending] = []
+        self.pending: list[PendingChange] = []
         self._asking: dict[BrokerName, Vector] = {}  # brokers above, by what they want
         self._owes_state = False  # something was not told while a child was not exact
         self._reader = ConditionReader()
@@ -105,7 +105,7 @@ class Branch:
         if is_at_least(self.vector, change.vector):
             return []
         added, removed = self._reader.read_all(change.added, change.removed)
-        pending = Pending(change, added, removed, not from_sibling)
+        pending = PendingChange(change, added, removed, not from_sibling)
         out: list[Outgoing] = [] if from_sibling else [ToSiblings(change)]
         if not self.applies(change):
             self._wait_for(child, pending, now)
@@ -116,7 +116,7 @@ class Branch:
     def applies(self, change: SubscriptionChange) -> bool:
         return agrees(self.vector, change.constraint)
 
-    def _apply(self, child: Child, pending: Pending) -> list[Outgoing]:
+    def _apply(self, child: Child, pending: PendingChange) -> list[Outgoing]:
         change, old = pending.change, self.vector
         child.change(pending.added, pending.removed)
         self.vector = join(self.vector, change.vector)
@@ -148,7 +148,7 @@ class Branch:
         ours = SubscriptionChange(self.cell, vector, constraint, added, removed)
         return [ToCell(self.upstream, ours)]
 
-    def _wait_for(self, child: Child, pending: Pending, now: Instant) -> None:
+    def _wait_for(self, child: Child, pending: PendingChange, now: Instant) -> None:
         """Keep what may apply later; ask for the state behind it in any case."""
         constraint, vector = pending.change.constraint, pending.change.vector
         if not any(self.vector.get(leaf, 0) > time for leaf, time in constraint.items()):

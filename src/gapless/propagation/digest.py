@@ -34,7 +34,7 @@ class Announcement(NamedTuple):
     base: int = 0
 
 
-class Known(NamedTuple):
+class KnownVector(NamedTuple):
     """The highest digest of a source, and its vector."""
 
     digest: int
@@ -45,9 +45,9 @@ class Announcer:
     """The sending half: what each neighbour has been told of each source."""
 
     def __init__(self) -> None:
-        self._told: dict[BrokerName, dict[str, Known]] = {}
+        self._told: dict[BrokerName, dict[str, KnownVector]] = {}
 
-    def announce(self, peer: BrokerName, source: str, known: Known) -> Announcement:
+    def announce(self, peer: BrokerName, source: str, known: KnownVector) -> Announcement:
         """What must go along with a message of this digest to this neighbour."""
         told = self._told.setdefault(peer, {})
         before = told.get(source)
@@ -71,7 +71,7 @@ class Dictionary:
     """The receiving half: the highest digest of each source, with its vector."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, KnownVector] = {}
 
     def learn(self, source: str, digest: int, vector: Vector | None, base: int = 0) -> bool:
         """Take in what a message says. Is the vector behind its digest, or a later one, known?"""
@@ -81,5 +81,5 @@ class Dictionary:
         if vector is None or (base and (known is None or known.digest < base)):
             return False
         grown = vector if known is None else join(known.vector, vector)
-        self.known[source] = Known(digest, grown)
+        self.known[source] = KnownVector(digest, grown)
         return True

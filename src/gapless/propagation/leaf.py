@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from gapless.core.store import Store
     from gapless.filters.filter import Filter
     from gapless.filters.normal import Conjunction
-    from gapless.propagation.outgoing import Action, Outgoing
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.actions import Action, Outgoing
+    from gapless.propagation.timing import PropagationTiming
 
 VIRTUAL_TIMES = "virtual-times"
 
@@ -67,7 +67,7 @@ class Leaf:
         cell: CellName,
         upstream: tuple[CellName, ...],
         store: Store,
-        timing: Timing,
+        timing: PropagationTiming,
         *,
         key: str | None = None,
         first: int = 1,

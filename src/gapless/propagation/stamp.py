@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.effects import Persist, Put, Tell
 from gapless.core.messages import Message
-from gapless.propagation.digest import Known
+from gapless.propagation.digest import KnownVector
 from gapless.propagation.vector import is_at_least, join
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ class Stamp:
         self.is_in_use = known is not None or first == 1
 
     @property
-    def known(self) -> Known:
+    def known(self) -> KnownVector:
         """What is in use, as the dictionaries of others will have it."""
-        return Known(self.digest, self.vector)
+        return KnownVector(self.digest, self.vector)
 
     @property
     def coming(self) -> Vector:

@@ -16,8 +16,7 @@ Source: Middleware 2004, sec. 3.5, 3.7, 5.1.
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gapless.propagation.digest import Dictionary
 
@@ -26,23 +25,7 @@ if TYPE_CHECKING:
 
     from gapless.core.broker_messages import Vector
     from gapless.core.identity import CellName
-    from gapless.propagation.digest import Known
-
-
-class Reason(Enum):
-    """Why a message passes to a child, or does not."""
-
-    MATCHED = "a subscription that is known matches"
-    FILTERED = "all subscriptions that count are known, and none matches"
-    INSUFFICIENT = "subscriptions count that are not known"
-    UNKNOWN_DIGEST = "it is not known which subscriptions count"
-
-
-class Decision(NamedTuple):
-    """Whether a message passes, and why."""
-
-    passes: bool
-    because: Reason
+    from gapless.propagation.digest import KnownVector
 
 
 def is_sufficient(
@@ -50,15 +33,6 @@ def is_sufficient(
 ) -> bool:
     """Does a broker with this vector know all subscriptions of these leaves that count?"""
     return all(broker.get(leaf, 0) >= message.get(leaf, 0) for leaf in leaves)
-
-
-def decide(sufficient: bool | None, matched: bool) -> Decision:
-    """The decision for one message and one child; `sufficient` is None if that is unknown."""
-    if matched:
-        return Decision(True, Reason.MATCHED)
-    if sufficient is None:
-        return Decision(True, Reason.UNKNOWN_DIGEST)
-    return Decision(False, Reason.FILTERED) if sufficient else Decision(True, Reason.INSUFFICIENT)
 
 
 class Sufficiency:
@@ -82,13 +56,7 @@ class Sufficiency:
                 self._test_growth(source, vector)
         return is_known
 
-    def adopt(self, source: str, known: Known) -> None:
-        """Take in the stamp of this very broker."""
-        if self.dictionary.known.get(source) != known:
-            self.dictionary.known[source] = known
-            self._test_anew(source, known)
-
-    def _test_anew(self, source: str, known: Known) -> None:
+    def _test_anew(self, source: str, known: KnownVector) -> None:
         self._results[source] = {
             cell: is_sufficient(self._vector, known.vector, leaves)
             for cell, leaves in self._leaves.items()

@@ -22,7 +22,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
 from gapless.core.spans import SpanSet
-from gapless.knowledge.outgoing import SOURCE
+from gapless.knowledge.neighbours import SOURCE
 from gapless.knowledge.stream import KnowledgeStream
 from gapless.node.parts import Parts
 

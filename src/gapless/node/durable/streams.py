@@ -33,7 +33,7 @@ from gapless.core.errors import ProtocolError
 from gapless.core.identity import Instant
 from gapless.core.outgoing import ToBroker, ToCell
 from gapless.core.ticks import TICK_MAX
-from gapless.knowledge.outgoing import (
+from gapless.knowledge.neighbours import (
     CATCH_UP,
     LOCAL,
     PUBLISHER_ORDER,

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from gapless.node.network import Network, Topic
     from gapless.node.parts import Parts
     from gapless.node.routing import Routing
+    from gapless.propagation.actions import Action, Outgoing
     from gapless.propagation.branch import Branch
     from gapless.propagation.leaf import Leaf
-    from gapless.propagation.outgoing import Action, Outgoing
     from gapless.propagation.stamp import Stamp, StampPersisted
 
 Key = tuple[str, int]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gapless.core.client_messages import Acknowledge, Forget, Subscribe
     from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import BrokerName, TopicName
-    from gapless.durable.subscriptions import Subscription
+    from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.config import Config
     from gapless.node.delivery.subscribers import Subscribers
     from gapless.node.network import Network
@@ -171,13 +171,13 @@ class Attachments:
         remedy = "Connect once only under one name."
         return [Send(before[0], Refused(before[1].request, problem, remedy, retry=True))]
 
-    def known(self, subscription: Subscription, token: Mapping[str, int]) -> Token:
+    def known(self, subscription: DurableSubscription, token: Mapping[str, int]) -> Token:
         """What a client's token says of the pubends that there are."""
         return Token({pubend: token.get(pubend, 0) for pubend in subscription.since})
 
     def _open(
         self,
-        subscription: Subscription,
+        subscription: DurableSubscription,
         client: ClientName,
         request: int,
         number: int,
@@ -326,7 +326,7 @@ class Attachments:
         return self._acknowledge(subscription, shown, now)
 
     def _acknowledge(
-        self, subscription: Subscription, shown: Unconfirmed, now: Instant
+        self, subscription: DurableSubscription, shown: Unconfirmed, now: Instant
     ) -> list[Effect]:
         client, request, _ = shown
         name = subscription.definition.name

@@ -38,8 +38,8 @@ from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.messages import Message
 from gapless.core.token import Token
 from gapless.durable.catch_up import CatchUpSource, Taker
-from gapless.durable.convoy import Convoy, Hold
-from gapless.knowledge.scattered import fetch
+from gapless.durable.catch_up_group import CatchUpGroup, WindowCache
+from gapless.knowledge.answers import fetch
 from gapless.node.subscriptions.turns import Turns
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ class Behind:
         self._sent = 0  # events, of the budget
         self._spent = 0  # work, of the budget
         self._made: Made = {}  # messages, in this step
-        self._hold = Hold(config.catch_up_shared_bytes_max)
-        self._convoys: dict[tuple[PubendName, Filter], Convoy] = {}  # while anyone is behind
+        self._hold = WindowCache(config.catch_up_shared_bytes_max)
+        self._convoys: dict[tuple[PubendName, Filter], CatchUpGroup] = {}  # while anyone is behind
         self._later: dict[Key, None] = {}  # to go on in the next step
         self._due: Instant | None = None  # when that is
 
@@ -293,7 +293,7 @@ class Behind:
         source = CatchUpSource(
             self.durables.streams[pubend].log,
             None if log is None else partial(self._fetch, log),
-            self._convoys.setdefault((pubend, condition), Convoy(self._hold)),
+            self._convoys.setdefault((pubend, condition), CatchUpGroup(self._hold)),
             partial(self.released_of, pubend),
         )
         taker = Taker(subscription.number, subscription.since[pubend], matches)

@@ -24,7 +24,7 @@ from gapless.core.broker_messages import HandOver, ReleaseEcho, ReleaseHold
 from gapless.core.client_messages import Done
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
-from gapless.durable.hand_over import Forget, Step, may_forget
+from gapless.durable.hand_over import ForgetRequest, Step, may_forget
 from gapless.node.subscriptions.durables import Moved
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gapless.core.effects import Effect
     from gapless.core.identity import BrokerName, Instant, SubscriptionName
     from gapless.durable.hand_over import Arrival
-    from gapless.durable.subscriptions import Subscription
+    from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.config import Config
     from gapless.node.network import Network
     from gapless.node.routing import Routing
@@ -127,7 +127,7 @@ class HandOvers:
         )
         return effects + self.durables.subscriptions.redefine(definition)
 
-    def _carry_out(self, wanted: list[ReleaseHold | Forget], now: Instant) -> list[Effect]:
+    def _carry_out(self, wanted: list[ReleaseHold | ForgetRequest], now: Instant) -> list[Effect]:
         effects: list[Effect] = []
         for each in wanted:
             if isinstance(each, ReleaseHold):
@@ -189,7 +189,7 @@ class HandOvers:
             raise ProtocolError(f"{name} has not moved from {message.receiver!r} to itself")
 
     def _compare(
-        self, message: HandOver, known: Subscription, answer: HandOver, now: Instant
+        self, message: HandOver, known: DurableSubscription, answer: HandOver, now: Instant
     ) -> list[Effect]:
         """It is at the sender, and it is here: which of the two goes?"""
         name = message.subscription
@@ -227,7 +227,7 @@ class HandOvers:
         del self.attachments.ended[name]  # it is not over, it lives there
         return effects
 
-    def _is_kin(self, message: HandOver, known: Subscription) -> bool:
+    def _is_kin(self, message: HandOver, known: DurableSubscription) -> bool:
         """Is the sender's copy where ours came from, or did it come from ours? Else it may be left
         of an earlier life of the name, and what was acknowledged in that is nothing to us."""
         arrival = self.arrivals.get(message.subscription)
@@ -304,6 +304,6 @@ class HandOvers:
             assert self.durables.subscriptions.get(name) is not None, "it has arrived"
 
 
-def positions(subscription: Subscription) -> dict[str, int]:
+def positions(subscription: DurableSubscription) -> dict[str, int]:
     """How far it is acknowledged, durably, at every pubend that it counts at."""
     return {pubend: subscription.released.get(pubend) for pubend in subscription.since}

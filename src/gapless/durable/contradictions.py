@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from gapless.core.broker_messages import Knowledge
     from gapless.core.identity import PubendName
-    from gapless.durable.timing import Timing
+    from gapless.durable.timing import DurableTiming
 
 
-class Denied:
+class Contradictions:
     """Of one catch-up, in its window."""
 
-    def __init__(self, pubend: PubendName, timing: Timing, *, is_whole: bool) -> None:
+    def __init__(self, pubend: PubendName, timing: DurableTiming, *, is_whole: bool) -> None:
         self.pubend = pubend
         self.timing = timing
         self.is_whole = is_whole  # the pubend itself is asked for everything
