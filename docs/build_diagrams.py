@@ -25,13 +25,13 @@ from gapless.core.effects import Chop, Persist, Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, PubendName, TopicName
 from gapless.core.ticks import Span
-from gapless.knowledge.lattice import ABOVE, Belief
 from gapless.knowledge.pubend import Persisted, Pubend
 from gapless.knowledge.subend import Subend
 from gapless.node import config as config_module
 from gapless.node.config import MILLISECOND, SECOND, Config
 from gapless.node.subscriptions.record import TRANSITIONS
 from gapless.storage.memory import MemoryVolume
+from gapless.testing.lattice import ABOVE, Belief
 
 if TYPE_CHECKING:
     from collections.abc import Callable

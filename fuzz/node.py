@@ -17,7 +17,7 @@ Theory of operation
     what one has said, with a field changed. A lie may make honest brokers contradict each other, so
     that links are dropped there, and nobody judges what comes through or what stays behind. But no
     lie ends a broker: nothing but `ProtocolError` comes out, and `check` holds. Two things are not
-    asked of it: to know all that was ever said of a stream (streams have no shadow there), and to
+    asked of it: to know all that was ever said of a stream (streams are not strict there), and to
     look into events, which are let in once, where they are published (`wire.events`).
     The same seed gives the same episodes. A step holds its values, so that an episode can be played
     without some of its steps: a finding is shown as the few steps that are needed for it.
@@ -53,6 +53,7 @@ from gapless.node.node import Node
 from gapless.node.reliable.service import Reliable
 from gapless.node.service import KINDS as SERVICE_KINDS
 from gapless.storage.memory import MemoryVolume
+from gapless.testing.lattice import strict
 from gapless.tree.messages import Carried, Hop, Position
 from gapless.wire.codec import Unknown
 from gapless.wire.events import check_events, decode_attributes, encode_event
@@ -490,7 +491,7 @@ class World:
         self.nodes[name] = node = Node(
             BrokerName(name), self.network, volume, now,
             encoding=Encoding(decode_attributes, check_events), config=self.config,
-            shadow=not self.is_forged,
+            parts=None if self.is_forged else strict(),
         )  # fmt: skip
         self._do(name, node.start(now))
 

@@ -15,7 +15,7 @@ import gapless
 from gapless.cli.real.processes import cell, topic
 from gapless.core.identity import PubendName
 from gapless.durable.filtered_log import FilteredLog
-from gapless.durable.subscriptions import Subscriptions
+from gapless.durable.subscriptions import DurableSubscriptions
 from gapless.node.config import Config
 from gapless.pipelines.archive import archive, hold_log
 from gapless.pipelines.audience import write_audience
@@ -73,7 +73,7 @@ def filtered_ticks(folder: Path) -> set[tuple[str, str, int]]:
     volume, config = DiskVolume(folder), Config()
     try:
         found = set()
-        for each in Subscriptions(volume, config).all():
+        for each in DurableSubscriptions(volume, config).all():
             for pubend in each.since:
                 log = FilteredLog(PubendName(pubend), volume, config)
                 ticks = log.read(each.number, 0, log.end).wanted

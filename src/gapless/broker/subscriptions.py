@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from gapless.core.identity import PeerName
-    from gapless.durable.subscriptions import Subscription
+    from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.node import Node
 
 
@@ -26,7 +26,7 @@ def durable_subscriptions(node: Node) -> list[dict[str, object]]:
     return [_describe(node, each) for each in found]
 
 
-def _describe(node: Node, subscription: Subscription) -> dict[str, object]:
+def _describe(node: Node, subscription: DurableSubscription) -> dict[str, object]:
     definition = subscription.definition
     session = node.durables.table.session(definition.name)
     token = subscription.acknowledged

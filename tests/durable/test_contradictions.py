@@ -100,7 +100,7 @@ def test_more_than_one_question_takes_is_asked_for_when_it_is_repeated() -> None
 
 def test_silence_is_silence_where_the_log_knows_of_no_event() -> None:
     """Before `since` it knows nothing, and between wanted ticks there is nothing."""
-    court = Court(make_log(7, end=10), since=6, matches=even, minimum={})
+    court = Court(make_log(7, end=10), since=6, matches=even)
     assert court.proceed() == ["nack [0,6) whole"]
     assert court.proceed("[0,6) D4 whole") == ["nack [7,8) whole"]
     court.proceed("[6,10) D7 whole")
@@ -108,7 +108,7 @@ def test_silence_is_silence_where_the_log_knows_of_no_event() -> None:
 
 
 def test_one_that_asks_the_pubend_for_everything_need_not_ask_twice() -> None:
-    court = Court(make_log(7, end=10), since=6, matches=even, minimum={})
+    court = Court(make_log(7, end=10), since=6, matches=even)
     court.proceed()
     court.proceed("[0,6) whole")
     assert court.proceed("[7,8) whole") == []

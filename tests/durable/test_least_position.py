@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.durable.minimum import Minimum
+from gapless.durable.least_position import LeastPosition
 
 changes = st.lists(
     st.tuples(st.integers(0, 5), st.one_of(st.none(), st.integers(0, 20))), max_size=60
@@ -16,7 +16,7 @@ changes = st.lists(
 def test_the_least_is_the_least_whatever_moves_up_down_or_away(
     steps: list[tuple[int, int | None]],
 ) -> None:
-    minimum, truth = Minimum(), dict[int, int]()
+    minimum, truth = LeastPosition(), dict[int, int]()
     for key, position in steps:
         if position is None:
             minimum.remove(key)
@@ -30,7 +30,7 @@ def test_the_least_is_the_least_whatever_moves_up_down_or_away(
 
 
 def test_moving_up_and_down_again_and_again_takes_no_more_room() -> None:
-    minimum = Minimum()
+    minimum = LeastPosition()
     for key in range(3):
         minimum.set(key, 0)
     for position in [5, 4, 3, 2, 1] * 100:

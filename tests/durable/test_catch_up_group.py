@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.core.identity import Instant
-from gapless.durable.catch_up import CatchUp, Gap
-from gapless.durable.consolidated import Batch
-from gapless.durable.convoy import Convoy, Hold
+from gapless.durable.catch_up import CatchUp, CatchUpSource, LostSpan, Taker
+from gapless.durable.catch_up_group import CatchUpGroup, WindowCache
+from gapless.durable.consolidated import SubscriptionBatch
 from tests.durable.test_catch_up import TAKER, make_log
 from tests.knowledge.notation import event
 
@@ -27,14 +27,13 @@ class Traveller:
     """One who catches up from a log that is at hand, and counts what it takes from there."""
 
     def __init__(
-        self, log: FilteredLog, convoy: Convoy | None, start: int = 0, since: int = 0
+        self, log: FilteredLog, convoy: CatchUpGroup | None, start: int = 0, since: int = 0
     ) -> None:
         self.fetched = 0
         self.got: list[int] = []
-        self.pieces: list[Batch | Gap] = []
-        self.machine = CatchUp(
-            TAKER, start, log, log.timing, since=since, fetch=self.fetch, convoy=convoy
-        )
+        self.pieces: list[SubscriptionBatch | LostSpan] = []
+        source = CatchUpSource(log, self.fetch, convoy)
+        self.machine = CatchUp(Taker(TAKER, since), start, source, log.timing)
 
     def fetch(self, ticks: Sequence[int]) -> list[bytes | None]:
         self.fetched += len(ticks)
@@ -46,7 +45,7 @@ class Traveller:
         self.machine.check()
         count = len(self.got)
         for piece in pieces:
-            if isinstance(piece, Batch):
+            if isinstance(piece, SubscriptionBatch):
                 assert piece.events == [event(tick) for tick in piece.ticks]
                 self.got += piece.ticks
         self.pieces += pieces
@@ -65,20 +64,24 @@ def make(*wanted: int, window: int = 16, **limits: int) -> FilteredLog:
 
 
 def test_what_one_took_from_the_log_another_is_given_as_it_is() -> None:
-    log, convoy = make(*WANTED), Convoy(Hold(1 << 20))
+    log, convoy = make(*WANTED), CatchUpGroup(WindowCache(1 << 20))
     first, second = Traveller(log, convoy), Traveller(log, convoy)
     first.finish()
     looked = log.reads
     second.finish()
     assert first.got == second.got == list(WANTED)
     assert (first.fetched, second.fetched, log.reads) == (len(WANTED), 0, looked)
-    theirs = {id(piece) for piece in first.pieces if isinstance(piece, Batch) and piece.ticks}
-    ours = {id(piece) for piece in second.pieces if isinstance(piece, Batch) and piece.ticks}
+    theirs = {
+        id(piece) for piece in first.pieces if isinstance(piece, SubscriptionBatch) and piece.ticks
+    }
+    ours = {
+        id(piece) for piece in second.pieces if isinstance(piece, SubscriptionBatch) and piece.ticks
+    }
     assert theirs == ours, "the very same"
 
 
 def test_those_who_start_apart_come_to_the_same_windows() -> None:
-    log, convoy = make(*WANTED), Convoy(Hold(1 << 20))
+    log, convoy = make(*WANTED), CatchUpGroup(WindowCache(1 << 20))
     first, second = Traveller(log, convoy), Traveller(log, convoy, start=40)
     first.finish()
     second.finish()
@@ -87,7 +90,7 @@ def test_those_who_start_apart_come_to_the_same_windows() -> None:
 
 
 def test_where_the_log_did_not_know_one_yet_it_takes_nothing_of_others() -> None:
-    log, convoy = make(*WANTED), Convoy(Hold(1 << 20))
+    log, convoy = make(*WANTED), CatchUpGroup(WindowCache(1 << 20))
     Traveller(log, convoy).finish()
     late = Traveller(log, convoy, since=500)
     assert late.go() == 0
@@ -95,7 +98,7 @@ def test_where_the_log_did_not_know_one_yet_it_takes_nothing_of_others() -> None
 
 
 def test_no_more_is_given_than_the_client_has_room_for() -> None:
-    log, convoy = make(*WANTED), Convoy(Hold(1 << 20))
+    log, convoy = make(*WANTED), CatchUpGroup(WindowCache(1 << 20))
     first, second = Traveller(log, convoy), Traveller(log, convoy)
     assert 8 <= first.go() <= 16
     assert second.go(credit=3) == 2, "half of it, of its own"
@@ -103,19 +106,19 @@ def test_no_more_is_given_than_the_client_has_room_for() -> None:
 
 
 def test_what_was_lost_is_not_passed_on() -> None:
-    log, convoy = make(*WANTED, start=200), Convoy(Hold(1 << 20))
+    log, convoy = make(*WANTED, start=200), CatchUpGroup(WindowCache(1 << 20))
     first, second = Traveller(log, convoy), Traveller(log, convoy)
     for each in (first, second):
         each.finish()
-        gaps = [piece.span for piece in each.pieces if isinstance(piece, Gap)]
+        gaps = [piece.span for piece in each.pieces if isinstance(piece, LostSpan)]
         assert [(gap.start, gap.end) for gap in gaps] == [(0, 200)]
         assert each.got == [tick for tick in WANTED if tick >= 200]
 
 
 def test_beyond_its_bytes_the_oldest_windows_are_forgotten() -> None:
-    hold = Hold(25)
-    convoy, other = Convoy(hold), Convoy(hold)
-    batches = [Batch([n], [bytes(9)], n + 1) for n in range(3)]
+    hold = WindowCache(25)
+    convoy, other = CatchUpGroup(hold), CatchUpGroup(hold)
+    batches = [SubscriptionBatch([n], [bytes(9)], n + 1) for n in range(3)]
     convoy.keep(0, batches[0])
     other.keep(0, batches[1])
     hold.check()
@@ -138,7 +141,7 @@ def test_together_each_gets_what_it_would_get_alone(seed: int) -> None:
     wanted = sorted(dice.sample(range(END), dice.randint(1, 200)))
     walk = dice.choice((30, 5_000))
     log = make(*wanted, window=dice.choice((1, 2, 5, 40)), filtered_read_max=walk)
-    convoy = Convoy(Hold(dice.choice((1, 200, 100_000))))
+    convoy = CatchUpGroup(WindowCache(dice.choice((1, 200, 100_000))))
     some = [
         Traveller(log, convoy, start=start, since=dice.randint(0, start))
         for start in (dice.randint(0, END) for _ in range(5))
@@ -153,7 +156,7 @@ def test_together_each_gets_what_it_would_get_alone(seed: int) -> None:
 
 def test_one_far_behind_finds_its_way_though_others_are_ahead() -> None:
     log = make(*WANTED, filtered_read_max=10, filtered_walk_max=10)
-    convoy = Convoy(Hold(1 << 20))
+    convoy = CatchUpGroup(WindowCache(1 << 20))
     far, near = Traveller(log, convoy), Traveller(log, convoy, start=900)
     for _ in range(len(WANTED) // 10 + 2):
         far.go()

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from gapless.core.identity import Instant
 
 if TYPE_CHECKING:
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 
-class Overdue:
+class AckTimer:
     """Waits for one acknowledgement at a time; twice as long each time that nothing is heard."""
 
-    def __init__(self, timing: Timing) -> None:
+    def __init__(self, timing: KnowledgeTiming) -> None:
         self.timing = timing
         self.deadline: Instant | None = None
         self._after = timing.ack_expected

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
     from gapless.core.broker_messages import Knowledge
     from gapless.core.identity import PubendName
-    from gapless.durable.timing import Timing
+    from gapless.durable.timing import DurableTiming
 
 
-class Denied:
+class Contradictions:
     """Of one catch-up, in its window."""
 
-    def __init__(self, pubend: PubendName, timing: Timing, minimum: Vector | None) -> None:
+    def __init__(self, pubend: PubendName, timing: DurableTiming, *, is_whole: bool) -> None:
         self.pubend = pubend
         self.timing = timing
-        self.minimum = minimum  # if there is one the pubend itself is asked for everything
+        self.is_whole = is_whole  # the pubend itself is asked for everything
         self._ticks = SpanSet()
         self._fresh = SpanSet()  # of those, not asked for yet
 
@@ -48,7 +48,7 @@ class Denied:
             if tick in there or tick in known:
                 continue
             span = Span(tick, tick + 1)
-            is_asked = self.minimum is not None or tick in self._ticks
+            is_asked = self.is_whole or tick in self._ticks
             if is_asked and knowledge.purpose == Purpose.WHOLE:
                 lost.append(span)
             else:
@@ -73,8 +73,8 @@ class Denied:
 
     def address(self, nacks: list[Nack]) -> list[Nack]:
         """The same questions, those that are for the pubend itself to it."""
-        if self.minimum is not None:
-            return [Nack(self.pubend, nack.spans, self.minimum) for nack in nacks]
+        if self.is_whole:
+            return [Nack(self.pubend, nack.spans, Vector()) for nack in nacks]
         return [part for nack in nacks for part in self._divide(nack)] if self._ticks else nacks
 
     def _divide(self, nack: Nack) -> list[Nack]:

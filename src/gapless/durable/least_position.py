@@ -20,7 +20,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush, heapreplace
 
 
-class Minimum:
+class LeastPosition:
     """Positions by key, and the least of them."""
 
     __slots__ = ("_heap", "_positions")

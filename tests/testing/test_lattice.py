@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.core.ticks import Span
-from gapless.knowledge.lattice import JOIN, Belief, Shadow, lower
+from gapless.knowledge.neighbours import SOURCE, Edge
+from gapless.knowledge.relay import RelayPlace
+from gapless.testing.lattice import JOIN, Belief, Shadow, StrictStream, lower, strict
+from tests.knowledge.notation import BROKER, CONFIG, HERE, PUBEND, UPSTREAM
+
+if TYPE_CHECKING:
+    from gapless.core.identity import CellName
 
 TABLE = """
       Q   D   D*  S   F   E
@@ -92,3 +100,19 @@ def test_the_shadow_takes_the_same_truth_in_any_pieces(
         piece = Span(min(low, high - 1), max(low + 1, high))
         ticks = sorted(tick for tick in data if tick in piece)
         shadow.learn(piece, ticks, [b"%d" % tick for tick in ticks])
+
+
+@pytest.mark.parametrize(
+    ("upstream", "propagates", "is_strict"),
+    [(SOURCE, True, True), (UPSTREAM, False, True), (UPSTREAM, True, False)],
+)
+def test_only_streams_that_nobody_has_filtered_are_held_to_the_lattice(
+    upstream: CellName, propagates: bool, is_strict: bool
+) -> None:
+    parts, config = strict(), replace(CONFIG, propagates=propagates)
+    place = RelayPlace(BROKER, HERE, upstream, ())
+    relay = parts.relay(PUBEND, place, config, Edge())
+    subend = parts.subend(PUBEND, 7, config)
+    assert isinstance(relay.stream, StrictStream) == is_strict
+    assert isinstance(subend.stream, StrictStream) == (not propagates)
+    assert subend.stream.base == 7

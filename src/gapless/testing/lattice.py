@@ -1,27 +1,38 @@
-"""The lattice of what may be believed of one tick, and a shadow that holds streams to it.
+"""The lattice of what may be believed of one tick, and streams that are held to it.
 
 Theory of operation
     UNKNOWN is below everything and ERROR above. DATA grows into DONE (delivered to all below).
     FINAL, "no data is needed any more", lies below DONE and SILENCE. Learning joins two beliefs to
     their least upper bound; ERROR means that two sources contradict each other and must never be
-    reached, whatever fails. Production streams lower SILENCE and DONE to FINAL, which hides a wrong
-    silence; the `Shadow` does not, so it sees a filter that errs. Tests run with it.
+    reached, whatever fails. A broker's streams lower SILENCE and DONE to FINAL, which hides a wrong
+    silence. A `StrictStream` has a `Shadow` that does not, so it notices a filter that errs.
+    `strict` makes a node of such streams where that is right: under changing subscriptions a tick
+    may be filtered at one time and sent at another, so only streams that nobody has filtered are
+    held to the lattice.
 
 Source: DSN 2002, sec. 2.1 and figure 2.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
+from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from gapless.core.spans import SpanSet
+from gapless.knowledge.neighbours import SOURCE
+from gapless.knowledge.stream import KnowledgeStream
+from gapless.node.parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gapless.core.ticks import Span
+    from gapless.knowledge.relay import Relay
+    from gapless.knowledge.subend import Subend
+    from gapless.node.config import Config
 
 
 class Belief(Enum):
@@ -66,7 +77,7 @@ def lower(belief: Belief) -> Belief:
 
 
 class Shadow:
-    """Remembers all that a stream ever learnt and refuses what contradicts it. For tests only."""
+    """Remembers all that a stream ever learnt and refuses what contradicts it."""
 
     def __init__(self) -> None:
         self._silence = SpanSet()
@@ -84,3 +95,39 @@ class Shadow:
             if tick in silent:
                 assert JOIN[Belief.DATA, Belief.SILENCE] is not Belief.ERROR, f"silence at {tick}"
         self._silence.update(silent)
+
+
+class StrictStream(KnowledgeStream):
+    """A knowledge stream with a shadow."""
+
+    __slots__ = ("_shadow",)
+
+    def __init__(self, base: int = 0) -> None:
+        super().__init__(base)
+        self._shadow = Shadow()
+
+    def learn(self, span: Span, ticks: Sequence[int], events: Sequence[bytes]) -> list[Span]:
+        fresh = super().learn(span, ticks, events)
+        self._shadow.learn(span, ticks, events)
+        return fresh
+
+
+@cache
+def strict(parts: Parts = Parts()) -> Parts:  # noqa: B008  # it is frozen
+    """The same machines; relays and subends are held to the lattice where nobody has filtered."""
+
+    def start_relay(relay: Relay, *arguments: Any, **options: Any) -> None:
+        parts.relay.__init__(relay, *arguments, **options)
+        if relay.upstream == SOURCE or not cast("Config", relay.timing).propagates:
+            relay.stream = StrictStream()
+
+    def start_subend(subend: Subend, *arguments: Any, **options: Any) -> None:
+        parts.subend.__init__(subend, *arguments, **options)
+        if not cast("Config", subend.timing).propagates:
+            subend.stream = StrictStream(subend.taken)
+
+    return replace(
+        parts,
+        relay=type(parts.relay.__name__, (parts.relay,), {"__init__": start_relay}),
+        subend=type(parts.subend.__name__, (parts.subend,), {"__init__": start_subend}),
+    )
