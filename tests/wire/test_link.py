@@ -10,7 +10,6 @@ from gapless.core.client_messages import Done
 from gapless.core.errors import AccessError, ProtocolError, WireError
 from gapless.core.identity import BrokerName
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
-from gapless.wire.codec import Unknown
 from gapless.wire.framing import frame
 from gapless.wire.kinds import codec
 from gapless.wire.link import (
@@ -63,13 +62,6 @@ def test_a_ping_before_the_hello_is_refused(early: Ping | Pong) -> None:
         machine().receive(early)
 
 
-def test_a_kind_that_nobody_knows_is_skipped_at_any_time() -> None:
-    link = machine()
-    assert link.receive(Unknown("news")) is None
-    assert link.receive(Hello()) == PeerOpened(Hello())
-    assert link.receive(Unknown("news")) is None
-
-
 def test_ends_without_a_common_version_do_not_open() -> None:
     link = machine()
     with pytest.raises(WireError, match="no common protocol version"):
@@ -110,7 +102,7 @@ LONG = frame(b"x" * 200)[:50]
 def test_a_long_frame_is_refused_before_the_hello() -> None:
     link = machine(hello_bytes_max=100)
     assert link.feed(LONG, 0.0) == []
-    assert "200 bytes is announced" in str(link.error)
+    assert "200 bytes is announced" in str(link.unframer.error)
 
 
 def test_a_long_frame_behind_a_message_that_is_no_hello_is_refused_too() -> None:
@@ -126,13 +118,13 @@ def test_a_long_frame_is_welcome_after_the_hello() -> None:
     link.receive(Hello())
     assert link.feed(LONG, 0.0) == []
     link.begin_frame(0.0)
-    assert link.error is None
+    assert link.unframer.error is None
 
 
 def test_good_frames_come_out_before_the_error_behind_them() -> None:
     link = opened()
     assert len(link.feed(frame(b"good") + b"\xff" * 20, 0.0)) == 1
-    assert link.error is not None
+    assert link.unframer.error is not None
     assert link.feed(frame(b"good"), 0.0) == []
 
 

@@ -199,8 +199,8 @@ class Link(asyncio.Protocol):
                     self.flush()
                 if is_over() and not self.is_broker:
                     break
-            if not self._inbox and machine.error is not None and not self.is_closing:
-                raise machine.error
+            if not self._inbox and machine.unframer.error is not None and not self.is_closing:
+                raise machine.unframer.error
         except AccessError as error:
             self._deny(error)
         except (WireError, ProtocolError) as error:
@@ -377,7 +377,9 @@ class Link(asyncio.Protocol):
 
     def _take(self, message: Message | Unknown) -> None:
         self.messages_in += 1
-        self.unknown += isinstance(message, Unknown)
+        if isinstance(message, Unknown):
+            self.unknown += 1
+            return
         match self._machine.receive(message):
             case Publish() | Stage() as taken if not self.is_broker:
                 limit = self._owner.settings.publish_events_max

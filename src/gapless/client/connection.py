@@ -28,6 +28,7 @@ from gapless.core.client_messages import Refused
 from gapless.core.errors import GaplessError, WireError
 from gapless.core.messages import Hello, Message
 from gapless.version import __version__
+from gapless.wire.codec import Unknown
 from gapless.wire.kinds import codec
 from gapless.wire.link import (
     DropLink,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from gapless.client.address import Address
     from gapless.client.credentials import Credentials
     from gapless.core.identity import BrokerName
-    from gapless.wire.codec import Unknown
 
 HELLO = Hello(software=f"gapless {__version__}")
 LOOK_EVERY_S = 2.0
@@ -150,14 +150,16 @@ class Connection(asyncio.Protocol):
             for payload in machine.feed(data, self._loop.time()):
                 if machine.is_over:
                     return
-                self._take(self._codec.decode(payload))
-            if machine.error is not None:
-                raise machine.error
+                message = self._codec.decode(payload)
+                if not isinstance(message, Unknown):
+                    self._take(message)
+            if machine.unframer.error is not None:
+                raise machine.unframer.error
         except GaplessError as error:
             self._problem = error
             self.abort()
 
-    def _take(self, message: Message | Unknown) -> None:
+    def _take(self, message: Message) -> None:
         match self._machine.receive(message):
             case Message() as taken:
                 self._receive(taken)

@@ -3,7 +3,8 @@
 Theory of operation
     Both ends of a link run this machine; it does not know which of them dialled. The driver feeds
     it bytes and gets frames back, decodes these when it likes, and shows each message to `receive`,
-    which returns what the driver has to do. The driver calls `fire` when `deadline` has come.
+    which returns what the driver has to do. The driver calls `fire` when `deadline` has come, and
+    skips messages of kinds that it does not know.
     A link opens with the other end's Hello, if both speak a common version. Nothing else is taken
     before it, and no long frame.
     A link that has lost its way is never closed by TCP while something in between answers for the
@@ -28,7 +29,6 @@ from typing import TYPE_CHECKING
 
 from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
-from gapless.wire.codec import Unknown
 from gapless.wire.framing import FRAME_BYTES_MAX, Unframer
 from gapless.wire.version import agree
 
@@ -143,12 +143,14 @@ class LinkMachine:
     # --- what comes ------------------------------------------------------------------------------
 
     def feed(self, data: bytes, now_s: float) -> list[memoryview]:
-        """The frames that these bytes complete. Bad bytes end them: `error` says why."""
-        self.hear(now_s)
+        """The frames that these bytes complete. Bad bytes end them: `unframer.error` says why, to
+        be raised once the frames before them are taken."""
+        self.heard_s = now_s
+        self._has_heard = True
         try:
             frames = self.unframer.feed(data)
         except WireError:
-            return []  # it stays in `error`, for the driver may not have taken earlier frames yet
+            return []
         self.frame_count += len(frames)
         return frames
 
@@ -157,19 +159,10 @@ class LinkMachine:
         self.heard_s = now_s
         self._has_heard = True
 
-    @property
-    def error(self) -> WireError | None:
-        """What was wrong with the bytes. To be raised once the frames before it are taken."""
-        return self.unframer.error
-
-    def receive(
-        self, message: Message | Unknown
-    ) -> Message | PeerOpened | PeerLeft | SendOnLink | None:
+    def receive(self, message: Message) -> Message | PeerOpened | PeerLeft | SendOnLink | None:
         """What to do about a message. The message itself: the application takes it. None: nothing.
         `WireError` or `ProtocolError`: end the link."""
-        if isinstance(message, Unknown):
-            return None
-        if type(message) not in LINK_KINDS and self.phase is LinkPhase.OPEN:
+        if self.phase is LinkPhase.OPEN and type(message) not in LINK_KINDS:
             return message
         if isinstance(message, Goodbye):
             return PeerLeft(message)
