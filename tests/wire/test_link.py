@@ -243,7 +243,7 @@ def test_a_link_that_closes_is_gone_in_time_and_looks_no_more() -> None:
     assert link.is_over
     assert link.deadline == 101.0
     link.close(2.0, 1.0)
-    link.keep_alive(LOOKS, 2.0)
+    link.keep_alive(KeepAlive(0.5, 3), 2.0)
     assert link.deadline == 3.0
     assert isinstance(fired(link), DropLink)
 
