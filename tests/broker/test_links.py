@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.broker.link import SILENT_LOOKS
+from gapless.broker.links import SILENT_LOOKS
 from gapless.broker.whereabouts import Whereabouts
 from gapless.cli.broker import joining_network
 from gapless.core.identity import BrokerName

@@ -32,11 +32,12 @@ from gapless.broker.whereabouts import Whereabouts
 from gapless.core.client_messages import Refused, Subscribe
 from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
-from gapless.core.messages import Addresses, Hello, Ping, Pong
+from gapless.core.messages import Addresses, Hello
 from gapless.core.topic_messages import TopicList
 from gapless.node.config import Config
 from gapless.node.delivery.connection import nowhere
 from gapless.version import __version__
+from gapless.wire.link import KeepAlive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     from gapless.core.transaction_messages import Stage
     from gapless.node.network import Network
 
+
+SILENT_LOOKS = 4
+"""Looks in a row that find no byte of a broker; then its link is dropped."""
 
 ANYBODY = BrokerName("")
 """Who is dialled to join a network: its name is not known yet."""
@@ -148,7 +152,6 @@ class Links:
         if (old := self.named.pop(peer, None)) is not None:
             old.abort()
         self.named[peer] = link
-        link.is_kept = peer == self._joined_at
         who = {"principal": owner} if owner else {}
         logger.info("link up", extra={"peer": peer, "address": link.address, **who})
         if link.is_broker:
@@ -162,6 +165,14 @@ class Links:
         for message in self._held.pop(BrokerName(peer), ()):
             self.send(peer, message)
         return peer
+
+    def keep_alive(self, broker: PeerName) -> KeepAlive:
+        """How a broker's link is watched. The nodes of neighbours send heartbeats. Where a broker
+        joined a network, both may have nothing to say, and it pings. Other links may end."""
+        look_s = self.settings.silence_s / SILENT_LOOKS
+        if broker in self.neighbours:
+            return KeepAlive(look_s, SILENT_LOOKS, ping_after=None, has_heartbeats=True)
+        return KeepAlive(look_s, SILENT_LOOKS, 0 if broker == self._joined_at else None)
 
     def _has_joined(self, peer: PeerName) -> bool:
         """Is it a broker of no network file that we have?"""
@@ -246,10 +257,6 @@ class Links:
         assert link.peer is not None
         if isinstance(message, Addresses) and link.is_broker:
             self._learn(message.addresses, link.peer)
-            return
-        if isinstance(message, Ping | Pong) and link.is_broker and link.peer not in self.neighbours:
-            if isinstance(message, Ping):
-                link.answer(Pong(message.number))
             return
         if link.principal is not None and self.access is not None:
             refused = self.access.admit(link, message, self.pump.node)
