@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.broker.address import read_addresses
+from gapless.broker.addresses import read_addresses
 from gapless.cli.up import (
     QUICK_ENDS_MAX,
     RESTART_LONGEST_S,
     STEADY_S,
-    Child,
+    BrokerProcess,
     Restarts,
     last_words,
 )
@@ -105,7 +105,7 @@ def test_a_broker_that_crashes_again_and_again_is_started_later_and_later_and_th
 def test_a_child_that_is_given_up_is_told_of_and_is_no_more_looked_at(tmp_path: Path) -> None:
     """A real process that ends at once, as often as it may."""
     command = [sys.executable, "-c", "print('gapless: no disk. Mend it.'); raise SystemExit(1)"]
-    failing = Child("p", command, tmp_path / "p" / "log")
+    failing = BrokerProcess("p", command, tmp_path / "p" / "log")
     failing.pauses.quick_ends = QUICK_ENDS_MAX - 1
     assert failing.look().startswith("p started as process")
     assert failing.process is not None

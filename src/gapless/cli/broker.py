@@ -91,39 +91,18 @@ def which(
     network: Path, name: str | None, join: str | None, listen: str | None
 ) -> tuple[BrokerName, Network]:
     """The broker that is meant, and its network; who joins may have left out the file."""
-    from gapless.broker.address import parse_address
+    from gapless.broker.addresses import parse_address
+    from gapless.broker.networks import joining_network, read_network
     from gapless.core.errors import UsageError
     from gapless.core.identity import BrokerName
 
     if join is not None:
         parse_address(join)  # a slip of the pen is told, not dialled for ever
-        file, own = (network, name) if name is not None else (None, str(network))
-        return BrokerName(own), joining_network(own, file, listen)
+        if name is None:
+            return BrokerName(str(network)), joining_network(str(network), listen=listen)
+        return BrokerName(name), joining_network(name, read_network(network).security, listen)
     if name is None:
         raise UsageError(
             "a broker of the network is wanted", "Give its name after the network file."
         )
     return BrokerName(name), read_network(network)
-
-
-def joining_network(name: str, file: Path | None, listen: str | None) -> Network:
-    """What a broker that joins knows of the network: itself, and the security of the file."""
-    from gapless.core.identity import BrokerName, CellName
-    from gapless.node.network import BrokerEntry, Cell, Network
-
-    own = BrokerEntry(BrokerName(name), listen or "127.0.0.1:0")
-    security = read_network(file).security if file is not None else None
-    alone = Cell(CellName(name), (own,), subscribers=True)
-    return Network((alone,), security=security, joins=True)
-
-
-def read_network(path: Path) -> Network:
-    from gapless.core.errors import UsageError
-    from gapless.node.network import parse_network
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"cannot read {path}: {reason}", "Give a network file.") from None
-    return parse_network(text)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import typer
 
 
-class Command(TyperCommand):
+class HelpfulCommand(TyperCommand):
     """One whose help is tidied when it is asked for, and only then."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -28,7 +28,7 @@ LABORATORY = ("demo", "experiment")
 """Commands of the package `gapless-lab`."""
 
 
-class Group(TyperGroup):
+class HelpfulGroup(TyperGroup):
     """The same for a command with commands below it."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -46,9 +46,9 @@ class Group(TyperGroup):
 
 def lay_out(app: typer.Typer) -> None:
     """Show the help of all its commands, and of those below it, this way."""
-    app.info.cls = Group
+    app.info.cls = HelpfulGroup
     for command in app.registered_commands:
-        command.cls = Command
+        command.cls = HelpfulCommand
     for group in app.registered_groups:
         assert group.typer_instance is not None
         lay_out(group.typer_instance)

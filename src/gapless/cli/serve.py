@@ -65,9 +65,9 @@ def serve(
 
     Ctrl-C stops it in order. After a crash, start it again: nothing acknowledged is lost.
     """
+    from gapless.broker.networks import SINGLE, single_network
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
-    from gapless.broker.single import NAME, single_network
 
     config, process = read_limits(limits)
     settings = Settings(
@@ -80,7 +80,7 @@ def serve(
         security_folder=security.parent if security else Path(),
     )
     run(
-        NAME,
+        SINGLE,
         single_network(topic or (), read_table(security) if security else None),
         settings,
         config=config,
