@@ -47,7 +47,7 @@ def test_a_limit_that_there_is_not_is_refused_before_anything_is_started(tmp_pat
     file, data = tmp_path / "network.toml", tmp_path / "data"
     file.write_text(LINE)
     with child([*PROGRAM, "up", str(file), "--set", "nothing=1", "--data", str(data)]) as up:
-        assert "'nothing=1' sets no limit" in warned(up)
+        assert "there is no setting 'nothing'" in warned(up)
         assert up.wait(PATIENCE_S) == 2
     assert not data.exists()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapless.cli.limits import Limits, read_limits
+from gapless.cli.configuration import Limits, SettingsFile, read_limits
 from gapless.cli.serve import DATA, AdminHosts, Data, Insecure, LogJson, LogLevel, none_or
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def broker(
     admin_host: AdminHosts = None,
     data: Data = DATA,
     insecure: Insecure = False,
+    config: SettingsFile = None,
     limits: Limits = None,
     with_parent: Annotated[
         bool, typer.Option("--with-parent", help="Stop when standard input is closed.")
@@ -63,7 +64,7 @@ def broker(
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
 
-    config, process = read_limits(limits)
+    node, process = read_limits(limits, config)
     settings = Settings(
         **process,
         data=data,
@@ -79,7 +80,7 @@ def broker(
         own,
         described,
         settings,
-        config=config,
+        config=node,
         log_json=log_json,
         log_level=log_level,
         tell=typer.echo,

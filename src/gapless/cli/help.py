@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from gapless.cli.configuration import BASIC_MARK, basic_settings
+
 if TYPE_CHECKING:
     import typer
 
@@ -60,6 +62,8 @@ def tidy(command: TyperCommand | TyperGroup, ctx: Any) -> None:
     command.help = escape(flow(command.help or ""))
     parameters: list[Any] = command.get_params(ctx)
     for each in parameters:
+        if BASIC_MARK in (each.help or ""):
+            each.help = each.help.replace(BASIC_MARK, ", ".join(basic_settings()))
         each.help = escape(each.help or "")
         if getattr(each, "is_flag", False):
             each.metavar = ""

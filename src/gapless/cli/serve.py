@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gapless.cli.limits import Limits, read_limits
+from gapless.cli.configuration import Limits, SettingsFile, read_limits
 
 DATA = Path("gapless-data")
 
@@ -51,6 +51,7 @@ def serve(
         typer.Option(metavar="FILE", help="With [security], as `gapless security init` makes it."),
     ] = None,
     insecure: Insecure = False,
+    config: SettingsFile = None,
     limits: Limits = None,
     log_json: LogJson = False,
     log_level: LogLevel = "warning",
@@ -69,7 +70,7 @@ def serve(
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
 
-    config, process = read_limits(limits)
+    node, process = read_limits(limits, config)
     settings = Settings(
         **process,
         data=data,
@@ -83,7 +84,7 @@ def serve(
         SINGLE,
         single_network(topic or (), read_table(security) if security else None),
         settings,
-        config=config,
+        config=node,
         log_json=log_json,
         log_level=log_level,
         tell=typer.echo,

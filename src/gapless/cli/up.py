@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.broker import NetworkFile  # noqa: TC001 - typer reads it
-from gapless.cli.limits import Limits, read_limits
-from gapless.cli.serve import DATA, AdminHosts, Data, Insecure
+from gapless.cli.configuration import Limits, SettingsFile, read_limits
+from gapless.cli.serve import DATA, AdminHosts, Data, Insecure, LogJson, LogLevel
 from gapless.cli.terminal import visible_lines
 from gapless.core.errors import UsageError
 
@@ -155,7 +155,10 @@ def up(
     ] = None,
     admin_host: AdminHosts = None,
     insecure: Insecure = False,
+    config: SettingsFile = None,
     limits: Limits = None,
+    log_json: LogJson = False,
+    log_level: LogLevel = "info",
 ) -> None:
     """Run every broker of a network on this machine; one that crashes is started again.
 
@@ -186,7 +189,10 @@ def up(
     command = [*PROGRAM, "broker", str(network), "--with-parent", "--data", str(data)]
     command += ["--insecure"] if insecure else []
     command += [f"--admin-host={each}" for each in admin_host or ()]
-    read_limits(limits)  # refuses here what no broker would take
+    read_limits(limits, config)  # refuses here what no broker would take
+    command += [f"--config={config}"] if config is not None else []
+    command += ["--log-json"] if log_json else []
+    command += [f"--log-level={log_level}"]
     command += [f"--set={pair}" for pair in limits or ()]
     children = [
         BrokerProcess(name, [*command, name], data / name / "log")
