@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gapless
-from gapless.cli.real.processes import cell, topic
 from gapless.core.identity import PubendName
 from gapless.durable.filtered_log import FilteredLog
 from gapless.durable.subscriptions import DurableSubscriptions
@@ -24,6 +23,7 @@ from gapless.pipelines.match import match_replay
 from gapless.pipelines.replay import Replay, plan
 from gapless.pipelines.source import Source
 from gapless.storage.disk import DiskVolume
+from gapless.testing.processes.brokers import cell, topic
 from tests.spark.conftest import brokers
 
 if TYPE_CHECKING:

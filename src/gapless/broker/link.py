@@ -26,9 +26,9 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Protocol, cast
 
+from gapless.broker.event_reader import STEP_BYTES
 from gapless.broker.frames import Frames
-from gapless.broker.reader import STEP_BYTES
-from gapless.broker.room import BACKED_UP_BYTES, NO_ROOM, UNREAD, Room
+from gapless.broker.memory import BACKED_UP_BYTES, NO_ROOM, UNREAD, LinkMemory
 from gapless.core.client_messages import Publish, Subscribed
 from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
 from gapless.core.messages import Message
@@ -55,10 +55,10 @@ from gapless.wire.link import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gapless.broker.principals import Principal
     from gapless.broker.schedule import Schedule
+    from gapless.broker.security.principals import Principal
+    from gapless.broker.security.tls import Certificate
     from gapless.broker.settings import Settings
-    from gapless.broker.tls import Certificate
     from gapless.core.identity import BrokerName, PeerName
     from gapless.core.messages import Hello
 
@@ -93,7 +93,7 @@ class Owner(Protocol):
     hello: Hello
     denial_delay_s: float
     schedule: Schedule
-    room: Room
+    room: LinkMemory
 
     def opened(self, link: Link) -> bool:
         """Whether to say Hello at once; or else the link has ended, or is to prove itself first."""
