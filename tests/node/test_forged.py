@@ -38,6 +38,7 @@ from gapless.scribe.messages import Probe, Ringed
 from gapless.tree.messages import (
     Beat,
     Carried,
+    Credit,
     Hop,
     Joined,
     Loss,
@@ -45,15 +46,14 @@ from gapless.tree.messages import (
     Position,
     Publication,
     PublicationId,
-    Subscription,
     SubscriptionId,
-    Taken,
+    SubscriptionOffer,
 )
 
 if TYPE_CHECKING:
     from gapless.core.messages import Message
     from gapless.tree.broker import TreeBroker
-    from gapless.tree.connections import Connection
+    from gapless.tree.connections import ConnectionEnd
     from gapless.tree.messages import CarriedMessage
 
 A, B, C, E, NOBODY = (BrokerName(each) for each in ("a", "b", "c", "e", ""))
@@ -93,7 +93,7 @@ def tree_of(made: World, name: BrokerName) -> TreeBroker:
     return reliable.tree
 
 
-def end_of(made: World, sender: BrokerName, to: BrokerName) -> Connection:
+def end_of(made: World, sender: BrokerName, to: BrokerName) -> ConnectionEnd:
     return tree_of(made, to)._connections._ends[sender]
 
 
@@ -192,7 +192,7 @@ NUMBERS: list[Message] = [
     HandOver(X, released={"t/0": -1}),
     question(known=NameEntry(A, 1 << 63)),
     TopicNews((entry("s", 1 << 63, (A,)),)),
-    Carried(AT, 0, (Taken(-1),)),
+    Carried(AT, 0, (Credit(-1),)),
     Beat(AT, None, -1),
     Ringed((Probe(1 << 63, ()),)),
 ]
@@ -207,9 +207,9 @@ def test_numbers_that_are_no_counts_or_ticks_do_not_decode(message: Message) -> 
 # --- the reliable tree --------------------------------------------------------------------------
 
 
-def subscription(source: str, *way: str, condition: str = "") -> Subscription:
+def subscription(source: str, *way: str, condition: str = "") -> SubscriptionOffer:
     hops = tuple(Hop(BrokerName(each), AT) for each in way)
-    return Subscription(SubscriptionId(BrokerName(source), 1, 1), condition, hops)
+    return SubscriptionOffer(SubscriptionId(BrokerName(source), 1, 1), condition, hops)
 
 
 def publication(source: str, number: int, *way: str, epoch: int = 1) -> Publication:

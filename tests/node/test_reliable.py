@@ -31,7 +31,7 @@ from gapless.node.config import Config
 from gapless.node.network import parse_network
 from gapless.node.reliable import Reliable
 from gapless.storage.memory import MemoryVolume
-from gapless.tree.messages import TOPIC, Delivered, Join, PublicationId, Welcome
+from gapless.tree.messages import TOPIC, PublicationId, TreeDelivery, TreeJoin, TreeWelcome
 from gapless.wire.events import encode_event
 from tests.node.country import WIDE, Country
 from tests.node.town import ALONE, ANN, Town, colours, publish, subscribe
@@ -150,7 +150,7 @@ def test_events_of_one_step_go_together_and_to_nobody_who_was_found_too_slow_in_
         """What a client hears that subscribes just before all these come in one step."""
         country.ask("l", subscribe(1, topic="feed"), client)
         [group] = reliable._groups
-        told = [Tell(Delivered(name, (group.name,), {}, event)) for name in sources]
+        told = [Tell(TreeDelivery(name, (group.name,), {}, event)) for name in sources]
         town._do(reliable._carry(told, town.now))
         country.run()
         return country.heard[f"{client}@l"][1:]
@@ -394,7 +394,7 @@ def test_the_first_of_a_cell_stands_for_it_and_the_others_hang_on_it() -> None:
 def test_a_broker_that_joined_is_remembered_over_a_restart() -> None:
     town = Town("h", ONE)
     town.wait(1)
-    town.receive("new", Join())
+    town.receive("new", TreeJoin())
     town.wait(Config().tree_beat)
     kept = JoinedEdges(town.network, town.volume).edges
     assert [set(edge) for edge in kept] == [{"h", "new"}]
@@ -415,14 +415,14 @@ def test_a_condition_for_which_another_broker_has_no_room_is_refused_and_leaves_
 def test_a_broker_that_joins_serves_topics_of_others_and_nobody_before_it_is_a_part() -> None:
     town = Town("h", ALONE, joins=True)
     town._do(town.node.services.join(BrokerName("x"), town.now))
-    assert ("x", Join()) in town.flush()
+    assert ("x", TreeJoin()) in town.flush()
     town.receive("x", TopicNews((TopicEntry(FEED, 1, (), "reliable"),)))
     town.connect()
     for asked in (publish("red", topic="feed"), subscribe(1, topic="feed")):
         refused = dict(town.receive(ANN, asked))[ANN]
         assert isinstance(refused, Refused)
         assert refused.retry
-    town.receive("x", Welcome(((BrokerName("x"), BrokerName("h")),)))
+    town.receive("x", TreeWelcome(((BrokerName("x"), BrokerName("h")),)))
     assert ANN not in dict(town.receive(ANN, subscribe(1, topic="feed")))  # it waits for x
     refused = dict(town.receive(ANN, CreateTopic(2, TopicName("sport"), "reliable")))[ANN]
     assert isinstance(refused, Refused)

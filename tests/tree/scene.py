@@ -10,7 +10,7 @@ from gapless.testing.tree.options import MILLISECOND, TreeOptions, settings_for
 from gapless.testing.tree.run import TreeRun
 
 if TYPE_CHECKING:
-    from gapless.tree.broker import Parts, TreeBroker
+    from gapless.tree.broker import TreeBroker, TreeParts
     from gapless.tree.messages import PublicationId, SubscriptionId
 
 
@@ -21,7 +21,7 @@ class Scene:
         self,
         edges: str,
         failures_tolerated: int,
-        parts: Parts | None = None,
+        parts: TreeParts | None = None,
         **settings: object,
     ) -> None:
         pairs = [edge.split("-") for edge in edges.split()]

@@ -17,7 +17,7 @@ from gapless.tree.settings import TreeSettings
 from tests.tree.scene import Scene
 
 if TYPE_CHECKING:
-    from gapless.tree.broker import Parts
+    from gapless.tree.broker import TreeParts
 
 
 def test_a_newcomer_gets_its_neighbourhood_and_all_subscriptions() -> None:
@@ -340,7 +340,7 @@ def test_a_restarted_broker_learns_of_a_neighbour_it_cannot_reach_from_those_beh
     assert scene.got(subscription) == [published]
 
 
-def queued_before(parts: Parts | None) -> None:
+def queued_before(parts: TreeParts | None) -> None:
     """C was sent a publication for D, who is away; A subscribes; C crashes and is sent it again."""
     scene = Scene("A-C B-C C-D", failures_tolerated=0, parts=parts)
     first = scene.subscribe("D", "k = 1")
@@ -390,7 +390,7 @@ def test_a_broker_without_room_refuses_and_the_subscription_ends_where_it_began(
     scene = Scene("A-B B-C", failures_tolerated=1, remote_subscriptions_max=2)
     kept = [scene.subscribe("A"), scene.subscribe("B")]
     refused = scene.subscribe("A")  # B has room for it, C has not
-    told = [line for line in scene.run._trace.last if "Refused" in line]
+    told = [line for line in scene.run._trace.last if "NoRoom" in line]
     assert any(line.startswith("A tells", line.index(" ") + 1) for line in told)
     for name in "ABC":
         assert set(scene.machine(name).tags()) == {*kept}

@@ -44,15 +44,15 @@ from gapless.tree.messages import (
     Beat,
     Carried,
     Confirmed,
-    Delivered,
     Held,
-    Join,
     Missed,
+    NoRoom,
     SourceEnded,
     SubscriptionId,
-    Welcome,
+    TreeDelivery,
+    TreeJoin,
+    TreeWelcome,
 )
-from gapless.tree.messages import Refused as NoRoom
 from gapless.tree.settings import TreeSettings
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Reliable:
 
     name = "reliable"
     confirms = True
-    kinds: tuple[type[Message], ...] = (Beat, Carried, Join, Welcome)
+    kinds: tuple[type[Message], ...] = (Beat, Carried, TreeJoin, TreeWelcome)
 
     def __init__(
         self,
@@ -277,7 +277,7 @@ class Reliable:
     def receive(self, sender: BrokerName, message: Message, now: Instant) -> list[Effect]:
         if self.tree is None:
             return []  # we have no topic yet; it beats again
-        if not isinstance(message, Beat | Carried | Join | Welcome):
+        if not isinstance(message, Beat | Carried | TreeJoin | TreeWelcome):
             raise ProtocolError(f"{type(message).__name__} is not for a tree")
         return self._carry(self.tree.receive(sender, message, now), now)
 
@@ -290,11 +290,11 @@ class Reliable:
     def _carry(self, effects: Iterable[Effect], now: Instant) -> list[Effect]:
         """What the tree tells us becomes messages to clients; all else goes on."""
         done: list[Effect] = []
-        delivered: list[Delivered] = []
+        delivered: list[TreeDelivery] = []
         for effect in effects:
             if not isinstance(effect, Tell):
                 done.append(effect)
-            elif isinstance(effect.message, Delivered):
+            elif isinstance(effect.message, TreeDelivery):
                 delivered.append(effect.message)
             elif isinstance(effect.message, Accepted):
                 done += self._deliver(delivered, now)
@@ -348,9 +348,9 @@ class Reliable:
         remedy = "Use fewer conditions, or raise tree_subscriptions_max at the brokers."
         return dismiss(group, problem, remedy)
 
-    def _deliver(self, delivered: list[Delivered], now: Instant) -> list[Effect]:
+    def _deliver(self, delivered: list[TreeDelivery], now: Instant) -> list[Effect]:
         """What came in one step, to clients: all that is of one topic and source at once."""
-        runs: dict[tuple[TopicName, PubendName], list[Delivered]] = {}
+        runs: dict[tuple[TopicName, PubendName], list[TreeDelivery]] = {}
         for message in delivered:
             group = next(filter(None, map(self._groups.named, message.subscriptions)), None)
             if group is not None:  # else the last of them has left in this step
@@ -364,7 +364,7 @@ class Reliable:
             effects += more + self._end(slow, now)
         return effects
 
-    def _takers(self, message: Delivered) -> list[Key]:
+    def _takers(self, message: TreeDelivery) -> list[Key]:
         groups = [*filter(None, map(self._groups.named, message.subscriptions))]
         for group in groups:
             group.heard[message.id.source] = (message.id.epoch, message.id.number)

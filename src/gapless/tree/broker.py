@@ -31,24 +31,24 @@ from gapless.tree.messages import (
     Beat,
     Carried,
     CarriedMessage,
+    Credit,
     Edge,
-    Join,
     Joined,
     Losses,
     Publication,
     PublicationConfirmed,
     PublicationHeld,
-    Subscription,
     SubscriptionConfirmed,
     SubscriptionId,
+    SubscriptionOffer,
     SubscriptionRefused,
     SubscriptionWithdrawn,
     SyncEnd,
     SyncStart,
     SyncSummary,
-    Taken,
+    TreeJoin,
     TreeMessage,
-    Welcome,
+    TreeWelcome,
     topic_of,
 )
 from gapless.tree.neighbourhood import Neighbourhood
@@ -56,7 +56,7 @@ from gapless.tree.partitions import Partitions
 from gapless.tree.publications import Publications
 from gapless.tree.recovery import Sessions
 from gapless.tree.spreading import Spreading
-from gapless.tree.subscriptions import Subscriptions
+from gapless.tree.subscriptions import SubscriptionTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,10 +69,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class TreeParts:
     """The classes that a broker is made of; a simulation may plant a fault in one."""
 
-    subscriptions: type[Subscriptions] = Subscriptions
+    subscriptions: type[SubscriptionTable] = SubscriptionTable
     publications: type[Publications] = Publications
     spreading: type[Spreading] = Spreading
     forwarding: type[Forwarding] = Forwarding
@@ -87,9 +87,9 @@ class TreeBroker:
         epoch: int,
         settings: TreeSettings,
         edges: Iterable[Edge] = (),
-        parts: Parts | None = None,
+        parts: TreeParts | None = None,
     ) -> None:
-        parts = parts or Parts()
+        parts = parts or TreeParts()
         self.name = name
         self.epoch = epoch
         self._settings = settings
@@ -125,9 +125,9 @@ class TreeBroker:
     def receive(self, sender: BrokerName, message: TreeMessage, now: Instant) -> list[Effect]:
         check_message(message, self._neighbourhood, (self.name, self.epoch))
         match message:
-            case Join() if not self._sessions.is_joining:
+            case TreeJoin() if not self._sessions.is_joining:
                 return self._welcome(sender, now)
-            case Welcome():
+            case TreeWelcome():
                 self._joining = None
                 self._sessions.is_joining = False
                 self._neighbourhood.learn(message.edges)
@@ -146,7 +146,7 @@ class TreeBroker:
     def fire(self, now: Instant) -> list[Effect]:
         """Beat, and see who has fallen silent."""
         if self._joining is not None and now >= self._connections.beat_at:
-            self._sessions.effects.append(Send(self._joining, Join()))
+            self._sessions.effects.append(Send(self._joining, TreeJoin()))
         self._sessions.effects += self._connections.fire(now)
         return self._settle(now)
 
@@ -232,9 +232,9 @@ class TreeBroker:
         match message:  # what comes most, first
             case Publication():
                 self._forwarding.on_publication(sender, message)
-            case PublicationConfirmed() | PublicationHeld() | Taken() | Losses():
+            case PublicationConfirmed() | PublicationHeld() | Credit() | Losses():
                 self._forwarding.on_answer(sender, message)
-            case Subscription():
+            case SubscriptionOffer():
                 self._spreading.on_subscription(sender, message)
             case SubscriptionConfirmed():
                 clearing = self._spreading.on_confirmed(sender, message)
@@ -278,7 +278,7 @@ class TreeBroker:
     def _welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
         self._learn(newcomer, ((self.name, newcomer),))
         edges = (*self._neighbourhood.edges, (self.name, newcomer))
-        return [Send(newcomer, Welcome(edges)), *self._settle(now)]
+        return [Send(newcomer, TreeWelcome(edges)), *self._settle(now)]
 
     def _learn(self, sender: BrokerName, edges: tuple[Edge, ...]) -> None:
         new = self._neighbourhood.learn(edges)

@@ -16,9 +16,9 @@ from gapless.tree.messages import (
     Joined,
     Losses,
     Publication,
-    Subscription,
+    SubscriptionOffer,
     SyncStart,
-    Welcome,
+    TreeWelcome,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check_message(message: TreeMessage, neighbourhood: Neighbourhood, life: Life
         case Carried(messages=messages):
             for each in messages:
                 _check_carried(each, neighbourhood, life)
-        case Welcome(edges=edges):
+        case TreeWelcome(edges=edges):
             _check_edges(edges)
         case _:
             pass
@@ -51,7 +51,7 @@ def _check_carried(message: CarriedMessage, neighbourhood: Neighbourhood, life: 
         case Losses(losses=losses):
             for loss in losses:
                 _refuse_if(not loss.through, f"{loss} is of nothing")
-        case Subscription(id=subscription, hops=hops):
+        case SubscriptionOffer(id=subscription, hops=hops):
             if subscription.source != life[0]:  # ours come back: we say whether they have ended
                 _check_way(subscription.source, hops, neighbourhood)
         case SyncStart(edges=edges) | Joined(edges=edges):

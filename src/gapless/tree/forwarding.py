@@ -29,7 +29,7 @@ from gapless.core.effects import Tell
 from gapless.tree.losses import LossTable
 from gapless.tree.messages import (
     Confirmed,
-    Delivered,
+    Credit,
     Held,
     Losses,
     Missed,
@@ -38,10 +38,10 @@ from gapless.tree.messages import (
     PublicationConfirmed,
     PublicationHeld,
     SourceEnded,
-    Taken,
+    TreeDelivery,
 )
 from gapless.tree.partitions import is_closed
-from gapless.tree.trail import Seen, Sources
+from gapless.tree.trail import NearbyNumbers, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName, Instant
     from gapless.tree.messages import Clearing, Life, Loss, PublicationId, SubscriptionId
     from gapless.tree.neighbourhood import Neighbourhood
-    from gapless.tree.publications import Entry, Publications, Routes
+    from gapless.tree.publications import Publications, QueueEntry, Routes
     from gapless.tree.recovery import Sessions
     from gapless.tree.settings import TreeSettings
-    from gapless.tree.subscriptions import Routed, Subscriptions
+    from gapless.tree.subscriptions import RoutedSubscription, SubscriptionTable
 
 
 class Forwarding:
@@ -64,7 +64,7 @@ class Forwarding:
         self,
         neighbourhood: Neighbourhood,
         sessions: Sessions,
-        subscriptions: Subscriptions,
+        subscriptions: SubscriptionTable,
         publications: Publications,
         life: Life,
         settings: TreeSettings,
@@ -75,7 +75,7 @@ class Forwarding:
         self._publications = publications
         self._settings = settings
         self._life = life
-        self._seen = Seen(settings)
+        self._seen = NearbyNumbers(settings)
         self._sources = Sources(settings)
         self._losses = LossTable(life)
         self._taken: Counter[BrokerName] = Counter()  # in this step, by sender
@@ -119,7 +119,7 @@ class Forwarding:
             self._accept(publication, sender)
 
     def on_answer(
-        self, sender: BrokerName, message: PublicationConfirmed | PublicationHeld | Taken | Losses
+        self, sender: BrokerName, message: PublicationConfirmed | PublicationHeld | Credit | Losses
     ) -> None:
         """What became of publications that a neighbour was sent, or will not be."""
         match message:
@@ -129,7 +129,7 @@ class Forwarding:
                     self._finish(entry)
             case PublicationHeld():
                 self._publications.hold(message.id, sender, message.away)
-            case Taken():
+            case Credit():
                 self._publications.taken(sender, message.count)
             case Losses():
                 self.on_losses(sender, message.losses)
@@ -163,7 +163,7 @@ class Forwarding:
     def pump(self, now: Instant) -> None:
         """Send what may go on every live session; give up what must not wait any longer."""
         for sender, count in self._taken.items():
-            self._sessions.send(sender, Taken(count))
+            self._sessions.send(sender, Credit(count))
         self._taken.clear()
         self.on_losses(None, self._publications.waive())
         away = self._sessions.away(now)
@@ -203,7 +203,7 @@ class Forwarding:
             concerned = list(self._subscriptions)
         else:
             concerned = self._subscriptions.matching(publication.attributes)
-        ours: list[Routed] = []
+        ours: list[RoutedSubscription] = []
         routes: Routes = {}
         for each in concerned:
             if each.towards is None:
@@ -221,8 +221,8 @@ class Forwarding:
         if not entry.routes:
             self._finish(entry)
 
-    def _clear(self, notifier: Publication) -> list[Routed]:
-        found: list[Routed] = []
+    def _clear(self, notifier: Publication) -> list[RoutedSubscription]:
+        found: list[RoutedSubscription] = []
         for clearing in notifier.clearings:
             routed = self._subscriptions.get(clearing.subscription)
             if routed is not None:
@@ -230,16 +230,16 @@ class Forwarding:
                 found.append(routed)
         return found
 
-    def _deliver(self, publication: Publication, ours: list[Routed]) -> None:
+    def _deliver(self, publication: Publication, ours: list[RoutedSubscription]) -> None:
         if self._is_late(publication.id):
             return
         takers = sorted(each.id for each in ours if self._is_safe(each, publication))
         if takers:
             p = publication
-            delivered = Delivered(p.id, tuple(takers), p.attributes, p.body)
+            delivered = TreeDelivery(p.id, tuple(takers), p.attributes, p.body)
             self._sessions.effects.append(Tell(delivered))
 
-    def _is_safe(self, routed: Routed, publication: Publication) -> bool:
+    def _is_safe(self, routed: RoutedSubscription, publication: Publication) -> bool:
         if not routed.is_complete or routed.id in publication.not_for:
             return False
         if not routed.tags:
@@ -278,7 +278,7 @@ class Forwarding:
         self.late_repeats += is_late
         return is_late
 
-    def _finish(self, entry: Entry) -> None:
+    def _finish(self, entry: QueueEntry) -> None:
         name = entry.publication.id
         for sender in sorted(entry.senders):
             self._sessions.send(sender, PublicationConfirmed(name))
@@ -287,5 +287,5 @@ class Forwarding:
             self._sessions.effects.append(Tell(Confirmed(name, lost_to)))
 
 
-def life_of(routed: Routed) -> Life:
+def life_of(routed: RoutedSubscription) -> Life:
     return (routed.id.source, routed.id.epoch)

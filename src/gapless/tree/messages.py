@@ -123,7 +123,7 @@ class Beat(Message, frozen=True):
     """It needs none: two who do not want each other would answer for ever."""
 
 
-class Subscription(Message, frozen=True):
+class SubscriptionOffer(Message, frozen=True):
     """Take this subscription. Who is behind the sender, seen from the subscriber, confirms it."""
 
     id: SubscriptionId
@@ -192,7 +192,7 @@ class PublicationHeld(Message, frozen=True):
     away: tuple[BrokerName, ...]
 
 
-class Taken(Message, frozen=True):
+class Credit(Message, frozen=True):
     """I have taken so many more publications from you: send the next."""
 
     count: AnyCount
@@ -225,11 +225,11 @@ class SyncEnd(Message, frozen=True):
     """Now you have all that I have."""
 
 
-class Join(Message, frozen=True, tag="tree join"):
+class TreeJoin(Message, frozen=True):
     """I am new and want to be your neighbour."""
 
 
-class Welcome(Message, frozen=True, tag="tree welcome"):
+class TreeWelcome(Message, frozen=True):
     """This is your neighbourhood."""
 
     edges: tuple[Edge, ...]
@@ -242,14 +242,14 @@ class Joined(Message, frozen=True):
 
 
 CarriedMessage = (
-    Subscription
+    SubscriptionOffer
     | SubscriptionConfirmed
     | SubscriptionRefused
     | SubscriptionWithdrawn
     | Publication
     | PublicationConfirmed
     | PublicationHeld
-    | Taken
+    | Credit
     | Losses
     | SyncStart
     | SyncSummary
@@ -266,7 +266,7 @@ class Carried(Message, frozen=True):
     messages: tuple[CarriedMessage, ...]
 
 
-TreeMessage = Beat | Carried | Join | Welcome
+TreeMessage = Beat | Carried | TreeJoin | TreeWelcome
 
 
 class Accepted(Message, frozen=True):
@@ -276,14 +276,14 @@ class Accepted(Message, frozen=True):
     tags: Tags = ()
 
 
-class Refused(Message, frozen=True):
+class NoRoom(Message, frozen=True):
     """To the driver: the subscription has ended, since `by` has no room for it."""
 
     id: SubscriptionId
     by: BrokerName
 
 
-class Delivered(Message, frozen=True):
+class TreeDelivery(Message, frozen=True):
     """To the driver: a publication for these subscriptions of ours."""
 
     id: PublicationId

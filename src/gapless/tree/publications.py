@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from gapless.tree.messages import Life
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.settings import TreeSettings
-    from gapless.tree.subscriptions import Route, Subscriptions
+    from gapless.tree.subscriptions import Route, SubscriptionTable
 
 
 Routes = dict["Route", set["Life"]]
@@ -61,7 +61,7 @@ Routes = dict["Route", set["Life"]]
 
 
 @dataclass(slots=True)
-class Flight:
+class SendWindow:
     """What has been sent on a connection, and not been taken yet."""
 
     connection: Position
@@ -69,7 +69,7 @@ class Flight:
 
 
 @dataclass(slots=True)
-class Entry:
+class QueueEntry:
     """One publication in the queue."""
 
     number: int
@@ -88,7 +88,7 @@ class Publications:
     def __init__(
         self,
         neighbourhood: Neighbourhood,
-        subscriptions: Subscriptions,
+        subscriptions: SubscriptionTable,
         epoch: int,
         settings: TreeSettings,
     ) -> None:
@@ -98,20 +98,20 @@ class Publications:
         self._epoch = epoch
         self._settings = settings
         self._number = 0
-        self._entries: dict[PublicationId, Entry] = {}  # in the order of their numbers
-        self._flights: dict[BrokerName, Flight] = {}
+        self._entries: dict[PublicationId, QueueEntry] = {}  # in the order of their numbers
+        self._flights: dict[BrokerName, SendWindow] = {}
         self._next: dict[BrokerName, int] = {}  # the first number a session has not looked at
         self._own: dict[str, dict[int, None]] = {}  # by topic, the numbers of our own, ascending
         self._unwaived: Counter[str] = Counter()  # by topic, our own since the last waiver
         self._crowded: dict[str, None] = {}  # topics with too much of our own, an ordered set
-        self._awaited: dict[PublicationId, Entry] = {}
+        self._awaited: dict[PublicationId, QueueEntry] = {}
         self._has_held = False  # some neighbour says that it keeps one of those
         self._since_look = 0  # entries since `held` was last looked at
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return iter(self._entries.values())
 
     @property
@@ -122,13 +122,15 @@ class Publications:
         """The name of a publication that begins here, now."""
         return PublicationId(self._here, self._epoch, self.next_number)
 
-    def get(self, name: PublicationId) -> Entry | None:
+    def get(self, name: PublicationId) -> QueueEntry | None:
         return self._entries.get(name)
 
-    def append(self, publication: Publication, routes: Routes, sender: BrokerName | None) -> Entry:
+    def append(
+        self, publication: Publication, routes: Routes, sender: BrokerName | None
+    ) -> QueueEntry:
         """Number it; it stays if there is a route to wait for."""
         self._number += 1
-        entry = Entry(self._number, publication, routes)
+        entry = QueueEntry(self._number, publication, routes)
         if sender is not None:
             entry.senders.add(sender)
         if entry.routes:
@@ -143,7 +145,7 @@ class Publications:
                     self._crowded[publication.topic] = None
         return entry
 
-    def settle(self, name: PublicationId, sender: BrokerName) -> Entry | None:
+    def settle(self, name: PublicationId, sender: BrokerName) -> QueueEntry | None:
         """`sender` has seen to all that lies behind it; the entry, if that was the last of it."""
         entry = self._entries.get(name)
         if entry is None:
@@ -151,7 +153,7 @@ class Publications:
         entry.routes = {route: to for route, to in entry.routes.items() if sender not in route}
         return None if entry.routes else self._remove(entry)
 
-    def _remove(self, entry: Entry) -> Entry:
+    def _remove(self, entry: QueueEntry) -> QueueEntry:
         p = entry.publication
         if p.id.source == self._here and p.id.epoch == self._epoch and not p.clearings:
             own = self._own[p.topic]
@@ -169,10 +171,10 @@ class Publications:
             entry.held = {**(entry.held or {}), sender: away}
             self._has_held = True
 
-    def reached(self, frontier: Frontier) -> list[tuple[Entry, tuple[BrokerName, ...]]]:
+    def reached(self, frontier: Frontier) -> list[tuple[QueueEntry, tuple[BrokerName, ...]]]:
         """Of what is awaited, what all within reach have: only brokers that are away do not, as far
         as we know or our neighbours say (`held`). Each once for the same brokers."""
-        found: list[tuple[Entry, tuple[BrokerName, ...]]] = []
+        found: list[tuple[QueueEntry, tuple[BrokerName, ...]]] = []
         active, failed = frozenset(frontier.active), frozenset(frontier.failed)
         for entry in self._awaited.values() if failed or self._has_held else ():
             away: set[BrokerName] = set()
@@ -239,9 +241,9 @@ class Publications:
                         )
         return list(found.values())
 
-    def give_up(self, losses: LossTable) -> list[Entry]:
+    def give_up(self, losses: LossTable) -> list[QueueEntry]:
         """Wait no longer for those who have lost something; entries that nobody else waits for."""
-        over: list[Entry] = []
+        over: list[QueueEntry] = []
         for entry in list(self._entries.values()):
             if entry.publication.clearings:
                 continue
@@ -269,7 +271,7 @@ class Publications:
         self._next[session] = 0
         flight = self._flights.get(session)
         if flight is None or flight.connection != connection:
-            self._flights[session] = Flight(connection)
+            self._flights[session] = SendWindow(connection)
 
     def taken(self, session: BrokerName, count: int) -> None:
         """The neighbour has room for so many more."""
@@ -291,7 +293,7 @@ class Publications:
 
     def due(
         self, session: BrokerName, active: frozenset[BrokerName]
-    ) -> Iterator[tuple[Entry, Publication]]:
+    ) -> Iterator[tuple[QueueEntry, Publication]]:
         """What to send on a session now, in order; it counts as sent."""
         first, flight = self._next[session], self._flights[session]
         if first > self._number or not self._has_room(flight):
@@ -311,13 +313,13 @@ class Publications:
             yield entry, copy
         self._next[session] = self._number + 1
 
-    def _has_room(self, flight: Flight) -> bool:
+    def _has_room(self, flight: SendWindow) -> bool:
         return flight.count < self._settings.window_max
 
     def _may_go(self, copy: Publication) -> bool:
         return is_legitimate(copy.hops, self._settings)
 
-    def _copy(self, entry: Entry, to: BrokerName) -> Publication:
+    def _copy(self, entry: QueueEntry, to: BrokerName) -> Publication:
         p = entry.publication
         here = Hop(self._here, Position(self._epoch, entry.number))
         hops = extend(p.hops, here, self._neighbourhood.path(to)[:-1])

@@ -40,7 +40,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from gapless.filters.matcher import Matcher
-from gapless.tree.messages import Clearing, Hop, PartitionId, Subscription, SubscriptionId
+from gapless.tree.messages import Clearing, Hop, PartitionId, SubscriptionId, SubscriptionOffer
 from gapless.tree.partitions import joined
 from gapless.tree.trail import PASSED, extend, is_legitimate
 
@@ -61,7 +61,7 @@ Route = tuple["BrokerName", ...]
 
 
 @dataclass(slots=True, eq=False)
-class Routed:
+class RoutedSubscription:
     """One subscription at one broker; told apart by identity, there is one for each name."""
 
     id: SubscriptionId
@@ -82,7 +82,7 @@ class Routed:
     refused_by: BrokerName | None = None
 
 
-class Subscriptions:
+class SubscriptionTable:
     """The routing table of one broker."""
 
     def __init__(
@@ -92,18 +92,18 @@ class Subscriptions:
         self._neighbourhood = neighbourhood
         self._partitions = partitions
         self._settings = settings
-        self._matcher: Matcher[Routed] = Matcher()
-        self._table: dict[SubscriptionId, Routed] = {}
-        self._asking: dict[SubscriptionId, Routed] = {}  # an ordered set
+        self._matcher: Matcher[RoutedSubscription] = Matcher()
+        self._table: dict[SubscriptionId, RoutedSubscription] = {}
+        self._asking: dict[SubscriptionId, RoutedSubscription] = {}  # an ordered set
         self._in_use: Counter[PartitionKey] = Counter()
-        self._own: dict[SubscriptionId, Routed] = {}
+        self._own: dict[SubscriptionId, RoutedSubscription] = {}
 
     # --- the table -------------------------------------------------------------------------------
 
-    def get(self, name: SubscriptionId) -> Routed | None:
+    def get(self, name: SubscriptionId) -> RoutedSubscription | None:
         return self._table.get(name)
 
-    def __iter__(self) -> Iterator[Routed]:
+    def __iter__(self) -> Iterator[RoutedSubscription]:
         return iter(self._table.values())
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class Subscriptions:
     def own_count(self) -> int:
         return len(self._own)
 
-    def own(self) -> list[Routed]:
+    def own(self) -> list[RoutedSubscription]:
         """Those of our own subscribers."""
         return list(self._own.values())
 
@@ -122,7 +122,7 @@ class Subscriptions:
         """For one more of another broker."""
         return len(self._table) - self.own_count < self._settings.remote_subscriptions_max
 
-    def matching(self, attributes: Attributes) -> list[Routed]:
+    def matching(self, attributes: Attributes) -> list[RoutedSubscription]:
         return self._matcher.match(attributes)
 
     @property
@@ -130,7 +130,7 @@ class Subscriptions:
         """Every partition that closes a subscription known here."""
         return self._in_use.keys()
 
-    def retag(self, routed: Routed, tags: Set[PartitionId]) -> None:
+    def retag(self, routed: RoutedSubscription, tags: Set[PartitionId]) -> None:
         """Change what closes a subscription; the only way to."""
         self._in_use.update(tag.key for tag in tags)
         for tag in routed.tags:
@@ -150,10 +150,12 @@ class Subscriptions:
 
     def add(
         self, name: SubscriptionId, condition: str, hops: Hops, tags: Tags, since: int
-    ) -> Routed:
+    ) -> RoutedSubscription:
         """Know it, from the queue's number `since` on."""
         route = tuple(hop.broker for hop in hops[: self._settings.reach])
-        routed = Routed(name, condition, hops, route, route[0] if route else None, since)
+        routed = RoutedSubscription(
+            name, condition, hops, route, route[0] if route else None, since
+        )
         self._matcher.add(routed, condition)  # raises before anything has changed
         self.retag(routed, {*tags})
         self._table[name] = routed
@@ -173,7 +175,7 @@ class Subscriptions:
 
     # --- spreading -------------------------------------------------------------------------------
 
-    def ask(self, routed: Routed) -> None:
+    def ask(self, routed: RoutedSubscription) -> None:
         """Begin a round: everyone further away shall confirm it."""
         routed.asked.clear()
         routed.confirmed.clear()
@@ -181,10 +183,10 @@ class Subscriptions:
         routed.is_asking = True
         self._asking[routed.id] = routed
 
-    def asking(self) -> list[Routed]:
+    def asking(self) -> list[RoutedSubscription]:
         return list(self._asking.values())
 
-    def reachable(self, routed: Routed, frontier: Frontier) -> list[BrokerName]:
+    def reachable(self, routed: RoutedSubscription, frontier: Frontier) -> list[BrokerName]:
         """Who could have it from us: active and further away, where that is legitimate."""
         return [
             broker
@@ -193,7 +195,7 @@ class Subscriptions:
             and is_legitimate(self.hops_to(routed, broker), self._settings)
         ]
 
-    def is_confirmed(self, routed: Routed, frontier: Frontier) -> bool:
+    def is_confirmed(self, routed: RoutedSubscription, frontier: Frontier) -> bool:
         """Have all further away confirmed it? If tags are literal, only neighbours need to."""
         steps_max = self._settings.reach if self._settings.tags == "scoped" else 1
         return all(
@@ -202,7 +204,7 @@ class Subscriptions:
             if len(self._neighbourhood.path(broker)) <= steps_max and self.is_away(routed, broker)
         )
 
-    def complete(self, routed: Routed) -> Clearing | None:
+    def complete(self, routed: RoutedSubscription) -> Clearing | None:
         """All have confirmed: what remains closed is known, and so is what was over unheard."""
         before = routed.tags
         fresh = joined(self._own_tags(routed), *routed.confirmed.values())
@@ -220,7 +222,7 @@ class Subscriptions:
         over = tuple(sorted(before))
         return Clearing(routed.id, over, ()) if over and not fresh else None
 
-    def _own_tags(self, routed: Routed) -> set[PartitionId]:
+    def _own_tags(self, routed: RoutedSubscription) -> set[PartitionId]:
         """What it could not cross here, by this round; open to those who were reached behind it."""
         reached = routed.confirmed.keys() - routed.unclean
         standing = self._partitions.away_from(routed.towards, reached)
@@ -238,7 +240,7 @@ class Subscriptions:
         return self._neighbourhood.further(partition.nodes[-1])
 
     def confirm(
-        self, routed: Routed, sender: BrokerName, message: SubscriptionConfirmed
+        self, routed: RoutedSubscription, sender: BrokerName, message: SubscriptionConfirmed
     ) -> Clearing | None:
         """It and all behind it have it; says what is over by that, or open from now on."""
         if routed.is_asking:
@@ -256,7 +258,9 @@ class Subscriptions:
         added = joined(wider.values(), message.tags)
         return self.clear(routed, Clearing(routed.id, tuple(sorted(removed)), tuple(sorted(added))))
 
-    def _opened(self, routed: Routed, by: BrokerName) -> dict[PartitionKey, PartitionId]:
+    def _opened(
+        self, routed: RoutedSubscription, by: BrokerName
+    ) -> dict[PartitionKey, PartitionId]:
         """Tags that leave more open once `by`, behind a failed one, has confirmed."""
         path = self._neighbourhood.path(by)
         if self._settings.tags != "scoped" or len(path) == 1:
@@ -267,7 +271,7 @@ class Subscriptions:
             if t.detector == self._here and t.nodes == path[:-1] and by not in t.open
         }
 
-    def clear(self, routed: Routed, clearing: Clearing) -> Clearing | None:
+    def clear(self, routed: RoutedSubscription, clearing: Clearing) -> Clearing | None:
         """Replace tags that are over; None if there were none."""
         removed, added = {tag.key for tag in clearing.removed}, clearing.added
 
@@ -287,11 +291,11 @@ class Subscriptions:
 
     # --- where it comes from, and where it goes --------------------------------------------------
 
-    def is_away(self, routed: Routed, broker: BrokerName) -> bool:
+    def is_away(self, routed: RoutedSubscription, broker: BrokerName) -> bool:
         """Does `broker` lie further from the source than we do?"""
         return self._neighbourhood.path(broker)[0] != routed.towards
 
-    def hops_to(self, routed: Routed, to: BrokerName) -> Hops:
+    def hops_to(self, routed: RoutedSubscription, to: BrokerName) -> Hops:
         """The hops of a copy for `to`, wherever it lies."""
         path = self._neighbourhood.path(to)
         if self.is_away(routed, to):
@@ -300,9 +304,9 @@ class Subscriptions:
         # Where the ways part, `to` goes back to, and on from there.
         return tuple(Hop(b, None) for b in reversed(path[common - 1 : -1])) + routed.hops[common:]
 
-    def message(self, routed: Routed, to: BrokerName) -> Subscription:
+    def message(self, routed: RoutedSubscription, to: BrokerName) -> SubscriptionOffer:
         hops, tags = self.hops_to(routed, to), tuple(sorted(routed.tags))
-        return Subscription(routed.id, routed.condition, hops, tags)
+        return SubscriptionOffer(routed.id, routed.condition, hops, tags)
 
     def check(self) -> None:
         assert set(self._in_use) == {t.key for r in self._table.values() for t in r.tags}, "I3"

@@ -5,7 +5,7 @@ Theory of operation
     the order of its queue, and lets a younger one pass only after the older was sent there, or is
     confirmed. So the last number of each source tells every repeat (`Sources`), whatever was
     bypassed. It takes one number for each broker that publishes.
-    The paper's way (`Seen`) needs no more than numbers of brokers nearby. Every broker gives each
+    The paper's way (`NearbyNumbers`) needs numbers of brokers nearby only. Every broker gives each
     publication one number, its position in the broker's queue. A copy carries the numbers of the
     brokers it passed, `hops`, nearest first; one that was stepped over is in its place without a
     number. A receiver keeps, for each broker near upstream, the highest number it has seen from it:
@@ -19,8 +19,8 @@ Theory of operation
 Invariants
     I1  the number seen of a broker, or of a source, never falls
 
-Cost: `Sources` O(1) a publication, memory one position a source. `Seen` O(window) a publication,
-memory one position for each broker within the window.
+Cost: `Sources` O(1) a publication, memory one position a source. `NearbyNumbers` O(window) a
+publication, memory one position for each broker within the window.
 
 Source: SRDS 2011, sec. VII, which names both, and docs/protocols/reliable-tree.md, 3.3. Decision
 0017 says which is the default.
@@ -60,7 +60,7 @@ def is_legitimate(hops: Hops, settings: TreeSettings) -> bool:
     return missing <= settings.failures_tolerated
 
 
-class Seen:
+class NearbyNumbers:
     """The highest number seen of each broker near upstream."""
 
     def __init__(self, settings: TreeSettings) -> None:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from gapless.core.events import Attributes
     from gapless.core.identity import BrokerName
     from gapless.tree.messages import (
-        Delivered,
         Missed,
         PublicationId,
         SourceEnded,
         SubscriptionId,
+        TreeDelivery,
     )
 
 Source = tuple["BrokerName", int]
@@ -77,7 +77,7 @@ class Ledger:
     def has_begun(self, subscription: SubscriptionId, source: Source) -> bool:
         return (subscription, source) in self._position
 
-    def delivered(self, at: BrokerName, message: Delivered) -> None:
+    def delivered(self, at: BrokerName, message: TreeDelivery) -> None:
         source = (message.id.source, message.id.epoch)
         for subscription in message.subscriptions:
             self.delivered_to.setdefault(subscription, []).append(message.id)

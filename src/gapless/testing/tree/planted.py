@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.tree.broker import Parts
+from gapless.tree.broker import TreeParts
 from gapless.tree.forwarding import Forwarding
 from gapless.tree.frontier import Frontier
 from gapless.tree.messages import Publication, SubscriptionConfirmed
 from gapless.tree.publications import Publications, session_of
 from gapless.tree.settings import TreeSettings
-from gapless.tree.spreading import Held, Spreading
-from gapless.tree.subscriptions import Subscriptions
+from gapless.tree.spreading import HeldConfirmation, Spreading
+from gapless.tree.subscriptions import SubscriptionTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName
     from gapless.tree.losses import LossTable
     from gapless.tree.messages import Clearing, Loss, PartitionId, PublicationId
-    from gapless.tree.publications import Entry, Flight
-    from gapless.tree.subscriptions import Routed
+    from gapless.tree.publications import QueueEntry, SendWindow
+    from gapless.tree.subscriptions import RoutedSubscription
 
 
 class ShortWindow(TreeSettings):
@@ -43,7 +43,7 @@ class NoHolding(Publications):
 
     def due(
         self, session: BrokerName, active: frozenset[BrokerName]
-    ) -> Iterator[tuple[Entry, Publication]]:
+    ) -> Iterator[tuple[QueueEntry, Publication]]:
         for entry in list(self):
             if session in entry.sent:
                 continue
@@ -62,7 +62,7 @@ class ConfirmedWindow(Publications):
     def taken(self, session: BrokerName, count: int) -> None:
         pass
 
-    def settle(self, name: PublicationId, sender: BrokerName) -> Entry | None:
+    def settle(self, name: PublicationId, sender: BrokerName) -> QueueEntry | None:
         entry = self.get(name)
         if entry is not None and sender in entry.sent:
             self._flights[sender].count -= 1
@@ -72,7 +72,7 @@ class ConfirmedWindow(Publications):
 class NoWindow(Publications):
     """Sends whatever a neighbour has not taken yet."""
 
-    def _has_room(self, flight: Flight) -> bool:
+    def _has_room(self, flight: SendWindow) -> bool:
         return True
 
 
@@ -110,34 +110,34 @@ class NotIntroduced(Forwarding):
 class NoFlush(Spreading):
     """Confirms a subscription before what was queued earlier has gone."""
 
-    def _is_flushed(self, held: Held) -> bool:
+    def _is_flushed(self, held: HeldConfirmation) -> bool:
         return True
 
 
 class NoLooking(Forwarding):
     """Begins a flow with a publication that somebody queued before he knew the subscription."""
 
-    def _is_safe(self, routed: Routed, publication: Publication) -> bool:
+    def _is_safe(self, routed: RoutedSubscription, publication: Publication) -> bool:
         p = publication
         return super()._is_safe(routed, Publication(p.id, p.hops, p.attributes, p.body))
 
 
-class OpenEarly(Subscriptions):
+class OpenEarly(SubscriptionTable):
     """Leaves open whatever lies behind a failed one, and does not wait for it to confirm."""
 
-    def is_confirmed(self, routed: Routed, frontier: Frontier) -> bool:
+    def is_confirmed(self, routed: RoutedSubscription, frontier: Frontier) -> bool:
         near = [b for b in frontier.active if len(self._neighbourhood.path(b)) == 1]
         return super().is_confirmed(routed, Frontier(active=tuple(near)))
 
-    def _own_tags(self, routed: Routed) -> set[PartitionId]:
+    def _own_tags(self, routed: RoutedSubscription) -> set[PartitionId]:
         return {tag._replace(open=tuple(self._behind(tag))) for tag in super()._own_tags(routed)}
 
 
-class AlwaysClean(Subscriptions):
+class AlwaysClean(SubscriptionTable):
     """Takes any confirmation for a clean one."""
 
     def confirm(
-        self, routed: Routed, sender: BrokerName, message: SubscriptionConfirmed
+        self, routed: RoutedSubscription, sender: BrokerName, message: SubscriptionConfirmed
     ) -> Clearing | None:
         return super().confirm(routed, sender, SubscriptionConfirmed(message.id, message.tags))
 
@@ -145,23 +145,23 @@ class AlwaysClean(Subscriptions):
 class NoTags(Forwarding):
     """Delivers whatever matches."""
 
-    def _is_safe(self, routed: Routed, publication: Publication) -> bool:
+    def _is_safe(self, routed: RoutedSubscription, publication: Publication) -> bool:
         return routed.is_complete
 
 
-PLANTED_PARTS: dict[str, Parts] = {
-    "no-legitimacy": Parts(publications=NoLegitimacy),
-    "no-holding": Parts(publications=NoHolding),
-    "confirmed-window": Parts(publications=ConfirmedWindow),
-    "no-window": Parts(publications=NoWindow),
-    "keeps-all": Parts(publications=KeepsAll),
-    "untold": Parts(forwarding=Untold),
-    "silent-end": Parts(forwarding=SilentEnd),
-    "not-introduced": Parts(forwarding=NotIntroduced),
-    "no-flush": Parts(spreading=NoFlush),
-    "no-tags": Parts(forwarding=NoTags),
-    "no-looking": Parts(forwarding=NoLooking),
-    "open-early": Parts(subscriptions=OpenEarly),
-    "always-clean": Parts(subscriptions=AlwaysClean),
+PLANTED_PARTS: dict[str, TreeParts] = {
+    "no-legitimacy": TreeParts(publications=NoLegitimacy),
+    "no-holding": TreeParts(publications=NoHolding),
+    "confirmed-window": TreeParts(publications=ConfirmedWindow),
+    "no-window": TreeParts(publications=NoWindow),
+    "keeps-all": TreeParts(publications=KeepsAll),
+    "untold": TreeParts(forwarding=Untold),
+    "silent-end": TreeParts(forwarding=SilentEnd),
+    "not-introduced": TreeParts(forwarding=NotIntroduced),
+    "no-flush": TreeParts(spreading=NoFlush),
+    "no-tags": TreeParts(forwarding=NoTags),
+    "no-looking": TreeParts(forwarding=NoLooking),
+    "open-early": TreeParts(subscriptions=OpenEarly),
+    "always-clean": TreeParts(subscriptions=AlwaysClean),
 }
 """By name; `ShortWindow` is a setting, not a part."""

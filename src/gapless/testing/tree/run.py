@@ -33,7 +33,7 @@ from gapless.testing.tree.options import (
     draw_siege,
 )
 from gapless.testing.tree.world import TreeWorld
-from gapless.tree.broker import Parts
+from gapless.tree.broker import TreeParts
 from gapless.tree.messages import TOPIC
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class TreeRun:
         self,
         seed: int,
         options: TreeOptions | None = None,
-        parts: Parts | None = None,
+        parts: TreeParts | None = None,
         out: Callable[[str], object] | None = None,
     ) -> None:
         self._dice = random.Random(seed)
@@ -82,7 +82,7 @@ class TreeRun:
         watch = cast("Watch", None)  # it watches clients' connections; there are none here
         self.stage = Stage(self._dice, self._trace, watch)
         self.ledger = Ledger()
-        self.world = TreeWorld(self.stage, self.options, self.ledger, parts or Parts(), out)
+        self.world = TreeWorld(self.stage, self.options, self.ledger, parts or TreeParts(), out)
         self._seed = seed
         self._faults: list[Callable[[], None]] = []
         self._is_over = False
@@ -351,7 +351,7 @@ def simulate_tree(
     seed: int,
     *,
     options: TreeOptions | None = None,
-    parts: Parts | None = None,
+    parts: TreeParts | None = None,
     out: Callable[[str], object] | None = None,
     **changes: object,
 ) -> TreeOutcome:

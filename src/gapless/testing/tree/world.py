@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from gapless.core.effects import Send, Tell
 from gapless.core.errors import UsageError
 from gapless.testing.links import Links
-from gapless.tree.broker import Parts, TreeBroker
+from gapless.tree.broker import TreeBroker, TreeParts
 from gapless.tree.messages import (
     Accepted,
     Confirmed,
-    Delivered,
     Held,
     Missed,
-    Refused,
+    NoRoom,
     SourceEnded,
     SubscriptionId,
+    TreeDelivery,
 )
 
 if TYPE_CHECKING:
@@ -148,11 +148,11 @@ class TreeProcess:
     def _told(self, message: Message) -> None:
         self._stage.say(f"{self.name} tells {message}")
         match message:
-            case Delivered():
+            case TreeDelivery():
                 self._world.ledger.delivered(self.name, message)
             case Accepted():
                 self.in_force.add(message.id)
-            case Refused():
+            case NoRoom():
                 self.in_force.discard(message.id)
                 self._world.ledger.withdrawn(message.id)
             case Confirmed():
@@ -188,7 +188,7 @@ class TreeWorld:
         stage: Stage,
         options: TreeOptions,
         ledger: Ledger,
-        parts: Parts,
+        parts: TreeParts,
         show: Callable[[str], object] | None,
     ) -> None:
         self.stage = stage
