@@ -19,7 +19,7 @@ from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
 from gapless.node.config import Config
-from gapless.node.log_search import LogSearch, Wanted
+from gapless.node.reads.search import LogSearch, Selection
 from gapless.storage.disk import DiskVolume
 from gapless.wire.events import decode_attributes, decode_contents, encode_event
 from gapless.wire.survey import survey
@@ -43,13 +43,13 @@ def write_log(folder: str, encoded: tuple[bytes, ...], ticks: range) -> Any:
 
 
 def find_all(pubend: Any, end: int, search: LogSearch) -> None:
-    at, wanted = 0, Wanted(CONDITION)
+    at, wanted = 0, Selection(CONDITION)
     while at < end:
         at = search.find(pubend, Span(at, end), wanted)[2]
 
 
 def read_all(pubend: Any, end: int, search: LogSearch, *, whole: bool) -> None:
-    at, wanted = 0, Wanted("")
+    at, wanted = 0, Selection("")
     while at < end:
         span = Span(at, end)
         at = search.read_whole(pubend, span)[1] if whole else search.find(pubend, span, wanted)[2]

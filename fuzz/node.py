@@ -49,8 +49,8 @@ from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicNews
 from gapless.node.config import Config
 from gapless.node.network import parse_network
 from gapless.node.node import Node
-from gapless.node.reliable import Reliable
-from gapless.node.services import KINDS as SERVICE_KINDS
+from gapless.node.reliable.service import Reliable
+from gapless.node.service import KINDS as SERVICE_KINDS
 from gapless.storage.memory import MemoryVolume
 from gapless.tree.messages import Carried, Hop, Position
 from gapless.wire.codec import Unknown

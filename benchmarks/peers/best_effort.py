@@ -18,8 +18,8 @@ from gapless.broker.single import NAME, single_network
 from gapless.cli.real import processes
 from gapless.core.client_messages import Unsubscribe
 from gapless.node.config import Config
-from gapless.node.log_search import LogSearch
-from gapless.node.outlook import Outlook
+from gapless.node.reads.look_ahead import Outlook
+from gapless.node.reads.search import LogSearch
 from gapless_lab.best_effort import BestEffort
 
 if TYPE_CHECKING:

@@ -67,8 +67,8 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
-from gapless.node.client import Client
-from gapless.node.names import refuse_unknown
+from gapless.node.delivery.connection import ClientConnection
+from gapless.node.subscriptions.homes import refuse_unknown
 from gapless.wire.kinds import BROKERS, KINDS, LINK
 from tests.broker.stage import publication
 
@@ -184,7 +184,7 @@ def test_a_subscription_of_ones_own_is_ended_while_its_topic_is_allowed(
 def test_one_of_another_is_ended_by_who_administers_its_topic_and_used_by_nobody_else(
     rights: Rights, owner: str, uses: bool, ends: bool
 ) -> None:
-    client = Client("desk", partial(rights.may, Right.ADMINISTER))
+    client = ClientConnection("desk", partial(rights.may, Right.ADMINISTER))
     assert (client.may_use(owner, "t"), client.may_end(owner, "t")) == (uses, ends)
 
 

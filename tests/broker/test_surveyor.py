@@ -9,11 +9,11 @@ import numpy as np
 
 from gapless.broker.surveyor import IDLE_S, LookAhead, Surveyor, has_time, rest_s
 from gapless.core.errors import StorageCorruptError, StorageError, StorageFilesError
-from gapless.node.log_part import Piece
+from gapless.node.reads.part import Piece
 from gapless.wire.events import encode_event
 from gapless.wire.survey import survey
 from tests.broker.stage import run, wait_until
-from tests.node.test_outlook import Scene
+from tests.node.reads.test_look_ahead import Scene
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,11 +10,11 @@ from gapless.core.effects import Send
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, ClientName, Instant, TopicName
 from gapless.node.config import Config
+from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.epoch import Epoch
-from gapless.node.multicast import Multicast
-from gapless.node.name_book import SPACE
-from gapless.node.network import Broker, Cell, Network, Topic
-from gapless.node.subscribers import Subscribers
+from gapless.node.multicast.name_book import SPACE
+from gapless.node.multicast.service import Multicast
+from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.storage.memory import MemoryVolume
 from gapless.wire.events import decode_attributes, encode_event
 
@@ -35,7 +35,7 @@ def star(count: int, *topics: Topic) -> Network:
     cells = [
         Cell(
             CellName(name),
-            (Broker(BrokerName(name)),),
+            (BrokerEntry(BrokerName(name)),),
             () if name == "b0" else (CellName("b0"),),
             subscribers=True,
         )
@@ -87,7 +87,7 @@ class Ring:
 
     def join(self, name: str, at: str) -> Place:
         """A broker that is in no file and knows of nobody but the one that it is linked to."""
-        cell = Cell(CellName(name), (Broker(BrokerName(name)),), subscribers=True)
+        cell = Cell(CellName(name), (BrokerEntry(BrokerName(name)),), subscribers=True)
         place = Place(BrokerName(name), Network((cell,)), self.config, self.now)
         place.service.joins = True
         self.places[name] = place

@@ -14,7 +14,7 @@ from gapless.core.identity import BrokerName, CellName, Instant, PubendName
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
-from gapless.node.interest import Interest
+from gapless.node.durable.topic_interest import TopicInterest
 from gapless.node.network import parse_network
 from gapless.node.parts import Parts
 from gapless.node.routing import Routing
@@ -65,7 +65,7 @@ class Stand:
         self.volume = volume or MemoryVolume()
         self.is_full = is_full
         self.routing = Routing(BrokerName(name), network, config, self.now)
-        self.interest = Interest(
+        self.interest = TopicInterest(
             network.topic[NEWS],
             BrokerName(name),
             network,

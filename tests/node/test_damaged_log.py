@@ -10,8 +10,8 @@ from gapless.core.client_messages import Deliveries, Lost, Subscribed
 from gapless.core.identity import BrokerName, PubendName
 from gapless.core.range_messages import RangeRead, ReadRange
 from gapless.core.ticks import Span
+from tests.node.subscriptions.test_homes import BEATS
 from tests.node.test_lost_log import ALL, NAME, PUBEND, Coast
-from tests.node.test_names import BEATS
 from tests.node.town import NEWS, colours, publish, subscribe
 
 if TYPE_CHECKING:

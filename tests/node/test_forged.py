@@ -32,7 +32,7 @@ from gapless.core.identity import (
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
 from gapless.core.ticks import TICK_MAX, Span
 from gapless.core.topic_messages import TopicEntry, TopicNews, TopicQuestion
-from gapless.node.reliable import Reliable
+from gapless.node.reliable.service import Reliable
 from gapless.node.topics import Topics
 from gapless.scribe.messages import Probe, Ringed
 from gapless.tree.messages import (

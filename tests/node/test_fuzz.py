@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fuzz.node import EPISODE_STEPS, Player, find
-from gapless.node.attachments import Attachments
-from gapless.node.clients import Clients
+from gapless.node.durable.clients import Clients
 from gapless.node.routing import Routing
+from gapless.node.subscriptions.attachments import Attachments
 
 if TYPE_CHECKING:
     from gapless.core.identity import ClientName, Instant

@@ -37,7 +37,7 @@ from gapless.core.identity import (
 )
 from gapless.core.range_messages import PositionsQuery
 from gapless.core.topic_messages import CreateTopic
-from gapless.node.registry import FLOOR, FLOORS, registrar_of
+from gapless.node.directory.registry import FLOOR, FLOORS, registrar_of
 from tests.bounds import so_long_as
 
 if TYPE_CHECKING:

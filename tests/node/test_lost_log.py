@@ -6,7 +6,7 @@ from gapless.core.client_messages import Deliveries, Lost, Subscribed
 from gapless.core.effects import Append
 from gapless.core.ticks import Span
 from gapless.storage.memory import MemoryVolume
-from tests.node.test_names import BEATS, Land
+from tests.node.subscriptions.test_homes import BEATS, Land
 from tests.node.town import colours, publish
 
 NAME = "desk"

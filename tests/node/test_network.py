@@ -7,7 +7,7 @@ import pytest
 from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName, CellName
 from gapless.core.ticks import PUBEND_COUNT_MAX
-from gapless.node.network import DEFAULT_LISTEN, Broker, Cell, Network, parse_network
+from gapless.node.network import DEFAULT_LISTEN, BrokerEntry, Cell, Network, parse_network
 from tests.node.town import ALONE, TOWN
 
 A, B, C = (
@@ -96,14 +96,14 @@ def test_a_wrong_file_is_refused_and_told_what_is_wrong(text: str, problem: str)
 )
 def test_a_broker_whose_name_is_not_fit_for_its_folder_is_refused(name: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Network((Cell(CellName("a"), (Broker(BrokerName(name)),)),))
+        Network((Cell(CellName("a"), (BrokerEntry(BrokerName(name)),)),))
     assert repr(name) in caught.value.problem
     assert "without /" in caught.value.remedy
 
 
 @pytest.mark.parametrize("name", ["p", "broker-7", "Größe 2", "a.b", "b_1", "x:y", "é" * 100])
 def test_other_names_of_brokers_are_fine(name: str) -> None:
-    network = Network((Cell(CellName("a/b"), (Broker(BrokerName(name)),)),))
+    network = Network((Cell(CellName("a/b"), (BrokerEntry(BrokerName(name)),)),))
     assert list(network.cell_of) == [name]
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import Instant, PeerName
     from gapless.core.messages import Message
     from gapless.core.store import Store
-    from gapless.node.interest import Interest
+    from gapless.node.durable.topic_interest import TopicInterest
     from gapless.node.parts import Parts
     from gapless.testing.checkers.checker import Broker as Watched
     from gapless.testing.links import Connection
@@ -148,7 +148,7 @@ class Play:
         assert isinstance(node, Node)
         return node
 
-    def interest(self, broker: str) -> Interest:
+    def interest(self, broker: str) -> TopicInterest:
         return self.node(broker).interests.by_topic[T]
 
     def crash(self, broker: str) -> None:

@@ -26,7 +26,7 @@ from gapless.filters.filter import Filter
 from gapless.node.config import Config
 from gapless.node.network import Network, Topic
 from gapless.node.node import Node
-from gapless.node.services import KINDS
+from gapless.node.service import KINDS
 from gapless.testing.record import Record
 from gapless.testing.shapes import cell
 from gapless.testing.trace import Trace

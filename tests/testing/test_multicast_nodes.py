@@ -24,10 +24,10 @@ from gapless.core.client_messages import (
 from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, TopicName
 from gapless.node.config import Config
-from gapless.node.multicast_requests import TICK_BITS
-from gapless.node.name_book import SPACE
+from gapless.node.multicast.name_book import SPACE
+from gapless.node.multicast.requests import TICK_BITS
 from gapless.node.node import Node
-from gapless.node.services import KINDS
+from gapless.node.service import KINDS
 from gapless.testing.links import LinkOptions
 from gapless.testing.record import Record
 from gapless.testing.trace import Trace

@@ -20,7 +20,7 @@ from gapless.core.client_messages import Deliveries, Publish, Receipt, Refused, 
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, ClientName, TopicName
 from gapless.node.config import Config
-from gapless.node.network import Broker, Cell, Network, Topic
+from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
 from gapless.testing.checkers.checker import Checker
@@ -222,7 +222,7 @@ def read_shape(shape: str, pubends: int) -> Network:
     above: tuple[CellName, ...] = ()
     for level in (*upper, last):
         for text in level:
-            brokers = tuple(Broker(BrokerName(name)) for name in text.split("+"))
+            brokers = tuple(BrokerEntry(BrokerName(name)) for name in text.split("+"))
             cells.append(Cell(CellName(text), brokers, above, subscribers=level is last))
         above = (CellName(level[0]),)
     return Network(tuple(cells), (Topic(TOPIC, (cells[0].brokers[0].name,) * pubends),))

@@ -20,9 +20,9 @@ from gapless.core.ticks import Span, tick_at
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
 from gapless.node.deadlines import earliest
-from gapless.node.pace import Pace
+from gapless.node.delivery.pace import Pace
+from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.routing import Routing
-from gapless.node.subscribers import Subscribers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -34,8 +34,8 @@ from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
 from gapless.core.messages import Addresses, Hello, Ping, Pong
 from gapless.core.topic_messages import TopicList
-from gapless.node.client import nowhere
 from gapless.node.config import Config
+from gapless.node.delivery.connection import nowhere
 from gapless.version import __version__
 
 if TYPE_CHECKING:

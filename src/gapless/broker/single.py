@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gapless.broker.broker import Broker
 from gapless.broker.settings import Settings
 from gapless.core.identity import BrokerName, CellName, TopicName
-from gapless.node.network import Broker as Member
+from gapless.node.network import BrokerEntry as Member
 from gapless.node.network import Cell, Network, Topic
 
 if TYPE_CHECKING:

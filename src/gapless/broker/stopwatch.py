@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gapless.node.subscribers import Subscribers
+from gapless.node.delivery.subscribers import Subscribers
 
 if TYPE_CHECKING:
     from gapless.core.events import EventBatch
-    from gapless.node.audience import Audience, Wanted
+    from gapless.node.delivery.audience import Audience, MatchedBatch
 
 
 class TimedSubscribers(Subscribers):
@@ -17,7 +17,7 @@ class TimedSubscribers(Subscribers):
 
     matching_ns = 0
 
-    def _match(self, audience: Audience, batch: EventBatch, *, apart: bool) -> Wanted:
+    def _match(self, audience: Audience, batch: EventBatch, *, apart: bool) -> MatchedBatch:
         begin = time.perf_counter_ns()
         found = super()._match(audience, batch, apart=apart)
         self.matching_ns += time.perf_counter_ns() - begin

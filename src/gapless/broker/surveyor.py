@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING
 from gapless.broker.compiled import Compiled, require_kept
 from gapless.broker.logs import logger
 from gapless.core.errors import StorageCorruptError, StorageError
-from gapless.node.outlook import View, look
+from gapless.node.reads.look_ahead import View, look
 from gapless.wire.events import decode_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gapless.node.log_part import Piece
-    from gapless.node.log_search import Survey
-    from gapless.node.outlook import Outlook, Part
+    from gapless.node.reads.look_ahead import Outlook, Preview
+    from gapless.node.reads.part import Piece
+    from gapless.node.reads.search import Survey
     from gapless.wire.survey import Surveyed
 
 IDLE_S = 2.0
@@ -129,7 +129,7 @@ class LookAhead:
             logger.warning("a log cannot be looked at", extra={"reason": str(error)})
         self._has_warned = True
 
-    def _look_beside(self, part: Part) -> tuple[View | None, float]:
+    def _look_beside(self, part: Preview) -> tuple[View | None, float]:
         begin_s = time.thread_time()
         view = look(part, self._surveyor, decode_attributes)
         return view, max(time.thread_time() - begin_s, CLOCK_S)

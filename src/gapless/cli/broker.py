@@ -109,9 +109,9 @@ def which(
 def joining_network(name: str, file: Path | None, listen: str | None) -> Network:
     """What a broker that joins knows of the network: itself, and the security of the file."""
     from gapless.core.identity import BrokerName, CellName
-    from gapless.node.network import Broker, Cell, Network
+    from gapless.node.network import BrokerEntry, Cell, Network
 
-    own = Broker(BrokerName(name), listen or "127.0.0.1:0")
+    own = BrokerEntry(BrokerName(name), listen or "127.0.0.1:0")
     security = read_network(file).security if file is not None else None
     alone = Cell(CellName(name), (own,), subscribers=True)
     return Network((alone,), security=security, joins=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gapless.cli.status import Found
-    from gapless.node.network import Broker
+    from gapless.node.network import BrokerEntry
 
 LOOK_S = 0.1
 SHOW_S = 1.0
@@ -223,7 +223,7 @@ def listen(children: list[Child], stop: threading.Event) -> None:
     signal.signal(signal.SIGHUP, on_hang_up)
 
 
-def check_addresses(brokers: list[Broker]) -> None:
+def check_addresses(brokers: list[BrokerEntry]) -> None:
     """On one machine each needs an address of its own; the file may be of several machines."""
     from gapless.broker.address import parse_address
 

@@ -39,7 +39,7 @@ FieldT = TypeVar("FieldT")
 
 
 @dataclass(frozen=True)
-class Broker:
+class BrokerEntry:
     """One broker of a cell, and the address it listens on."""
 
     name: BrokerName
@@ -53,13 +53,13 @@ class Cell:
     """A node of the routing tree."""
 
     name: CellName
-    brokers: tuple[Broker, ...]
+    brokers: tuple[BrokerEntry, ...]
     links: tuple[CellName, ...] = ()
     subscribers: bool = False  # whether clients may subscribe here
 
 
 @dataclass(frozen=True)
-class Pubend:
+class PubendEntry:
     """A publisher endpoint: the number makes its ticks unlike those of its topic's others."""
 
     name: PubendName
@@ -92,9 +92,9 @@ class Topic:
         return self.name if self.incarnation == 1 else TopicName(f"{self.name}@{self.incarnation}")
 
     @cached_property
-    def pubends(self) -> tuple[Pubend, ...]:
+    def pubends(self) -> tuple[PubendEntry, ...]:
         return tuple(
-            Pubend(PubendName(f"{self.label}/{number}"), self.name, number, host)
+            PubendEntry(PubendName(f"{self.label}/{number}"), self.name, number, host)
             for number, host in enumerate(self.hosts)
         )
 
@@ -193,7 +193,7 @@ class Network:
         return {topic.name: topic for topic in self.topics}
 
     @cached_property
-    def pubends(self) -> dict[PubendName, Pubend]:
+    def pubends(self) -> dict[PubendName, PubendEntry]:
         return {pubend.name: pubend for topic in self.topics for pubend in topic.pubends}
 
     def own(self) -> Network:
@@ -218,11 +218,11 @@ class Network:
     def members(self, cell: CellName) -> tuple[BrokerName, ...]:
         return tuple(broker.name for broker in self.cell[cell].brokers)
 
-    def upstream(self, pubend: Pubend, cell: CellName) -> CellName | None:
+    def upstream(self, pubend: PubendEntry, cell: CellName) -> CellName | None:
         """The neighbouring cell towards the pubend's host; None at the host's own cell."""
         return self._hops.get((cell, self.cell_of[pubend.host].name))
 
-    def downstream(self, pubend: Pubend, cell: CellName) -> tuple[CellName, ...]:
+    def downstream(self, pubend: PubendEntry, cell: CellName) -> tuple[CellName, ...]:
         """The neighbouring cells away from the host behind which there may be subscribers."""
         above = self.upstream(pubend, cell)
         return tuple(
@@ -320,7 +320,7 @@ def _cell(read: dict[str, Any]) -> Cell:
     return Cell(
         name=CellName(_field(read, "name", str)),
         brokers=tuple(
-            Broker(
+            BrokerEntry(
                 BrokerName(_field(b, "name", str)),
                 _field(b, "listen", str, DEFAULT_LISTEN),
                 _field(b, "advertise", str) if "advertise" in b else None,

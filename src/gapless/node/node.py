@@ -59,30 +59,28 @@ from gapless.durable.consolidated import Recorded
 from gapless.durable.subscriptions import Kept
 from gapless.knowledge.pubend import Persisted
 from gapless.knowledge.stages import Staged
-from gapless.node.attachments import Attachments, Created, Left
-from gapless.node.behind import Assured
-from gapless.node.catalogue import EntryPersisted
-from gapless.node.client import nowhere
-from gapless.node.clients import Clients
 from gapless.node.config import Config
 from gapless.node.deadlines import earliest
-from gapless.node.directions import receive_routed
-from gapless.node.durables import Durables
+from gapless.node.delivery.connection import nowhere
+from gapless.node.directory.catalogue import EntryPersisted
+from gapless.node.directory.registry import Noted
+from gapless.node.durable.clients import Clients
+from gapless.node.durable.interest_table import InterestTable
+from gapless.node.durable.producers import Producers
+from gapless.node.durable.roster import Rosters
+from gapless.node.durable.streams import Streams
 from gapless.node.epoch import Epoch, EpochPersisted
-from gapless.node.hand_overs import HandOvers
-from gapless.node.interests import Interests
-from gapless.node.names import Names
 from gapless.node.parts import Parts
-from gapless.node.producers import Producers
-from gapless.node.ranges import Ranges
-from gapless.node.registry import Noted
-from gapless.node.roster import Rosters
+from gapless.node.reads.ranges import Ranges
 from gapless.node.routing import Routing
-from gapless.node.services import SERVICES, Services
+from gapless.node.service import SERVICES, Services
 from gapless.node.statistics import statistics
-from gapless.node.streams import Streams
+from gapless.node.subscriptions.attachments import Attachments, Created, Left
+from gapless.node.subscriptions.catch_ups import Assured
+from gapless.node.subscriptions.durables import Durables
+from gapless.node.subscriptions.homes import Names
+from gapless.node.subscriptions.moves import HandOvers
 from gapless.node.topics import TopicGone, Topics
-from gapless.node.waking import put_again, speak, wake
 from gapless.propagation.leaf import ClockPersisted
 from gapless.propagation.stamp import StampPersisted
 
@@ -94,8 +92,8 @@ if TYPE_CHECKING:
     from gapless.core.identity import PeerName, PubendName
     from gapless.core.messages import Message
     from gapless.core.store import Store
-    from gapless.node.log_search import Survey
     from gapless.node.network import Network
+    from gapless.node.reads.search import Survey
 
 
 FOR_PUBENDS = (Publish, Persisted)
@@ -133,7 +131,7 @@ class Node:
         self._owed: list[Effect] = []  # of clients that were dropped: `link_down` follows
         self.routing = Routing(name, network, self.config, now)
         self.catalogue = parts.catalogue(name, network, self.config, store, self.routing, now)
-        self.interests = Interests(
+        self.interests = InterestTable(
             name, network, store, self.config, self.routing, parts, now, attributes_of
         )
         self.subscribers = parts.subscribers(self.config, attributes_of)
@@ -200,7 +198,7 @@ class Node:
         instant = self._time(now)
         effects = self.routing.fire(instant) + self.epoch.fire(instant)
         effects += self.interests.fire(instant)
-        effects += wake(self.streams, instant) + self.durables.fire(instant)
+        effects += self.streams.wake(instant) + self.durables.fire(instant)
         self.attachments.behind.fire(instant)
         effects += self.hand_overs.fire(instant) + self.names.fire(instant)
         effects += self.services.fire(instant)
@@ -308,7 +306,7 @@ class Node:
                 if interest is None:
                     return []
                 effects = interest.persisted(message, now)
-                return effects + (speak(self.streams, interest.topic, now) if message.ok else [])
+                return effects + (self.streams.speak(interest.topic, now) if message.ok else [])
             case _:
                 raise AssertionError(f"{message} is nothing that we told ourselves")
 
@@ -321,7 +319,7 @@ class Node:
                 return self.routing.answer(sender, message) + compared
             case Pong():
                 is_new = self.routing.receive_pong(sender, now)
-                return put_again(self.streams, sender, now) if is_new else []
+                return self.streams.put_again(sender, now) if is_new else []
             case Sideways(cell=cell, message=inner):
                 return self.routing.pass_on(sender, cell, inner, now)
             case SubscriptionChange() | SubscriptionState() | SubscriptionNack():
@@ -342,7 +340,7 @@ class Node:
             case _ if isinstance(message, Routed):
                 if message.pubend not in self.streams.relays:
                     return self._stray()
-                return receive_routed(self.streams, sender, message, now)
+                return self.streams.receive_routed(sender, message, now)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not for brokers")
 

@@ -12,9 +12,9 @@ from gapless.knowledge.merge import Merge
 from gapless.knowledge.pubend import Pubend
 from gapless.knowledge.relay import Relay
 from gapless.knowledge.subend import Subend
-from gapless.node.catalogue import Catalogue
-from gapless.node.registry import Registry
-from gapless.node.subscribers import Subscribers
+from gapless.node.delivery.subscribers import Subscribers
+from gapless.node.directory.catalogue import Catalogue
+from gapless.node.directory.registry import Registry
 from gapless.propagation.branch import Branch
 from gapless.propagation.delivery import DeliveryStart
 from gapless.propagation.leaf import Leaf

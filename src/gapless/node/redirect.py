@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from gapless.core.effects import Effect
     from gapless.core.identity import BrokerName, ClientName, SubscriptionName, TopicName
-    from gapless.node.network import Network, Pubend, Topic
+    from gapless.node.network import Network, PubendEntry, Topic
 
 
 PLACES_MAX = 64
 """Brokers that are named to a client, any of which can serve it."""
 
 
-class Request(Protocol):
+class ClientRequest(Protocol):
     """A message that gets an answer with its number."""
 
     @property
@@ -36,7 +36,7 @@ class Request(Protocol):
 
 
 def refuse_elsewhere(
-    client: ClientName, message: Request, problem: str, brokers: Iterable[BrokerName]
+    client: ClientName, message: ClientRequest, problem: str, brokers: Iterable[BrokerName]
 ) -> list[Effect]:
     """Not here, but any of these brokers can: the first is to be tried first."""
     places = tuple(dict.fromkeys(brokers))[:PLACES_MAX]
@@ -45,7 +45,7 @@ def refuse_elsewhere(
 
 
 def refuse_unknown(
-    client: ClientName, message: Request, topic: TopicName, network: Network
+    client: ClientName, message: ClientRequest, topic: TopicName, network: Network
 ) -> list[Effect]:
     """There is no such topic, as far as can be known here."""
     shown = topic if quoted(topic) == f"'{topic}'" else "NAME"
@@ -63,7 +63,7 @@ def refuse_unknown(
 
 
 def refuse_until_told(
-    client: ClientName, message: Request, name: SubscriptionName, previous: BrokerName
+    client: ClientName, message: ClientRequest, name: SubscriptionName, previous: BrokerName
 ) -> list[Effect]:
     """Here, but not yet: who relies on what is acknowledged waits for all that is."""
     problem = (
@@ -73,6 +73,6 @@ def refuse_until_told(
     return [Send(client, Refused(message.request, problem, remedy, retry=True))]
 
 
-def bound_pubend(topic: Topic, publisher: str) -> Pubend:
+def bound_pubend(topic: Topic, publisher: str) -> PubendEntry:
     """The pubend of all that a publisher of this name publishes."""
     return topic.pubends[crc32(publisher.encode()) % len(topic.pubends)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gapless.node.clients import Clients
+    from gapless.node.durable.clients import Clients
     from gapless.node.routing import Routing
-    from gapless.node.services import Services
+    from gapless.node.service import Services
 
 
 def statistics(routing: Routing, clients: Clients, services: Services) -> dict[str, object]:

@@ -34,8 +34,8 @@ from gapless.durable.filtered_log import DELIVERED, HEADS
 from gapless.knowledge import transactions
 from gapless.knowledge.pubend import PROMISES
 from gapless.knowledge.receipts import FLOORS, OWNERS, PUBLISHERS
-from gapless.node.catalogue import entry_of, show_entry, size_of, topic_of
-from gapless.node.owner import choose_hosts, ranking
+from gapless.node.directory.catalogue import entry_of, show_entry, size_of, topic_of
+from gapless.node.directory.owner import choose_hosts, ranking
 from gapless.node.redirect import refuse_elsewhere
 from gapless.propagation.leaf import VIRTUAL_TIMES
 from gapless.propagation.stamp import STAMPS
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
     from gapless.core.store import Store
     from gapless.core.topic_messages import TopicNews, TopicQuestion
-    from gapless.node.catalogue import Catalogue, EntryPersisted
-    from gapless.node.clients import Clients
-    from gapless.node.hand_overs import HandOvers
+    from gapless.node.directory.catalogue import Catalogue, EntryPersisted
+    from gapless.node.durable.clients import Clients
     from gapless.node.network import Topic
-    from gapless.node.redirect import Request
-    from gapless.node.services import Services
+    from gapless.node.redirect import ClientRequest
+    from gapless.node.service import Services
+    from gapless.node.subscriptions.moves import HandOvers
 
 LIST_BYTES_MAX = 12 << 20
 """The longest list of all topics; a longer one is refused."""
@@ -368,7 +368,7 @@ class Topics:
         return effects
 
 
-def refuse(client: ClientName, message: Request, problem: str, remedy: str) -> list[Effect]:
+def refuse(client: ClientName, message: ClientRequest, problem: str, remedy: str) -> list[Effect]:
     return [Send(client, Refused(message.request, problem, remedy))]
 
 

@@ -22,7 +22,7 @@ from gapless.core.identity import BrokerName, Instant
 from gapless.node.config import Config
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
-from gapless.node.services import KINDS
+from gapless.node.service import KINDS
 from gapless.testing.clock import START
 from gapless.testing.lines import Lines
 from gapless.testing.links import CLEAN

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName, CellName, TopicName
-from gapless.node.network import Broker, Cell, Network, Topic
+from gapless.node.network import BrokerEntry, Cell, Network, Topic
 
 if TYPE_CHECKING:
     import random
@@ -82,7 +82,7 @@ def cell(
     brokers = [name] if size == 1 else [f"{name}{letter}" for letter in "abc"[:size]]
     return Cell(
         CellName(name),
-        tuple(Broker(BrokerName(broker)) for broker in brokers),
+        tuple(BrokerEntry(BrokerName(broker)) for broker in brokers),
         tuple(CellName(link) for link in links or ()),
         subscribers,
     )

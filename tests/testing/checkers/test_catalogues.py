@@ -11,8 +11,8 @@ from gapless.core.client_messages import Done
 from gapless.core.effects import Put
 from gapless.core.identity import BrokerName, ClientName, TopicName
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicEntry
-from gapless.node.catalogue import CATALOGUE, encode
 from gapless.node.config import Config
+from gapless.node.directory.catalogue import CATALOGUE, encode
 from gapless.node.network import Topic
 from gapless.storage.memory import MemoryVolume
 from gapless.testing.checkers.catalogues import Catalogues, ToldIsDurable

@@ -17,7 +17,7 @@ from msgspec import structs
 from gapless.core.client_messages import Done, Refused
 from gapless.core.identity import BrokerName, ClientName, TopicName
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicList, TopicsQuery
-from gapless.node.catalogue import topic_of
+from gapless.node.directory.catalogue import topic_of
 from gapless.testing.actors.clients import MILLISECOND, Publisher, Subscriber
 
 if TYPE_CHECKING:

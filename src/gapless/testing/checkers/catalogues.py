@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gapless.core.client_messages import Done
 from gapless.core.identity import ClientName
 from gapless.core.topic_messages import CreateTopic, DeleteTopic
-from gapless.node.catalogue import CATALOGUE, decode
+from gapless.node.directory.catalogue import CATALOGUE, decode
 from gapless.testing.checkers.checker import Checker
 
 if TYPE_CHECKING:

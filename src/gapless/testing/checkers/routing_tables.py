@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gapless.core.identity import CellName, TopicName
     from gapless.filters.normal import Conjunction
-    from gapless.node.interest import Interest
+    from gapless.node.durable.topic_interest import TopicInterest
     from gapless.node.node import Node
     from gapless.propagation.branch import Branch
     from gapless.testing.record import Record
@@ -47,7 +47,7 @@ class RoutingTables:
             for found in self._wrong(topic, interest)
         ]
 
-    def _wrong(self, topic: TopicName, interest: Interest) -> Iterable[str]:
+    def _wrong(self, topic: TopicName, interest: TopicInterest) -> Iterable[str]:
         for direction, branch in interest.branches.items():
             if self._is_standby(topic, interest, direction):
                 continue
@@ -62,7 +62,9 @@ class RoutingTables:
             if direction is None and interest.stamp and interest.stamp.vector != wanted:
                 yield f"messages are at {interest.stamp.vector}, not at {wanted}"
 
-    def _is_standby(self, topic: TopicName, interest: Interest, direction: CellName | None) -> bool:
+    def _is_standby(
+        self, topic: TopicName, interest: TopicInterest, direction: CellName | None
+    ) -> bool:
         """Does it not know the vector of any source's newest messages?"""
         known = interest.vectors.sufficiency[direction].dictionary.known
         for node in self._nodes.values():

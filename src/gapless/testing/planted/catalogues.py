@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Done
 from gapless.core.effects import Send
-from gapless.node.catalogue import Catalogue
+from gapless.node.directory.catalogue import Catalogue
 from gapless.node.parts import Parts
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.effects import Persist
+from gapless.node.directory.registry import Registry
 from gapless.node.parts import Parts
-from gapless.node.registry import Registry
 
 if TYPE_CHECKING:
     from gapless.core.effects import Effect

@@ -23,7 +23,7 @@ from gapless.core.identity import BrokerName, CellName, TopicName
 from gapless.core.ticks import PUBEND_BITS
 from gapless.durable.subscriptions import RELEASED
 from gapless.node.config import Config
-from gapless.node.network import Broker, Cell, Network, Topic
+from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
 from gapless.testing.clock import START
 from gapless.testing.disk import DiskOptions
@@ -85,9 +85,9 @@ def star(host_count: int, pubend_count: int = PUBEND_COUNT) -> Network:
     cell = CellName(HOST)
     return Network(
         cells=(
-            Cell(cell, (Broker(HOST),), subscribers=not host_count),
+            Cell(cell, (BrokerEntry(HOST),), subscribers=not host_count),
             *(
-                Cell(CellName(name), (Broker(name),), (cell,), subscribers=True)
+                Cell(CellName(name), (BrokerEntry(name),), (cell,), subscribers=True)
                 for name in subscriber_hosts(host_count)
             ),
         ),
@@ -102,7 +102,7 @@ def chain(broker_count: int) -> Network:
         cells=tuple(
             Cell(
                 CellName(name),
-                (Broker(name),),
+                (BrokerEntry(name),),
                 (CellName(names[place - 1]),) if place else (),
                 subscribers=name == names[-1],
             )

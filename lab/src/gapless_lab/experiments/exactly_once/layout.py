@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName, CellName, TopicName
-from gapless.node.network import Broker, Cell, Network, Topic
+from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ def paper_network(host_count: int) -> Network:
     upper, lower = CellName("upper"), CellName("lower")
     return Network(
         cells=(
-            Cell(upper, tuple(map(Broker, UPPER))),
-            Cell(lower, tuple(map(Broker, LOWER)), (upper,)),
-            Cell(CellName(HOST), (Broker(HOST),), (upper,)),
+            Cell(upper, tuple(map(BrokerEntry, UPPER))),
+            Cell(lower, tuple(map(BrokerEntry, LOWER)), (upper,)),
+            Cell(CellName(HOST), (BrokerEntry(HOST),), (upper,)),
             *(
-                Cell(CellName(name), (Broker(name),), (lower,), subscribers=True)
+                Cell(CellName(name), (BrokerEntry(name),), (lower,), subscribers=True)
                 for name in subscriber_hosts(host_count)
             ),
         ),

@@ -23,7 +23,7 @@ from gapless.core.identity import BrokerName, CellName, ClientName, PubendName, 
 from gapless.core.ticks import Span
 from gapless.filters.matcher import Matcher
 from gapless.node.config import Config
-from gapless.node.network import Broker, Cell, Network, Topic
+from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
 from gapless.testing.clock import START
@@ -178,9 +178,9 @@ def make_node(name: str, cells: int = CELLS) -> Node:
     below = [CellName(f"s{number + 1}") for number in range(cells)]
     network = Network(
         cells=(
-            Cell(host, (Broker(BrokerName("p")),)),
-            Cell(relay, (Broker(BrokerName("r")),), (host,)),
-            *(Cell(s, (Broker(BrokerName(s)),), (relay,), subscribers=True) for s in below),
+            Cell(host, (BrokerEntry(BrokerName("p")),)),
+            Cell(relay, (BrokerEntry(BrokerName("r")),), (host,)),
+            *(Cell(s, (BrokerEntry(BrokerName(s)),), (relay,), subscribers=True) for s in below),
         ),
         topics=tuple(Topic(TopicName(f"t{n}"), (BrokerName("p"),)) for n in range(CELLS)),
     )

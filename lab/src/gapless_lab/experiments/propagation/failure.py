@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName, CellName, ClientName
-from gapless.node.network import Broker, Cell, Network, Topic
+from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless_lab.experiments.meter import SECOND
 from gapless_lab.experiments.propagation.setting import PROPAGATION, Crowd, Listener, Setting
 from gapless_lab.experiments.propagation.ways import name_topic
@@ -35,9 +35,9 @@ HOSTS = (BrokerName("sb1"), BrokerName("sb2"))
 
 CENTRE = CellName("relays")
 CELLS = (
-    Cell(CellName(SOURCE), (Broker(SOURCE),), (CENTRE,)),
-    Cell(CENTRE, tuple(map(Broker, RELAYS))),
-    *(Cell(CellName(name), (Broker(name),), (CENTRE,), subscribers=True) for name in HOSTS),
+    Cell(CellName(SOURCE), (BrokerEntry(SOURCE),), (CENTRE,)),
+    Cell(CENTRE, tuple(map(BrokerEntry, RELAYS))),
+    *(Cell(CellName(name), (BrokerEntry(name),), (CENTRE,), subscribers=True) for name in HOSTS),
 )
 WAYS = ((0, 1), (0, 2), (1, 1), (1, 1), (2, 2), (2, 2))
 """For each topic: the relay it goes by, and the one without the first."""

@@ -19,7 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName, CellName, TopicName
-from gapless.node.network import Broker, Cell, Network, Topic
+from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless_lab.experiments.meter import SECOND
 from gapless_lab.experiments.propagation.setting import PROPAGATION, Crowd, Listener, Setting
 
@@ -65,7 +65,7 @@ def chain(hops: int) -> Network:
         cells=tuple(
             Cell(
                 CellName(name),
-                (Broker(name),),
+                (BrokerEntry(name),),
                 (CellName(names[place - 1]),) if place else (),
                 subscribers=name == HOST,
             )

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName, CellName
-from gapless.node.network import Broker, Cell, Network, Topic
+from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless_lab.experiments.propagation.setting import Crowd, Listener, Setting
 from gapless_lab.experiments.propagation.tally import Tally
 from gapless_lab.experiments.propagation.ways import name_topic
@@ -40,8 +40,8 @@ BETWEEN = tuple(BrokerName(f"n{number}") for number in (1, 2, 3, 4, 5))
 
 CENTRE = CellName("between")
 CELLS = (
-    Cell(CENTRE, tuple(map(Broker, BETWEEN))),
-    *(Cell(CellName(name), (Broker(name),), (CENTRE,), subscribers=True) for name in MACHINES),
+    Cell(CENTRE, tuple(map(BrokerEntry, BETWEEN))),
+    *(Cell(CellName(name), (BrokerEntry(name),), (CENTRE,), subscribers=True) for name in MACHINES),
 )
 TOPICS = tuple(
     name_topic("sensors", CELLS, machine, CENTRE, {(): member})

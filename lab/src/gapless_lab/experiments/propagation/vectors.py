@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName, CellName, TopicName
-from gapless.node.network import Broker, Cell, Network, Topic
+from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless_lab.experiments.meter import SECOND
 from gapless_lab.experiments.propagation.setting import Crowd, Listener, Setting
 
@@ -62,10 +62,10 @@ def star(leaves: int) -> Network:
     relay = CellName(RELAY)
     return Network(
         cells=(
-            Cell(CellName(SOURCE), (Broker(SOURCE),), (relay,)),
-            Cell(relay, (Broker(RELAY),)),
+            Cell(CellName(SOURCE), (BrokerEntry(SOURCE),), (relay,)),
+            Cell(relay, (BrokerEntry(RELAY),)),
             *(
-                Cell(CellName(name), (Broker(name),), (relay,), subscribers=True)
+                Cell(CellName(name), (BrokerEntry(name),), (relay,), subscribers=True)
                 for name in leaf_names(leaves)
             ),
         ),

@@ -1,0 +1,1 @@
+"""From a settled batch to the connections of clients: matching, packing, pace, sessions."""

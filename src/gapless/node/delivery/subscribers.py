@@ -1,0 +1,390 @@
+"""Subscribers: the clients connected here, their subscriptions, and what each is owed.
+
+Theory of operation
+    A batch that has become settled is matched once against all subscriptions of its topic and
+    order; each connection then gets one message with every event that any of its subscriptions
+    wants, each event once; connections that want just the same get the same message, so that it
+    is encoded once for all. A subscription counts from a tick of each stream on. Where that lies
+    ahead of what is settled, it is *young*: what comes before does not count for it yet.
+    A client tells how much it has consumed. One that lets more than `client_queue_max` events
+    pile up loses the subscriptions that would add to it, with an error, and slows nobody else.
+
+Invariants (checked by `check`)
+    I1  a subscription is in the audience of its topic and order, and nowhere else
+    I2  no client has more than `client_queue_max` events outstanding, or one batch if that is more
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from gapless.core.client_messages import Deliveries, Ended, Lost
+from gapless.core.effects import Effect, Send
+from gapless.core.events import EventBatch
+from gapless.node.delivery.audience import DURABLE, Audience
+from gapless.node.delivery.connection import ClientConnection, nowhere
+from gapless.node.delivery.match_meter import MatchMeter
+from gapless.node.delivery.packing import Packing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gapless.core.client_messages import Order
+    from gapless.core.events import Attributes
+    from gapless.core.identity import ClientName, PubendName, TopicName
+    from gapless.filters.filter import Filter
+    from gapless.knowledge.subend import Settled
+    from gapless.node.config import Config
+    from gapless.node.delivery.audience import ConditionGroup, Key, MatchedBatch
+    from gapless.node.delivery.packing import Share
+    from gapless.node.delivery.session import Session
+
+BATCH_SIZES = 32
+
+NOBODY: list[int] = []
+"""Who takes an event that no durable subscription wants; nothing is ever added to it."""
+
+
+class Delivered(NamedTuple):
+    """What came of a settled batch."""
+
+    effects: list[Effect]
+    takers: list[list[int]]  # for each event, the durable subscriptions that want it
+    slow: list[Session]  # at durable subscriptions, whose clients cannot take it
+
+
+class Subscribers:
+    """All subscriptions at one broker."""
+
+    def __init__(
+        self, config: Config, attributes_of: Callable[[EventBatch], Sequence[Attributes]]
+    ) -> None:
+        self.config = config
+        self.attributes_of = attributes_of
+        self.clients: dict[ClientName, ClientConnection] = {}
+        self.audiences: dict[tuple[TopicName, Order], Audience] = {}
+        self.meter = MatchMeter(config)
+        self._owners: dict[Key, str] = {}  # of those subscriptions whose owner is known
+        self.sessions: dict[int, Session] = {}  # by number: durable ones with a client
+        self.sessions_of: dict[ClientName, dict[int, Session]] = {}  # the same by client
+        self._sessions_at: dict[TopicName, dict[int, Session]] = {}  # and by topic
+        self.durable_count = 0
+        self.subscription_count = 0
+        self._young: dict[TopicName, dict[PubendName | None, dict[Key, int]]] = {}
+        self.dropped: list[tuple[TopicName, Key]] = []  # removed, and whoever cares to be told
+        self._delivered_before = 0  # to clients that are gone
+        self.ended_slow = 0
+        self.batch_sizes = [0] * BATCH_SIZES  # how many batches had less than 2^i events
+        self._batch_longest = 0
+
+    @property
+    def delivered(self) -> int:
+        """Events so far, to all clients there were, live and by catch-up."""
+        return self._delivered_before + sum(each.delivered for each in self.clients.values())
+
+    def connect(
+        self,
+        name: ClientName,
+        owner: str = "",
+        administers: Callable[[str], bool] = nowhere,
+    ) -> None:
+        self.clients.setdefault(name, ClientConnection(owner, administers))
+
+    def disconnect(self, name: ClientName) -> None:
+        client = self.clients.pop(name, None)
+        self._delivered_before += client.delivered if client else 0
+        for number, place in client.subscriptions.items() if client else ():
+            self._remove(place, (name, number))
+
+    def add(
+        self,
+        name: ClientName,
+        number: int,
+        topic: TopicName,
+        order: Order,
+        condition: Filter,
+        young: Mapping[PubendName | None, int] = MappingProxyType({}),
+    ) -> None:
+        """`young`: streams of which something before the start is not settled yet, and the start;
+        None stands for all of them merged."""
+        client = self.clients[name]
+        client.subscriptions[number] = (topic, order)
+        self._add((topic, order), (name, number), condition, young, client.owner)
+
+    def add_durable(
+        self,
+        key: Key,
+        topic: TopicName,
+        condition: Filter,
+        young: Mapping[PubendName | None, int],
+        owner: str = "",
+    ) -> None:
+        """A durable subscription, whether a client is attached to it or not."""
+        self.durable_count += 1
+        self._add((topic, "publisher"), key, condition, young, owner)
+
+    def _add(
+        self,
+        place: tuple[TopicName, Order],
+        key: Key,
+        condition: Filter,
+        young: Mapping[PubendName | None, int],
+        owner: str,
+    ) -> None:
+        self.meter.add(place, owner, condition)
+        if owner:
+            self._owners[key] = owner
+        if place not in self.audiences:
+            self.audiences[place] = Audience()
+        self.audiences[place].add(key, condition)
+        self.subscription_count += 1
+        for pubend, start in young.items():
+            self._young.setdefault(place[0], {}).setdefault(pubend, {})[key] = start
+
+    def remove_durable(self, key: Key, topic: TopicName) -> None:
+        place: tuple[TopicName, Order] = (topic, "publisher")
+        if place in self.audiences and key in self.audiences[place]:
+            self.durable_count -= 1
+            self._remove(place, key)
+
+    def attach(self, session: Session) -> None:
+        """A client came to a durable subscription."""
+        number, topic = session.subscription.number, session.subscription.definition.topic
+        self.sessions[number] = session
+        self.sessions_of.setdefault(session.name, {})[session.number] = session
+        self._sessions_at.setdefault(topic, {})[number] = session
+        self.audiences[topic, "publisher"].attach(number)
+
+    def detach(self, session: Session) -> None:
+        """It left; the subscription goes on, unless it is gone already."""
+        number, topic = session.subscription.number, session.subscription.definition.topic
+        del self.sessions[number], self.sessions_of[session.name][session.number]
+        if not self.sessions_of[session.name]:
+            del self.sessions_of[session.name]
+        del self._sessions_at[topic][number]
+        if not self._sessions_at[topic]:
+            del self._sessions_at[topic]
+        if (audience := self.audiences.get((topic, "publisher"))) is not None:
+            audience.detach(number)
+
+    def attached_to(self, topic: TopicName) -> list[Session]:
+        """Clients at durable subscriptions of a topic."""
+        return list(self._sessions_at.get(topic, {}).values())
+
+    def remove(self, name: ClientName, number: int) -> bool:
+        place = self.clients[name].subscriptions.pop(number, None)
+        if place is not None:
+            self._remove(place, (name, number))
+        return place is not None
+
+    def _remove(self, place: tuple[TopicName, Order], key: Key) -> None:
+        self.dropped.append((place[0], key))
+        for starts in self._young.get(place[0], {}).values():
+            starts.pop(key, None)
+        self.subscription_count -= 1
+        condition = self.audiences[place].condition_of(key)
+        self.meter.remove(place, self._owners.pop(key, ""), condition)
+        self.audiences[place].remove(key)
+        if not len(self.audiences[place]):
+            del self.audiences[place]
+
+    def of_topic(self, topic: TopicName) -> list[Key]:
+        """Those of clients, without the durable ones."""
+        return [
+            (name, number)
+            for name, client in self.clients.items()
+            for number, place in client.subscriptions.items()
+            if place[0] == topic
+        ]
+
+    def wants(self, topic: TopicName, order: Order) -> bool:
+        return (topic, order) in self.audiences
+
+    def consumed(self, name: ClientName, count: int) -> None:
+        self.clients[name].consume(count)
+
+    def deliver(
+        self, topic: TopicName, pubend: PubendName | None, settled: Settled, through: int
+    ) -> Delivered:
+        """One message for each connection that wants something of a settled batch."""
+        audience = self.audiences.get((topic, order_of(pubend)))
+        if audience is None:
+            return Delivered([], [NOBODY] * len(settled.ticks), [])
+        effects = self._tell_lost(topic, pubend, settled)
+        young = self._grow_up(topic, pubend, through)
+        if not settled.ticks:
+            return Delivered(effects, [], [])
+        batch = EventBatch.join(settled.events)
+        self.meter.spend((topic, order_of(pubend)), len(batch))
+        self._batch_longest = max(self._batch_longest, len(batch))
+        shares: dict[ClientName, list[Share]] = {}
+        self.batch_sizes[len(batch).bit_length()] += 1
+        groups, singles = self._match(audience, batch, apart=not young)
+        recorded = [NOBODY] * len(batch)
+        for group, indices in groups:
+            self._record(group, indices, recorded, settled.ticks, young)
+            self._share_out(group, indices, shares, settled.ticks, pubend, young)
+        slow: list[Session] = []
+        limits = self.config.batch_events_max, self.config.batch_bytes_max
+        packing, place = Packing(topic, pubend, settled, through, limits), (topic, pubend)
+        for name in sorted(shares.keys() | singles.keys()):
+            wanted, single = shares.get(name, []), singles.get(name)
+            parcel = packing.pack(wanted, single)
+            client = self.clients[name]
+            if self.is_too_slow(client, parcel.count, parcel.size):
+                numbers = sorted({*(n for n, _ in wanted), *(single[1] if single else ())})
+                attached = self.sessions_of.get(name, {})
+                slow += [attached[n] for n in numbers if n in attached]
+                effects += self._end_slow(name, numbers)
+                continue
+            client.send(parcel.count, parcel.size)
+            client.through[place] = through
+            for message in parcel.messages:
+                effects.append(Send(name, message))
+        return Delivered(effects, recorded, slow)
+
+    def _match(self, audience: Audience, batch: EventBatch, *, apart: bool) -> MatchedBatch:
+        return audience.match(self.attributes_of(batch), apart=apart)
+
+    def _record(
+        self,
+        group: ConditionGroup,
+        indices: list[int],
+        recorded: list[list[int]],
+        ticks: Sequence[int],
+        young: dict[Key, int],
+    ) -> None:
+        """Which durable subscriptions want which event, connected or not: events that the same want
+        have the very same list."""
+        if not group.durable:
+            return
+        numbers = list(group.durable)
+        if young:
+            late = {n: young[DURABLE, n] for n in numbers if (DURABLE, n) in young}
+            numbers = [n for n in numbers if n not in late]
+            for number, start in late.items():
+                for index in indices:
+                    if ticks[index] >= start:
+                        recorded[index] = [*recorded[index], number]
+        for index in indices if numbers else ():
+            recorded[index] = [*recorded[index], *numbers] if recorded[index] else numbers
+
+    def _share_out(
+        self,
+        group: ConditionGroup,
+        indices: list[int],
+        shares: dict[ClientName, list[Share]],
+        ticks: Sequence[int],
+        pubend: PubendName | None,
+        young: dict[Key, int],
+    ) -> None:
+        """Who of those that are connected gets which event."""
+        first = ticks[indices[0]]
+        for key in group.connected:
+            start = young.get(key, 0) if young else 0
+            wanted = indices if start <= first else [i for i in indices if ticks[i] >= start]
+            if wanted:
+                shares.setdefault(key[0], []).append((key[1], wanted))
+        for number in group.attached if pubend is not None else ():
+            session = self.sessions[number]
+            sent = session.level.get(pubend)  # type: ignore[arg-type]
+            if sent is None:
+                continue  # it is behind, and gets it later
+            start = max(sent, young.get((DURABLE, number), 0)) if young else sent
+            wanted = indices if start <= first else [i for i in indices if ticks[i] >= start]
+            if wanted:
+                shares.setdefault(session.name, []).append((session.number, wanted))
+
+    def _grow_up(self, topic: TopicName, pubend: PubendName | None, through: int) -> dict[Key, int]:
+        """Those that were young up to now; who starts below `through` is not from here on."""
+        starts = self._young.get(topic)
+        young = starts.get(pubend) if starts is not None else None
+        if starts is None or young is None:
+            return {}
+        starts[pubend] = {key: tick for key, tick in young.items() if tick > through}
+        if not starts[pubend]:
+            del starts[pubend]
+            if not starts:
+                del self._young[topic]
+        return young
+
+    def is_too_slow(self, client: ClientConnection, count: int, size: int) -> bool:
+        """Would it be more than may pile up? One that has consumed everything never is."""
+        if not client.outstanding:
+            return False
+        config, size = self.config, size + client.outstanding_bytes
+        count += client.outstanding
+        return count > config.client_queue_max or size > config.client_queue_bytes_max
+
+    def tell_position(
+        self, topic: TopicName, pubend: PubendName | None, through: int
+    ) -> list[Effect]:
+        """Tell those to whom nothing was delivered for a while that nothing matched."""
+        effects: list[Effect] = []
+        for name in sorted(self._names(topic, order_of(pubend))):
+            client = self.clients[name]
+            if client.through.get((topic, pubend), 0) < through:
+                client.through[topic, pubend] = through
+                effects.append(Send(name, Deliveries(topic, through, pubend)))
+        return effects
+
+    def _names(self, topic: TopicName, order: Order) -> set[ClientName]:
+        """The clients that take part in a topic and order."""
+        audience = self.audiences.get((topic, order))
+        found = set(audience.clients) if audience is not None else set()
+        for session in self._sessions_at.get(topic, {}).values() if order == "publisher" else ():
+            found.add(session.name)
+        return found
+
+    def _takers(self, topic: TopicName, order: Order) -> dict[ClientName, tuple[int, ...]]:
+        """The subscriptions of a topic and order, by client."""
+        audience = self.audiences.get((topic, order))
+        clients = audience.clients if audience is not None else {}
+        return {
+            name: tuple(sorted(clients.get(name, ()))) for name in sorted(self._names(topic, order))
+        }
+
+    def _tell_lost(
+        self, topic: TopicName, pubend: PubendName | None, settled: Settled
+    ) -> list[Effect]:
+        if not settled.lost:
+            return []
+        return [
+            Send(name, Lost(numbers, source, span))
+            for name, numbers in self._takers(topic, order_of(pubend)).items()
+            if numbers
+            for source, span in settled.lost
+        ]
+
+    def _end_slow(self, name: ClientName, numbers: list[int]) -> list[Effect]:
+        effects: list[Effect] = []
+        for number in numbers:
+            if not self.remove(name, number):
+                continue  # a durable one: it falls behind
+            self.ended_slow += 1
+            problem = "too many events were sent and not consumed in time"
+            remedy = "Consume faster, or narrow the condition; then subscribe again."
+            effects.append(Send(name, Ended(number, problem, remedy)))
+        return effects
+
+    def check(self) -> None:
+        placed = {
+            (place, (name, number))
+            for name, client in self.clients.items()
+            for number, place in client.subscriptions.items()
+        }
+        assert all(key in self.audiences[place] for place, key in placed), "I1"
+        assert len(placed) + self.durable_count == self.subscription_count, "I1"
+        assert self.subscription_count == sum(map(len, self.audiences.values())), "I1"
+        attached = [one for some in self._sessions_at.values() for one in some.values()]
+        assert {id(one) for one in attached} == {id(one) for one in self.sessions.values()}
+        for audience in self.audiences.values():
+            audience.check()
+        self.meter.check()
+        limit = max(self.config.client_queue_max, self._batch_longest)
+        assert all(client.outstanding <= limit for client in self.clients.values()), "I2"
+
+
+def order_of(pubend: PubendName | None) -> Order:
+    return "total" if pubend is None else "publisher"

@@ -1,0 +1,202 @@
+"""InterestTable: all topics' interest at one broker, and the edges that filter by it.
+
+Every message of knowledge passes here twice: on its way in its vector is learnt, on its way out to
+a neighbour it gets what that one must be told of it.
+
+Invariants (checked by `check`): those of `Machines`.
+Cost: a step costs the topics that it touches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gapless.core.broker_messages import Knowledge, Sideways, SubscriptionNack
+from gapless.core.effects import Effect, Send
+from gapless.core.events import EventBatch
+from gapless.core.identity import BrokerName
+from gapless.knowledge.outgoing import Edge
+from gapless.node.deadlines import Machines
+from gapless.node.durable.topic_interest import TopicInterest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gapless.core.broker_messages import DigestNack
+    from gapless.core.events import Attributes
+    from gapless.core.identity import CellName, Instant, PubendName, TopicName
+    from gapless.core.store import Store
+    from gapless.filters.filter import Filter
+    from gapless.node.config import Config
+    from gapless.node.durable.topic_interest import Key
+    from gapless.node.network import Network, Topic
+    from gapless.node.parts import Parts
+    from gapless.node.routing import Routing
+
+
+class InterestTable(Edge):
+    """By topic. Empty where the configuration says that brokers let everything pass."""
+
+    def __init__(
+        self,
+        name: BrokerName,
+        network: Network,
+        store: Store,
+        config: Config,
+        routing: Routing,
+        parts: Parts,
+        now: Instant,
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
+    ) -> None:
+        self.by_topic: Machines[TopicName, TopicInterest] = Machines()
+        self.by_label: dict[TopicName, TopicInterest] = {}
+        self._by_pubend: dict[PubendName, TopicInterest] = {}
+        self._touched: dict[TopicName, None] = {}  # where something was asked for in this step
+        self._attributes_of = attributes_of
+        self._decoded: tuple[Sequence[bytes], Sequence[Attributes]] = ((), [])
+        self._propagates = config.propagates
+        self._made_of = name, network, store, config, routing, parts
+        for topic in network.topic.values():
+            self.add(topic, now)
+
+    def add(self, topic: Topic, now: Instant) -> TopicInterest | None:
+        """Another topic; None where nothing is propagated."""
+        if not self._propagates or topic.service != "durable":
+            return None
+        interest = TopicInterest(topic, *self._made_of, now, self.by_topic.moved)
+        self.by_topic[topic.name] = self.by_label[topic.label] = interest
+        for pubend in topic.pubends:
+            self._by_pubend[pubend.name] = interest
+        return interest
+
+    def remove(self, topic: Topic) -> None:
+        self._touched.pop(topic.name, None)
+        self.by_topic.pop(topic.name, None)
+        self.by_label.pop(topic.label, None)
+        for pubend in topic.pubends:
+            self._by_pubend.pop(pubend.name, None)
+
+    def receive_digest_nack(self, sender: BrokerName, nack: DigestNack) -> None:
+        if nack.pubend in self._by_pubend:
+            self._by_pubend[nack.pubend].vectors.receive_digest_nack(sender, nack)
+
+    def select(
+        self, pubend: PubendName, cell: CellName, digest: int, events: Sequence[bytes]
+    ) -> list[int]:
+        interest = self._by_pubend.get(pubend)
+        if interest is None:
+            return super().select(pubend, cell, digest, events)
+        if not interest.vectors.test(pubend, digest, cell):
+            interest.flooded += len(events)
+            return super().select(pubend, cell, digest, events)
+        matcher = interest.branches[interest.upstream[pubend]].children[cell].matcher
+        chosen = matcher.passing(self._attributes(events)) if len(matcher) else []
+        interest.filtered += len(events) - len(chosen)
+        return chosen
+
+    def _attributes(self, events: Sequence[bytes]) -> Sequence[Attributes]:
+        """Decoded once for all cells below, which are offered the same events in a row."""
+        if self._decoded[0] != events:
+            self._decoded = events, self._attributes_of(EventBatch.join(events))
+        return self._decoded[1]
+
+    # --- this broker's own subscriptions --------------------------------------------------------
+
+    def subscribe(self, topic: TopicName, key: Key, condition: Filter, now: Instant) -> None:
+        if topic in self.by_topic:
+            self.by_topic[topic].subscribe(key, condition, now)
+            self._touched[topic] = None
+
+    def unsubscribe(self, topic: TopicName, key: Key, now: Instant) -> None:
+        if topic in self.by_topic:
+            self.by_topic[topic].unsubscribe(key, now)
+            self._touched[topic] = None
+
+    @property
+    def has_news(self) -> bool:
+        """Was anything asked for in this step?"""
+        return bool(self._touched)
+
+    def update(self, now: Instant) -> list[Effect]:
+        """At the end of a step: tell what was asked for in it."""
+        touched, self._touched = self._touched, {}
+        return [effect for topic in touched for effect in self.by_topic[topic].update(now)]
+
+    # --- messages of knowledge --------------------------------------------------------------------
+
+    def digest(self, pubend: PubendName) -> int:
+        """What a pubend of this broker says is to be said under this."""
+        interest = self._by_pubend.get(pubend)
+        return 0 if interest is None else interest.digest
+
+    def stamped(self, knowledge: Knowledge) -> Knowledge:
+        """What a pubend of this broker says, under the digest that is in use."""
+        interest = self._by_pubend.get(knowledge.pubend)
+        return knowledge if interest is None else interest.stamped(knowledge)
+
+    def learn(
+        self, sender: BrokerName, knowledge: Knowledge, now: Instant
+    ) -> tuple[Knowledge, list[Effect]]:
+        """Take in the vector of a message; the message without it, for our own machines."""
+        interest = self._by_pubend.get(knowledge.pubend)
+        if interest is None:
+            return knowledge, []
+        effects = interest.learn(sender, knowledge, now)
+        if knowledge.vector is not None:
+            knowledge = replace(knowledge, vector=None, base=0)
+        return knowledge, effects
+
+    def dressed(self, effects: list[Effect]) -> list[Effect]:
+        """The same effects, with what each neighbour must be told of vectors."""
+        return [
+            self._dressed(effect)
+            if isinstance(effect, Send) and isinstance(effect.message, Knowledge | Sideways)
+            else effect
+            for effect in effects
+        ]
+
+    def _dressed(self, send: Send) -> Send:
+        match send.message:
+            case Knowledge(digest=digest) as knowledge if digest:
+                interest = self._by_pubend.get(knowledge.pubend)
+                if interest is not None:
+                    return Send(send.to, interest.vectors.announce(BrokerName(send.to), knowledge))
+            case Sideways(cell=cell, message=Knowledge(digest=digest) as knowledge) if digest:
+                interest = self._by_pubend.get(knowledge.pubend)
+                if interest is not None:
+                    return Send(send.to, Sideways(cell, interest.vectors.in_full(knowledge)))
+            case _:
+                pass
+        return send
+
+    # --- time, invariants -----------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> Instant | None:
+        return self.by_topic.deadline
+
+    def fire(self, now: Instant) -> list[Effect]:
+        return [effect for each in self.by_topic.ripe(now) for effect in each.fire(now)]
+
+    def tell_again(self, peer: BrokerName, now: Instant) -> list[Effect]:
+        """A neighbour answers over a new link: what it was told before may not have come, so it is
+        told everything, as if it had asked."""
+        cell = self._made_of[1].cell_of[peer].name
+        nack = SubscriptionNack(cell)
+        effects: list[Effect] = []
+        for each in self.by_topic.values():
+            if each.leaf is not None and cell in each.leaf.upstream:
+                effects += each.receive(peer, nack, now) if each.leaf.expectation.repeat() else []
+        return effects
+
+    def forget_peer(self, peer: BrokerName) -> None:
+        """The link to a neighbour broke: what it was told may not have come."""
+        for each in self.by_topic.values():
+            each.vectors.announcer.forget_peer(peer)
+
+    def check(self) -> None:
+        for each in self.by_topic.values():
+            each.check()
+        self.by_topic.check()

@@ -1,0 +1,102 @@
+"""Roster: which names the pubends of a broker remember, and how an administrator removes some.
+
+A pubend has room for so many names of publishers and producers, and for so many open transactions.
+This part lists them for whoever runs the broker, and strikes off what nobody needs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.client_messages import Done, Refused
+from gapless.core.effects import NO_ROOM, Effect, Persist, Send
+from gapless.core.identity import ProducerName, PublisherName
+from gapless.core.roster_messages import (
+    ROSTER_ENTRIES_MAX,
+    Roster,
+    RosterEntry,
+    RosterQuery,
+    Strike,
+)
+from gapless.core.ticks import PUBEND_BITS
+from gapless.core.transaction_messages import Abort
+from gapless.node.redirect import bound_pubend, refuse_elsewhere, refuse_unknown
+
+if TYPE_CHECKING:
+    from gapless.core.effects import Write
+    from gapless.core.identity import ClientName, Instant
+    from gapless.core.roster_messages import RosterKind, RosterRequest
+    from gapless.knowledge.pubend import Pubend
+    from gapless.node.durable.streams import Streams
+    from gapless.node.network import Network
+
+
+class Rosters:
+    """The names that are remembered at one broker."""
+
+    def __init__(self, network: Network, streams: Streams) -> None:
+        self.network = network
+        self.streams = streams
+
+    def receive(self, client: ClientName, message: RosterRequest, now: Instant) -> list[Effect]:
+        topic = self.network.topic.get(message.topic)
+        if topic is None:
+            return refuse_unknown(client, message, message.topic, self.network)
+        pubends = self.streams.pubends
+        if isinstance(message, RosterQuery):
+            here = [pubends[each.name] for each in topic.pubends if each.name in pubends]
+            if not here and topic.pubends:
+                problem = f"no pubend of topic {message.topic!r} is hosted at this broker"
+                hosts = [each.host for each in topic.pubends]
+                return refuse_elsewhere(client, message, problem, hosts)
+            found = [entry for pubend in here for entry in entries(pubend, message.of)]
+            listed = tuple(found[:ROSTER_ENTRIES_MAX])
+            return [Send(client, Roster(message.request, listed, len(found) > len(listed)))]
+        if not topic.pubends:
+            problem = f"a {topic.service} topic remembers no names"
+            return [Send(client, Refused(message.request, problem, "Nothing is to be done."))]
+        bound = bound_pubend(topic, message.name)
+        pubend = pubends.get(bound.name)
+        if pubend is None:
+            problem = f"{message.name!r} is bound to {bound.name!r}, not hosted here"
+            return refuse_elsewhere(client, message, problem, [bound.host])
+        return strike(client, message, pubend, now)
+
+
+def entries(pubend: Pubend, of: RosterKind) -> list[RosterEntry]:
+    """What one pubend remembers, sorted by name."""
+    name, transactions = pubend.name, pubend.transactions
+    if of == "publishers":
+        publishers = pubend.publishers
+        return [
+            RosterEntry(each, name, known.next, publishers.owner(each), known.heard_at)
+            for each, known in sorted(publishers.durable.items())
+        ]
+    if of == "producers":
+        return [
+            RosterEntry(each, name, number, transactions.owners.get(each, ""), tick >> PUBEND_BITS)
+            for each, (number, tick, _) in sorted(transactions.last.items())
+        ]
+    return [
+        RosterEntry(producer, name, number, slot.owner, slot.touched, slot.size)
+        for (producer, number), slot in sorted(transactions.stages.open.items())
+    ]
+
+
+def strike(client: ClientName, message: Strike, pubend: Pubend, now: Instant) -> list[Effect]:
+    """Forget a name, or drop an open transaction; fine if there is none."""
+    writes: tuple[Write, ...] | None
+    if message.of == "transactions":
+        key = ProducerName(message.name), message.number
+        abort = Abort(message.topic, message.request, *key)
+        return pubend.transactions.abort(client, abort, now)
+    if message.of == "publishers":
+        writes = pubend.publishers.strike(PublisherName(message.name))
+    else:
+        writes = pubend.transactions.strike(ProducerName(message.name))
+    if writes is None:
+        problem = f"{message.name!r} has something under way"
+        refused = Refused(message.request, problem, "Try again, or end that first.", retry=True)
+        return [Send(client, refused)]
+    failed = Refused(message.request, NO_ROOM, "Try again later.", retry=True)
+    return [Persist(writes, (Send(client, Done(message.request)),), (Send(client, failed),))]

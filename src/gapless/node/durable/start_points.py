@@ -1,0 +1,74 @@
+"""Beginnings: where a broker that hosts subscribers starts, at each pubend.
+
+Theory of operation
+    A broker that comes up knows nothing of any pubend. It asks each one, by way of the cells
+    between, where it stands; from there on nothing is lost to it, so that is where its first
+    subscriptions start. Whatever else it hears may be old, and lie before what is released.
+    A question is repeated under a new number until it is answered; other answers do not count.
+
+Source: docs/protocols/durable-subscriptions.md, 3.4 (a new broker asks first where
+the pubend stands).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.core.broker_messages import StartQuery
+from gapless.core.identity import Instant
+
+if TYPE_CHECKING:
+    from gapless.core.broker_messages import StartReply
+    from gapless.core.effects import Effect
+    from gapless.core.identity import PubendName
+    from gapless.node.config import Config
+    from gapless.node.network import Cell, Network
+    from gapless.node.routing import Routing
+
+
+class PubendStarts:
+    """The pubends of which one broker does not know yet where they stand."""
+
+    def __init__(
+        self, network: Network, cell: Cell, config: Config, routing: Routing, now: Instant
+    ) -> None:
+        self.network = network
+        self.cell = cell.name
+        self.config = config
+        self.routing = routing
+        self.asked: dict[PubendName, int] = {}  # the number of the last question
+        self.deadline: Instant | None = None
+        self._has_subscribers = cell.subscribers
+
+    def add(self, pubend: PubendName, now: Instant) -> None:
+        """Another pubend, to be asked at once."""
+        if self._has_subscribers:
+            self.asked[pubend] = 0
+            self.deadline = now
+
+    def remove(self, pubend: PubendName) -> None:
+        self.asked.pop(pubend, None)
+
+    def fire(self, now: Instant) -> list[StartQuery]:
+        """What to ask, or to ask again."""
+        if self.deadline is None or now < self.deadline:
+            return []
+        self.deadline = Instant(now + self.config.start_repeat) if self.asked else None
+        self.asked = {pubend: number + 1 for pubend, number in self.asked.items()}
+        return [StartQuery(pubend, self.cell, number) for pubend, number in self.asked.items()]
+
+    def hurry(self, now: Instant) -> None:
+        """What was asked may be lost: ask again now."""
+        self.deadline = now if self.asked else None
+
+    def receive_reply(self, reply: StartReply) -> bool:
+        """Is this the answer that we wait for?"""
+        return self.asked.get(reply.pubend) == reply.number
+
+    def begun(self, pubend: PubendName) -> None:
+        """It is known where the pubend stands."""
+        del self.asked[pubend]
+
+    def pass_on(self, reply: StartReply, now: Instant) -> list[Effect]:
+        hop = self.network.next_hop(self.cell, reply.cell)
+        return self.routing.send(hop, reply.pubend, reply, now)

@@ -1,0 +1,1 @@
+"""The multicast service (NGC 2001) at one broker."""

@@ -1,0 +1,1 @@
+"""Reading ranges of a pubend's log: search, parts, digests, looking ahead."""

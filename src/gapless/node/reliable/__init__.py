@@ -1,0 +1,1 @@
+"""The reliable service (SRDS 2011) at one broker."""

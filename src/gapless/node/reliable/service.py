@@ -1,0 +1,434 @@
+"""The reliable service at one broker: its topics on the broker tree, its clients on both ends.
+
+Theory of operation
+    One tree carries all reliable topics: the topic stands among the attributes that a publication
+    is matched by, under a name of ours, and in every condition. The event itself travels as its
+    publisher encoded it. Clients with the same topic and condition share one subscription of the
+    tree (`groups`).
+    Each life of a broker is a source of its own: its name and epoch are the pubend of its events,
+    the numbers of its queue are their ticks. So a subscriber sees the ticks of each pubend ascend.
+    The machine is made when there is a first topic for it, and only once the epoch is durable.
+    A subscription may begin while it has not reached every broker: its members are told which
+    (`Unreached`) before they are told that it began, and when it has.
+    A receipt says that the event is in this broker's queue, in memory: it reaches everybody who is
+    connected unless this broker crashes first.
+    One whose publisher asked for that (`confirmed`) comes later: when all brokers within reach that
+    have subscribers for the events have them.
+    A broker may be out of reach for so long that what waits for it is given up; its clients are
+    told (`Lost`) which numbers of which source, once it is back. Where a broker has crashed, those
+    who have heard something of that life are told that nothing follows on it: a `Lost` without end.
+
+Invariants: those of the tree and of the groups, and
+    I1  what members were last told of brokers that are not reached is so, after each step
+
+Source: `tree.broker`. Decision: docs/decisions/0018.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapless.core.client_messages import Ended, Lost, Receipt, Refused, Subscribed, Unreached
+from gapless.core.effects import Effect, Send, Tell
+from gapless.core.errors import FilterError, ProtocolError, UsageError
+from gapless.core.identity import PubendName
+from gapless.core.ticks import TICK_MAX, Span
+from gapless.node.reliable.broker_tree import JoinedEdges, broker_tree
+from gapless.node.reliable.groups import SharedSubscription, SharedSubscriptions
+from gapless.node.reliable.handout import hand_out
+from gapless.tree.broker import TreeBroker
+from gapless.tree.messages import (
+    TOPIC,
+    Accepted,
+    Beat,
+    Carried,
+    Confirmed,
+    Held,
+    Missed,
+    NoRoom,
+    SourceEnded,
+    SubscriptionId,
+    TreeDelivery,
+    TreeJoin,
+    TreeWelcome,
+)
+from gapless.tree.settings import TreeSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gapless.core.client_messages import Publish, Subscribe
+    from gapless.core.events import Attributes, EventBatch
+    from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
+    from gapless.core.messages import Message
+    from gapless.core.store import Store
+    from gapless.node.config import Config
+    from gapless.node.delivery.audience import Key
+    from gapless.node.delivery.subscribers import Subscribers
+    from gapless.node.epoch import Epoch
+    from gapless.node.network import Network, Topic
+    from gapless.tree.messages import PublicationId
+
+
+@dataclass(slots=True)
+class Awaited:
+    """A publication whose receipt waits until all within reach have it."""
+
+    client: ClientName
+    receipt: Receipt
+    numbers: set[int]  # of those that are not confirmed yet
+
+
+class Reliable:
+    """See the module docstring; `node.services.Service` says what each method is for."""
+
+    name = "reliable"
+    confirms = True
+    kinds: tuple[type[Message], ...] = (Beat, Carried, TreeJoin, TreeWelcome)
+
+    def __init__(
+        self,
+        here: BrokerName,
+        network: Network,
+        config: Config,
+        store: Store,
+        epoch: Epoch,
+        subscribers: Subscribers,
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
+    ) -> None:
+        self.here = here
+        self.network = network
+        self.tree: TreeBroker | None = None
+        self.published = self.lost = 0
+        self.joins = False
+        self._config = config
+        self._epoch = epoch
+        self._subscribers = subscribers
+        self._attributes_of = attributes_of
+        self._groups: SharedSubscriptions[SubscriptionId] = SharedSubscriptions()
+        self._unreached: dict[SubscriptionId, tuple[BrokerName, ...]] = {}  # as was told, if any
+        self._joined = JoinedEdges(network, store)
+        self._join_at: BrokerName | None = None
+        self._awaited: dict[int, Awaited] = {}  # by the numbers of our own publications
+
+    # --- life ------------------------------------------------------------------------------------
+
+    def start(self, now: Instant) -> list[Effect]:
+        has_topics = any(each.service == self.name for each in self.network.topic.values())
+        return self._begin(now) if has_topics or self._joined.edges or self._join_at else []
+
+    def _begin(self, now: Instant) -> list[Effect]:
+        if self.tree is not None or not self._epoch.is_durable:
+            return []
+        edges = (*broker_tree(self.network), *self._joined.edges)
+        self.tree = TreeBroker(self.here, self._epoch.number, settings_of(self._config), edges)
+        if self._join_at is not None and not edges:
+            self.tree.join(self._join_at)
+        return self._carry(self.tree.fire(now), now)
+
+    def join(self, at: BrokerName, now: Instant) -> list[Effect]:
+        if self._join_at is not None:
+            return []
+        self._join_at = at
+        return self._begin(now)
+
+    @property
+    def deadline(self) -> Instant | None:
+        return None if self.tree is None else self.tree.deadline
+
+    def fire(self, now: Instant) -> list[Effect]:
+        if self.tree is None or now < self.tree.deadline:
+            return []
+        # Who joined is looked at with each beat: who forgets it in a crash is told again.
+        return self._carry(self.tree.fire(now), now) + self._joined.learn(self.tree.edges)
+
+    def leave(self, now: Instant) -> list[Effect]:
+        """Nobody shall keep for us what nobody here will get, nor think that we crashed."""
+        effects = self._remove(list(self._groups), now)
+        return effects + ([] if self.tree is None else self._carry(self.tree.leave(now), now))
+
+    def add(self, topic: Topic, now: Instant) -> list[Effect]:
+        assert topic.name in self.network.topic
+        return self._begin(now)
+
+    def remove(self, topic: Topic, problem: str, remedy: str, now: Instant) -> list[Effect]:
+        effects: list[Effect] = []
+        groups = [group for group in self._groups if group.label == topic.label]
+        for group in groups:
+            effects += dismiss(group, problem, remedy)
+        return effects + self._remove(groups, now)
+
+    # --- clients ---------------------------------------------------------------------------------
+
+    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+        tree, request, count = self.tree, message.request, len(message.events)
+        limit = self._config.tree_queue_max
+        if count > limit:
+            problem = f"{count} events are more than the {limit} that may wait here"
+            return [Send(client, Refused(request, problem, "Publish smaller batches."))]
+        if tree is None or self._is_apart:
+            return later(client, request, "this broker has just started")
+        label = self.network.topic[message.topic].label
+        decoded = self._attributes_of(message.events)
+        matched = [{**attributes, TOPIC: label} for attributes in decoded]
+        try:
+            batch = list(zip(matched, message.events, strict=True))
+            names, effects = tree.publish_batch(batch, now, is_awaited=message.confirmed)
+        except UsageError as error:
+            return later(client, request, error.problem)
+        self.published += count
+        numbers = tuple(name.number for name in names)
+        receipt = Receipt(request, source_of(label, self.here, tree.epoch), numbers)
+        if message.confirmed:
+            awaited = Awaited(client, receipt, set(numbers))
+            self._awaited.update(dict.fromkeys(numbers, awaited))
+            return self._carry(effects, now)
+        return [*self._carry(effects, now), Send(client, receipt)]
+
+    def _confirm(self, name: PublicationId) -> list[Effect]:
+        """All within reach have it."""
+        awaited = self._awaited.pop(name.number, None)
+        if awaited is None:
+            return []
+        awaited.numbers.discard(name.number)
+        return [] if awaited.numbers else [Send(awaited.client, awaited.receipt)]
+
+    def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+        if self.tree is None or self._is_apart:
+            return later(client, message.request, "this broker has just started")
+        label = self.network.topic[message.topic].label
+        effects: list[Effect] = []
+        group = self._groups.find(label, message.condition)
+        if group is None:
+            try:
+                name, effects = self.tree.subscribe(scoped(label, message.condition), now)
+            except (FilterError, UsageError) as error:  # too long, or too many
+                return [Send(client, Refused(message.request, error.problem, error.remedy))]
+            group = SharedSubscription(message.topic, label, message.condition, name)
+            self._groups.add(group)
+        self._groups.enter(group, (client, message.subscription), message.request)
+        return (self._let_in(group) if group.is_in_force else []) + self._carry(effects, now)
+
+    def _let_in(self, group: SharedSubscription[SubscriptionId]) -> list[Effect]:
+        """Those that wait for it to be in force begin."""
+        assert self.tree is not None
+        effects: list[Effect] = []
+        unreached = self.tree.unreached(group.name)
+        if unreached:
+            self._unreached[group.name] = unreached
+        for (client, number), request in group.let_in().items():
+            if unreached:
+                effects.append(Send(client, Unreached(number, unreached)))
+            effects.append(Send(client, Subscribed(request, number, {})))
+        return effects
+
+    def _tell_reach(self) -> list[Effect]:
+        """Those that have not reached everybody are told of each change."""
+        effects: list[Effect] = []
+        for name, before in list(self._unreached.items()):
+            assert self.tree is not None
+            group, unreached = self._groups.named(name), self.tree.unreached(name)
+            if group is not None and unreached != before:
+                effects += [Send(key[0], Unreached(key[1], unreached)) for key in group.members]
+            if group is None or not unreached:
+                del self._unreached[name]
+            else:
+                self._unreached[name] = unreached
+        return effects
+
+    @property
+    def _is_apart(self) -> bool:
+        """Are we to join a network and no part of it yet?"""
+        return self._join_at is not None and self.tree is not None and not self.tree.edges
+
+    def has(self, client: ClientName, number: int) -> bool:
+        return (client, number) in self._groups
+
+    def subscription_count(self) -> int:
+        return self._groups.subscription_count
+
+    def unsubscribe(self, client: ClientName, number: int, now: Instant) -> list[Effect]:
+        return [*self._end([(client, number)], now), Send(client, Ended(number))]
+
+    def disconnect(self, client: ClientName, now: Instant) -> list[Effect]:
+        if self._awaited:
+            waiting = self._awaited.items()
+            self._awaited = {n: awaited for n, awaited in waiting if awaited.client != client}
+        return self._end(self._groups.of_client(client), now)
+
+    def _end(self, keys: Iterable[Key], now: Instant) -> list[Effect]:
+        return self._withdraw(self._groups.leave(keys), now)
+
+    def _remove(
+        self, groups: list[SharedSubscription[SubscriptionId]], now: Instant
+    ) -> list[Effect]:
+        for group in groups:
+            self._groups.remove(group)
+        return self._withdraw(groups, now)
+
+    def _withdraw(
+        self, groups: list[SharedSubscription[SubscriptionId]], now: Instant
+    ) -> list[Effect]:
+        effects: list[Effect] = []
+        for group in groups:
+            assert self.tree is not None
+            effects += self._carry(self.tree.withdraw(group.name, now), now)
+        return effects
+
+    # --- brokers ---------------------------------------------------------------------------------
+
+    def receive(self, sender: BrokerName, message: Message, now: Instant) -> list[Effect]:
+        if self.tree is None:
+            return []  # we have no topic yet; it beats again
+        if not isinstance(message, Beat | Carried | TreeJoin | TreeWelcome):
+            raise ProtocolError(f"{type(message).__name__} is not for a tree")
+        return self._carry(self.tree.receive(sender, message, now), now)
+
+    def link_up(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        return [] if self.tree is None else self._carry(self.tree.link_up(broker, now), now)
+
+    def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        return [] if self.tree is None else self._carry(self.tree.link_down(broker, now), now)
+
+    def _carry(self, effects: Iterable[Effect], now: Instant) -> list[Effect]:
+        """What the tree tells us becomes messages to clients; all else goes on."""
+        done: list[Effect] = []
+        delivered: list[TreeDelivery] = []
+        for effect in effects:
+            if not isinstance(effect, Tell):
+                done.append(effect)
+            elif isinstance(effect.message, TreeDelivery):
+                delivered.append(effect.message)
+            elif isinstance(effect.message, Accepted):
+                done += self._deliver(delivered, now)
+                delivered = []
+                group = self._groups.named(effect.message.id)
+                done += self._let_in(group) if group is not None else []
+            elif isinstance(effect.message, Confirmed | Held):
+                done += self._confirm(effect.message.id)
+            elif isinstance(effect.message, SourceEnded):
+                done += self._deliver(delivered, now)
+                delivered = []
+                done += self._tell_end(effect.message)
+            elif isinstance(effect.message, Missed):
+                done += self._deliver(delivered, now)
+                delivered = []
+                done += self._tell_loss(effect.message)
+            elif isinstance(effect.message, NoRoom):
+                done += self._no_room(effect.message)
+        return done + self._deliver(delivered, now) + self._tell_reach()
+
+    def _tell_loss(self, missed: Missed) -> list[Effect]:
+        """Those who have begun are told what they will not get."""
+        losers: dict[ClientName, list[int]] = {}
+        for group in filter(None, map(self._groups.named, missed.subscriptions)):
+            for client, number in group.members if group.label == missed.topic else ():
+                losers.setdefault(client, []).append(number)
+        pubend = source_of(missed.topic, missed.source, missed.epoch)
+        span = Span(missed.after + 1, missed.through + 1)
+        self.lost += sum(map(len, losers.values()))
+        return [Send(to, Lost(tuple(some), pubend, span)) for to, some in losers.items()]
+
+    def _tell_end(self, ended: SourceEnded) -> list[Effect]:
+        """Those who have heard something of a source may have lost what followed."""
+        effects: list[Effect] = []
+        for group in filter(None, map(self._groups.named, ended.subscriptions)):
+            epoch, last = group.heard.get(ended.source, (None, 0))
+            pubend = source_of(group.label, ended.source, ended.epoch)
+            for client, number in group.members if epoch == ended.epoch else ():
+                self.lost += 1
+                lost = Lost((number,), pubend, Span(last + 1, TICK_MAX))
+                effects.append(Send(client, lost))
+        return effects
+
+    def _no_room(self, message: NoRoom) -> list[Effect]:
+        """The tree has ended a subscription."""
+        group = self._groups.named(message.id)
+        if group is None:
+            return []
+        self._groups.remove(group)
+        problem = f"broker {message.by!r} knows as many subscriptions as it takes"
+        remedy = "Use fewer conditions, or raise tree_subscriptions_max at the brokers."
+        return dismiss(group, problem, remedy)
+
+    def _deliver(self, delivered: list[TreeDelivery], now: Instant) -> list[Effect]:
+        """What came in one step, to clients: all that is of one topic and source at once."""
+        runs: dict[tuple[TopicName, PubendName], list[TreeDelivery]] = {}
+        for message in delivered:
+            group = next(filter(None, map(self._groups.named, message.subscriptions)), None)
+            if group is not None:  # else the last of them has left in this step
+                place = group.topic, source_of(group.label, message.id.source, message.id.epoch)
+                runs.setdefault(place, []).append(message)
+        effects: list[Effect] = []
+        for (topic, pubend), run in runs.items():
+            ticks, events = [each.id.number for each in run], [each.body for each in run]
+            takers = [self._takers(each) for each in run]  # now: the last run may have ended some
+            more, slow = hand_out(self._subscribers, topic, pubend, ticks, events, takers)
+            effects += more + self._end(slow, now)
+        return effects
+
+    def _takers(self, message: TreeDelivery) -> list[Key]:
+        groups = [*filter(None, map(self._groups.named, message.subscriptions))]
+        for group in groups:
+            group.heard[message.id.source] = (message.id.epoch, message.id.number)
+        return [key for group in groups for key in group.members]
+
+    # --- figures ---------------------------------------------------------------------------------
+
+    def statistics(self) -> dict[str, object]:
+        if self.tree is None:
+            return {}
+        return {
+            **self.tree.statistics(),
+            "published": self.published,
+            "told_losses": self.lost,
+            "client_subscriptions": self.subscription_count(),
+            "is_ready": self.tree.is_ready,
+            "neighbourhood": [list(edge) for edge in self.tree.edges],
+            "active": list(self.tree.active),
+            "unreachable": [list(each.nodes) for each in self.tree.partitions],
+        }
+
+    def check(self) -> None:
+        self._groups.check()
+        if self.tree is not None:
+            self.tree.check()
+            for group in self._groups:
+                told = self._unreached.get(group.name, ())
+                assert not group.is_in_force or told == self.tree.unreached(group.name), "I1"
+
+
+def dismiss(group: SharedSubscription[SubscriptionId], problem: str, remedy: str) -> list[Effect]:
+    """All that are in it, or wait, are told that it is over."""
+    ended = [Send(name, Ended(number, problem, remedy)) for name, number in group.members]
+    waiting = group.waiting.items()
+    return [*ended, *(Send(name, Refused(n, problem, remedy)) for (name, _), n in waiting)]
+
+
+def settings_of(config: Config) -> TreeSettings:
+    return TreeSettings(
+        failures_tolerated=config.failures_tolerated,
+        beat_every=config.tree_beat,
+        patience=config.tree_patience,
+        queue_max=config.tree_queue_max,
+        window_max=config.tree_window_max,
+        subscriptions_max=config.subscriptions_max,
+        remote_subscriptions_max=config.tree_subscriptions_max,
+    )
+
+
+def scoped(label: TopicName, condition: str) -> str:
+    """The condition, for events of one topic alone."""
+    quoted = label.replace("'", "''")
+    return f"\"{TOPIC}\" = '{quoted}'" + (f" AND ({condition})" if condition.strip() else "")
+
+
+def source_of(label: str, broker: BrokerName, epoch: int) -> PubendName:
+    """One life of a broker, as clients see it: with a topic it stands where a pubend does."""
+    return PubendName(f"{label}/{broker}/{epoch}")
+
+
+def later(client: ClientName, request: int, problem: str) -> list[Effect]:
+    remedy = "Try again soon; if it lasts, look for brokers that are down or slow: gapless status."
+    return [Send(client, Refused(request, problem, remedy, retry=True))]

@@ -1,0 +1,1 @@
+"""Named subscriptions: their clients, catch-ups, tokens, moves between brokers, homes."""

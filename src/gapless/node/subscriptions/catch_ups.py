@@ -1,0 +1,338 @@
+"""Behind: the sessions of one broker that catch up, and what they ask for.
+
+Theory of operation
+    What was learnt in one step is delivered at its end, in one go; those that have got something,
+    or have room again, go on from there. How much all of them ask for together is bounded, and they
+    take turns (`turns`). One whose client has no room for what was asked for gives it up when
+    others wait for their turn: it is asked for again later.
+    Where the pubend is at this very broker they take what they want from its log themselves, a
+    window each in turn, and it answers at once what they ask it. So the work of all of them has a
+    budget, however far behind they are: events sent and asked for, their bytes, and records of
+    filtered logs looked at. There is a new one when time has passed (`fire`), and not with each
+    message: a hundred that return in one turn of the driver's loop share one. What is left goes on
+    then, and steps of the live stream that come between are not held up. Those with one condition
+    travel together (`durable.convoy`): what one took, others are sent as it is, and it counts less,
+    for it costs less.
+    What a subscription wants from before it was known here is asked for as a whole, and filtered
+    here.
+
+Invariants (checked by `check`)
+    I1  what each has open, and no more, is counted
+    I2  no session that is behind is overlooked
+
+Source: DSN 2003, sec. 4.1; docs/protocols/durable-subscriptions.md, 3.2, 3.8.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gapless.core.broker_messages import Purpose
+from gapless.core.effects import Tell
+from gapless.core.events import EventBatch
+from gapless.core.identity import ClientName, Instant, SubscriptionName
+from gapless.core.messages import Message
+from gapless.core.token import Token
+from gapless.durable.convoy import Convoy, Hold
+from gapless.knowledge.scattered import fetch
+from gapless.node.subscriptions.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from gapless.core.broker_messages import Knowledge, Nack
+    from gapless.core.effects import Effect
+    from gapless.core.events import Attributes
+    from gapless.core.identity import PubendName
+    from gapless.durable.catch_up import CatchUp
+    from gapless.filters.filter import Filter
+    from gapless.node.config import Config
+    from gapless.node.delivery.session import Made, Session
+    from gapless.node.parts import Parts
+    from gapless.node.subscriptions.durables import Durables
+    from gapless.node.subscriptions.turns import Key
+
+
+SHARED_COST = 8
+"""As many events that someone else took from the log cost as much as one that is taken from it."""
+
+ASK_COST = 2
+"""An event that is asked for costs as much as so many that are sent."""
+
+LOOK_COST = 1
+"""So many records of a filtered log that are looked at cost as much as one event that is sent: each
+may be a read of the disk, where events were written one by one."""
+
+BYTES_COST = 1 << 10
+"""So many bytes of events cost as much as one event more."""
+
+
+class Assured(Message, frozen=True):
+    """To ourselves: where a session starts, which was found out, is durable."""
+
+    name: SubscriptionName
+    client: ClientName
+    number: int
+
+
+class Behind:
+    """Those of all `sessions` that catch up somewhere. See the module docstring."""
+
+    def __init__(
+        self,
+        sessions: Mapping[SubscriptionName, Session],
+        config: Config,
+        durables: Durables,
+        parts: Parts,
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
+    ) -> None:
+        self.sessions = sessions
+        self.config = config
+        self.durables = durables
+        self.parts = parts
+        self.attributes_of = attributes_of
+        self.logs: dict[PubendName, str] = {}  # of the pubends that are here
+        self.released_of: Callable[[PubendName], int] = lambda _: 0  # as far as is known here
+        self._asks: deque[tuple[Key, Nack]] = deque()  # to be put to the relays
+        self._some: dict[SubscriptionName, Session] = {}  # all that are behind, and perhaps others
+        self.turns = Turns(config.catch_up_total_max)
+        self._stirred: dict[Key, None] = {}  # may have news
+        self._sent = 0  # events, of the budget
+        self._spent = 0  # work, of the budget
+        self._made: Made = {}  # messages, in this step
+        self._hold = Hold(config.catch_up_shared_bytes_max)
+        self._convoys: dict[tuple[PubendName, Filter], Convoy] = {}  # while anyone is behind
+        self._later: dict[Key, None] = {}  # to go on in the next step
+        self._due: Instant | None = None  # when that is
+
+    # --- who may have news ------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        """Is anyone behind, or has more to take than a window of what he was behind with?"""
+        return bool(self._some)
+
+    def _all(self) -> list[tuple[SubscriptionName, Session]]:
+        """Those that are behind somewhere: most sessions are not, and cost nothing here."""
+        for name, session in list(self._some.items()):
+            has_much = session.client.outstanding > self.config.catch_up_window
+            if not (session.behind or has_much) or self.sessions.get(name) is not session:
+                del self._some[name]
+        if not self._some:
+            self._convoys.clear()
+            self._hold.clear()
+        return list(self._some.items())
+
+    def stir(self, pubend: PubendName) -> None:
+        """The stream has moved: those that are behind there may go on."""
+        for name, session in self._all():
+            if pubend in session.behind and not self.turns.is_busy((name, pubend)):
+                self._stirred[name, pubend] = None
+
+    def stir_session(self, name: SubscriptionName) -> None:
+        """It may have come to be behind, or know more."""
+        self._some[name] = self.sessions[name]
+        self._stirred.update(((name, pubend), None) for pubend in self.sessions[name].behind)
+
+    def consumed(self, sessions: Iterable[Session]) -> None:
+        """Their client has room again."""
+        for session in sessions:
+            self.stir_session(session.subscription.definition.name)
+
+    def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> None:
+        """An answer for those that are behind."""
+        pubend, span = knowledge.pubend, knowledge.span
+        for name, session in self._all():
+            catch_up = session.behind.get(pubend)
+            if catch_up is not None and catch_up.position < span.end and span.start < catch_up.told:
+                self._ask((name, pubend), catch_up.receive_knowledge(knowledge, now))
+                self._stirred[name, pubend] = None
+
+    def fall_behind(
+        self, sessions: Sequence[Session], pubend: PubendName, position: int
+    ) -> list[Effect]:
+        """Their client is too slow for what is to be delivered from `position` on."""
+        effects: list[Effect] = []
+        for session in sessions:
+            if pubend in session.level:
+                start = max(position, session.level[pubend])
+                effects += session.fall_behind(pubend, self.catch_up(session, pubend, start))
+                self.stir_session(session.subscription.definition.name)
+        return effects
+
+    def assured(self, message: Assured) -> list[Effect]:
+        """Where a session starts is durable."""
+        session = self.sessions.get(message.name)
+        if session is None or (session.name, session.number) != (message.client, message.number):
+            return []
+        self.stir_session(message.name)
+        return session.assured()
+
+    def leave(self, name: SubscriptionName) -> None:
+        """The session ends."""
+        for pubend in self.sessions[name].behind:
+            self.turns.leave((name, pubend))
+
+    # --- going on ---------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Is there nothing to go on with?"""
+        return not (self._stirred or self._later or self._asks or self.turns.has_line)
+
+    @property
+    def _is_spent(self) -> bool:
+        """Is what those that are behind may do at a time done?"""
+        config = self.config
+        return self._sent >= config.catch_up_total_max or self._spent >= config.catch_up_work_max
+
+    def settle(self, now: Instant) -> list[Effect]:
+        """At the end of a step: deliver what can be delivered now, and ask for more."""
+        stirred, self._stirred = self._stirred, {}
+        effects: list[Effect] = []
+        self._made = {}
+        for key in stirred:
+            effects += self._go_on(key, now)
+        while not self._is_spent and (first := self.turns.next()):
+            before = self._sent
+            effects += self._go_on(first, now)
+            if self.turns.next() == first and self._sent == before:
+                break  # it did not ask, or not for all it wants: others first
+        if first_later := self.turns.next():
+            self._later[first_later] = None
+        self._give_up()
+        if (self._later or self._asks or self._spent) and self._due is None:
+            self._due = Instant(now + 1)
+        return effects
+
+    @property
+    def has_asked(self) -> bool:
+        """Is there nothing more to ask in this step?"""
+        return not self._asks or self._is_spent
+
+    def next_ask(self) -> Nack | None:
+        """What is to be put to a relay next in this step; it may have the answer at hand, and that
+        is for all who want the same."""
+        while self._asks and not self._is_spent:
+            (name, pubend), nack = self._asks.popleft()
+            session = self.sessions.get(name)
+            catch_up = session.behind.get(pubend) if session is not None else None
+            spans = tuple(filter(catch_up.lacks, nack.spans)) if catch_up is not None else ()
+            self._spent += max(1, len(spans) * ASK_COST, nack.events_max * ASK_COST)
+            if spans:
+                return replace(nack, spans=spans)
+        return None
+
+    def _go_on(self, key: Key, now: Instant) -> list[Effect]:
+        name, pubend = key
+        session = self.sessions.get(name)
+        catch_up = session.behind.get(pubend) if session is not None else None
+        if session is None or catch_up is None:
+            self.turns.leave(key)
+            return []
+        if self._is_spent:
+            self._later[key] = None
+            if catch_up.fetch is not None:  # it would go on at once
+                self.turns.update(key, catch_up.open_count, waits=True)
+            return []
+        client, stream = session.client, self.durables.streams[pubend]
+        before, size, looked = client.outstanding, client.outstanding_bytes, stream.log.reads
+        effects, nacks = session.pump(pubend, stream, self.turns.room_of(key), self._made, now)
+        looked = stream.log.reads - looked
+        if catch_up.is_done(stream.latest):
+            looked += stream.pending_count  # for its tail
+        self._spent += looked // LOOK_COST
+        if (sent := client.outstanding - before) > 0:
+            self._spent += max(0, client.outstanding_bytes - size) // BYTES_COST
+            cost = -(-sent // SHARED_COST) if catch_up.is_shared else sent
+            self._sent += cost
+            self._spent += cost
+            self.turns.leave(key)  # others first
+        self._ask(key, nacks)
+        if pubend in session.behind:
+            self.turns.update(key, catch_up.open_count, waits=catch_up.is_waiting)
+        else:
+            self.turns.leave(key)
+        if session.has_found_all:
+            start, session.found = Token(session.found), {}
+            told = (Tell(Assured(name, session.name, session.number)),)
+            effects += self.durables.subscriptions.acknowledge(name, start, now, then=told)
+        elif session.found:
+            self.stir_session(name)
+        return effects
+
+    def _give_up(self) -> None:
+        """Let others have what is open for clients that have no room for it."""
+        for name, pubend in list(self.turns.in_the_way()):
+            session = self.sessions[name]
+            if not session.credit:
+                start = session.behind[pubend].position
+                session.behind[pubend] = self.catch_up(session, pubend, start)
+                self.turns.leave((name, pubend))
+
+    def _ask(self, key: Key, nacks: Sequence[Nack]) -> None:
+        for nack in nacks:
+            purpose = Purpose.CATCH_UP if nack.minimum is None else Purpose.WHOLE
+            room = self.config.catch_up_window if purpose == Purpose.WHOLE else 0
+            ask = replace(nack, minimum=None, purpose=purpose, events_max=room)
+            self._asks.append((key, ask))
+
+    def catch_up(self, session: Session, pubend: PubendName, start: int) -> CatchUp:
+        subscription = session.subscription
+        since = subscription.since[pubend]
+        condition = self.durables.filters[subscription.number]
+
+        def matches(events: Sequence[bytes]) -> list[int]:
+            attributes = self.attributes_of(EventBatch.join(events))
+            return [index for index, each in enumerate(attributes) if condition.matches(each)]
+
+        log = self.logs.get(pubend)
+        return self.parts.catch_up(
+            subscription.number,
+            start,
+            self.durables.streams[pubend].log,
+            self.config,
+            since=since,
+            matches=matches,
+            minimum={} if start < since else None,
+            fetch=None if log is None else partial(self._fetch, log),
+            convoy=self._convoys.setdefault((pubend, condition), Convoy(self._hold)),
+            released=partial(self.released_of, pubend),
+        )
+
+    def _fetch(self, log: str, ticks: Sequence[int]) -> list[bytes | None]:
+        return fetch(self.durables.store, log, ticks, self.config.answer_bytes_max)
+
+    # --- time, invariants -----------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> Instant | None:
+        if not self._some:
+            return self._due
+        due = [each.deadline for _, session in self._all() for each in session.behind.values()]
+        return min((each for each in (self._due, *due) if each is not None), default=None)
+
+    def fire(self, now: Instant) -> None:
+        if self._due is not None and self._due <= now:
+            self._stirred.update(self._later)
+            self._later, self._due = {}, None
+            self._sent = self._spent = 0
+        for name, session in self._all():
+            for pubend, catch_up in session.behind.items():
+                if catch_up.deadline is not None and catch_up.deadline <= now:
+                    self._ask((name, pubend), catch_up.fire(now))
+                    self._stirred[name, pubend] = None
+
+    def check(self) -> None:
+        self.turns.check(self.config.catch_up_window)
+        self._hold.check()
+        for name, session in self.sessions.items():
+            assert not session.behind or self._some.get(name) is session, "I2"
+            for pubend, catch_up in session.behind.items():
+                counted = self.turns.open.get(pubend, {}).get(name, 0)
+                assert counted == catch_up.open_count, "I1"
+        for pubend, some in self.turns.open.items():
+            assert all(pubend in self.sessions[name].behind for name in some), "I1"
