@@ -45,7 +45,9 @@ def test_a_network_whose_tables_forget_a_subscription_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     match = SubscriptionTable.matching
-    monkeypatch.setattr(SubscriptionTable, "matching", lambda self, event: match(self, event)[1:])
+    monkeypatch.setattr(
+        SubscriptionTable, "matching", lambda *some: dict(list(match(*some).items())[1:])
+    )
     play = Play(0)
     play.storm(5)
     play.world.run(A_WHILE)

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from gapless.core.identity import BrokerName
-from gapless.tree.messages import Hop, Position, PublicationId
+from gapless.tree.messages import Hop, Position
 from gapless.tree.settings import TreeSettings
 from gapless.tree.trail import Hops, NearbyNumbers, Sources, extend, is_legitimate
 
@@ -75,20 +75,21 @@ def test_any_two_legitimate_ways_share_a_broker_in_the_window(failures: int) -> 
 
 def test_the_number_of_a_source_tells_its_repeats_however_they_came() -> None:
     sources = Sources(TreeSettings(sources_max=2))
-    assert not sources.is_repeat(PublicationId(A, 1, 5))
-    assert sources.is_repeat(PublicationId(A, 1, 5))
-    assert sources.is_repeat(PublicationId(A, 1, 4))
-    assert not sources.is_repeat(PublicationId(B, 1, 1))
-    assert not sources.is_repeat(PublicationId(A, 2, 1))
+    assert sources.repeats(A, 1, [5]) == 0
+    assert sources.repeats(A, 1, [5]) == 1
+    assert sources.repeats(A, 1, [4]) == 1
+    assert sources.repeats(A, 1, [4, 5, 6, 7]) == 2
+    assert sources.repeats(B, 1, [1]) == 0
+    assert sources.repeats(A, 2, [1]) == 0
 
 
 def test_beyond_the_limit_the_source_that_is_silent_for_longest_is_forgotten() -> None:
     sources = Sources(TreeSettings(sources_max=2))
     for broker in (A, B, A, C):
-        sources.is_repeat(PublicationId(broker, 1, 7))
-    assert sources.is_repeat(PublicationId(A, 1, 7))
-    assert sources.is_repeat(PublicationId(C, 1, 7))
-    assert not sources.is_repeat(PublicationId(B, 1, 7))
+        sources.repeats(broker, 1, [7])
+    assert sources.repeats(A, 1, [7]) == 1
+    assert sources.repeats(C, 1, [7]) == 1
+    assert sources.repeats(B, 1, [7]) == 0
 
 
 def test_where_the_source_tells_repeats_everything_is_legitimate() -> None:

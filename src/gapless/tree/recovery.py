@@ -32,7 +32,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from gapless.tree.frontier import Frontier, explore
-from gapless.tree.messages import Position, Publication, SubscriptionOffer, SyncStart
+from gapless.tree.messages import Position, PublicationRun, SubscriptionOffer, SyncStart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +96,10 @@ class Sessions:
     def send(self, to: BrokerName, message: CarriedMessage) -> None:
         """It goes at the end of the step, with all else for the same broker."""
         self._outgoing.setdefault(to, []).append(message)
+
+    def has_mail(self, to: BrokerName) -> bool:
+        """Does something go there at the end of the step?"""
+        return to in self._outgoing
 
     def take_effects(self) -> list[Effect]:
         """All that this step comes to; what goes to one broker goes in batches."""
@@ -193,15 +197,17 @@ def batches(
 ) -> Iterator[tuple[CarriedMessage, ...]]:
     """The messages in order, as few batches as the limits allow."""
     batch: list[CarriedMessage] = []
-    size = 0
+    count = size = 0
     for message in messages:
         batch.append(message)
-        if isinstance(message, Publication):
-            size += len(message.body)
+        count += 1
+        if isinstance(message, PublicationRun):
+            count += len(message.numbers) - 1
+            size += sum(map(len, message.events.events))
         elif isinstance(message, SubscriptionOffer):
             size += len(message.condition.encode())
-        if len(batch) >= settings.batch_max or size >= settings.batch_bytes_max:
+        if count >= settings.batch_max or size >= settings.batch_bytes_max:
             yield tuple(batch)
-            batch, size = [], 0
+            batch, count, size = [], 0, 0
     if batch:
         yield tuple(batch)

@@ -107,7 +107,12 @@ class Spreading:
             since = self._publications.next_number
             try:
                 routed = self._subscriptions.add(
-                    message.id, message.condition, message.hops, message.tags, since
+                    message.id,
+                    message.topic,
+                    message.condition,
+                    message.hops,
+                    message.tags,
+                    since,
                 )
             except FilterError as error:
                 raise ProtocolError(f"{message.id} has no condition: {error.problem}") from error

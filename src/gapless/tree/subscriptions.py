@@ -45,12 +45,13 @@ from gapless.tree.partitions import joined
 from gapless.tree.trail import PASSED, extend, is_legitimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, KeysView, Set
+    from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence, Set
 
-    from gapless.core.events import Attributes
+    from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import BrokerName
     from gapless.tree.frontier import Frontier
-    from gapless.tree.messages import PartitionKey, Publication, SubscriptionConfirmed, Tags
+    from gapless.tree.members import Members
+    from gapless.tree.messages import PartitionKey, PublicationRun, SubscriptionConfirmed, Tags
     from gapless.tree.neighbourhood import Neighbourhood
     from gapless.tree.partitions import Partitions
     from gapless.tree.settings import TreeSettings
@@ -65,6 +66,7 @@ class RoutedSubscription:
     """One subscription at one broker; told apart by identity, there is one for each name."""
 
     id: SubscriptionId
+    topic: str
     condition: str
     hops: Hops
     route: Route
@@ -86,13 +88,18 @@ class SubscriptionTable:
     """The routing table of one broker."""
 
     def __init__(
-        self, neighbourhood: Neighbourhood, partitions: Partitions, settings: TreeSettings
+        self,
+        neighbourhood: Neighbourhood,
+        partitions: Partitions,
+        settings: TreeSettings,
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
     ) -> None:
         self._here = neighbourhood.broker
         self._neighbourhood = neighbourhood
         self._partitions = partitions
         self._settings = settings
-        self._matcher: Matcher[RoutedSubscription] = Matcher()
+        self._attributes_of = attributes_of
+        self._matchers: dict[str, Matcher[RoutedSubscription]] = {}  # by topic
         self._table: dict[SubscriptionId, RoutedSubscription] = {}
         self._asking: dict[SubscriptionId, RoutedSubscription] = {}  # an ordered set
         self._in_use: Counter[PartitionKey] = Counter()
@@ -122,8 +129,18 @@ class SubscriptionTable:
         """For one more of another broker."""
         return len(self._table) - self.own_count < self._settings.remote_subscriptions_max
 
-    def matching(self, attributes: Attributes) -> list[RoutedSubscription]:
-        return self._matcher.match(attributes)
+    def matching(self, run: PublicationRun) -> dict[RoutedSubscription, Members]:
+        """The subscriptions that match some of a run, and which members each; all are matched in
+        one call, and none is decoded where no condition asks."""
+        matcher = self._matchers.get(run.topic)
+        if matcher is None:
+            return {}
+        if (wanted := matcher.match_any()) is not None:
+            return dict.fromkeys(wanted, run.all)
+        found: dict[RoutedSubscription, Members] = {}
+        for place, routed in matcher.match_batch(self._attributes_of(run.events)):
+            found[routed] = found.get(routed, 0) | 1 << place
+        return found
 
     @property
     def tags_in_use(self) -> KeysView[PartitionKey]:
@@ -141,22 +158,29 @@ class SubscriptionTable:
         if not tags:
             routed.begun.clear()
 
-    def younger_than(self, number: int, publication: Publication) -> set[SubscriptionId]:
-        """Those that match and became known only after that number of the queue."""
+    def younger_than(self, number: int, run: PublicationRun) -> set[SubscriptionId]:
+        """Those that match some of it and became known only after that number of the queue."""
         younger = set(takewhile(lambda each: each.since > number, reversed(self._table.values())))
-        if not younger or publication.clearings or publication.life:
+        if not younger or run.clearings or run.life:
             return set()
-        return {r.id for r in younger.intersection(self._matcher.match(publication.attributes))}
+        return {each.id for each in younger.intersection(self.matching(run))}
 
     def add(
-        self, name: SubscriptionId, condition: str, hops: Hops, tags: Tags, since: int
+        self,
+        name: SubscriptionId,
+        topic: str,
+        condition: str,
+        hops: Hops,
+        tags: Tags,
+        since: int,
     ) -> RoutedSubscription:
         """Know it, from the queue's number `since` on."""
         route = tuple(hop.broker for hop in hops[: self._settings.reach])
-        routed = RoutedSubscription(
-            name, condition, hops, route, route[0] if route else None, since
-        )
-        self._matcher.add(routed, condition)  # raises before anything has changed
+        towards = route[0] if route else None
+        routed = RoutedSubscription(name, topic, condition, hops, route, towards, since)
+        matcher = self._matchers.get(topic) or Matcher()
+        matcher.add(routed, condition)  # raises before anything has changed
+        self._matchers[topic] = matcher
         self.retag(routed, {*tags})
         self._table[name] = routed
         if not route:
@@ -170,7 +194,9 @@ class SubscriptionTable:
             return False
         self._own.pop(name, None)
         self.retag(routed, set())
-        self._matcher.remove(routed)
+        self._matchers[routed.topic].remove(routed)
+        if not len(self._matchers[routed.topic]):
+            del self._matchers[routed.topic]
         return True
 
     # --- spreading -------------------------------------------------------------------------------
@@ -306,7 +332,7 @@ class SubscriptionTable:
 
     def message(self, routed: RoutedSubscription, to: BrokerName) -> SubscriptionOffer:
         hops, tags = self.hops_to(routed, to), tuple(sorted(routed.tags))
-        return SubscriptionOffer(routed.id, routed.condition, hops, tags)
+        return SubscriptionOffer(routed.id, routed.topic, routed.condition, hops, tags)
 
     def check(self) -> None:
         assert set(self._in_use) == {t.key for r in self._table.values() for t in r.tags}, "I3"

@@ -28,9 +28,10 @@ Source: SRDS 2011, sec. VII, which names both, and docs/protocols/reliable-tree.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from gapless.tree.messages import Hop, Position, PublicationId
+from gapless.tree.messages import Hop, Position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,27 +92,27 @@ class Sources:
         if self.last(source).epoch == epoch:
             self._ended[source] = epoch
 
-    def former_life(self, name: PublicationId) -> int | None:
-        """This is of a later life than the last that came from there: the epoch of that one, unless
-        it has come to its end."""
-        last = self._last.get(name.source)
-        if last is None or last.epoch >= name.epoch or self._ended.get(name.source) == last.epoch:
+    def former_life(self, source: BrokerName, epoch: int) -> int | None:
+        """The epoch of the last life that something came of, if that is a former one that has not
+        come to its end."""
+        last = self._last.get(source)
+        if last is None or last.epoch >= epoch or self._ended.get(source) == last.epoch:
             return None
         return last.epoch
 
-    def is_repeat(self, name: PublicationId) -> bool:
-        """Has it, or one after it, come before? Notes it if not."""
-        position = Position(name.epoch, name.number)
-        last = self._last.pop(name.source, None)
-        if last is not None and position <= last:
-            self._last[name.source] = last
-            return True
-        self._last[name.source] = position
+    def repeats(self, source: BrokerName, epoch: int, numbers: Sequence[int]) -> int:
+        """How many of these ascending numbers are at or below the last; notes the highest."""
+        last = self._last.pop(source, NOTHING)
+        highest = Position(epoch, numbers[-1])
+        if highest <= last:
+            self._last[source] = last
+            return len(numbers)
+        self._last[source] = highest
         if len(self._last) > self._settings.sources_max:
             silent = next(iter(self._last))
             del self._last[silent]
             self._ended.pop(silent, None)
-        return False
+        return bisect_right(numbers, last.number) if last.epoch == epoch else 0
 
     def last(self, source: BrokerName) -> Position:
         return self._last.get(source, NOTHING)

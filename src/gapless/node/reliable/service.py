@@ -1,10 +1,8 @@
 """The reliable service at one broker: its topics on the broker tree, its clients on both ends.
 
 Theory of operation
-    One tree carries all reliable topics: the topic stands among the attributes that a publication
-    is matched by, under a name of ours, and in every condition. The event itself travels as its
-    publisher encoded it. Clients with the same topic and condition share one subscription of the
-    tree (`groups`).
+    One tree carries all reliable topics. Events travel in runs, as their publishers encoded them.
+    Clients with the same topic and condition share one subscription of the tree (`groups`).
     Each life of a broker is a source of its own: its name and epoch are the pubend of its events,
     the numbers of its queue are their ticks. So a subscriber sees the ticks of each pubend ascend.
     The machine is made when there is a first topic for it, and only once the epoch is durable.
@@ -34,12 +32,12 @@ from gapless.core.effects import Effect, Send, Tell
 from gapless.core.errors import FilterError, ProtocolError, UsageError
 from gapless.core.identity import PubendName
 from gapless.core.ticks import TICK_MAX, Span
+from gapless.knowledge.subend import Settled
 from gapless.node.reliable.broker_tree import JoinedEdges, broker_tree
 from gapless.node.reliable.groups import SharedSubscription, SharedSubscriptions
 from gapless.node.reliable.handout import hand_out
 from gapless.tree.broker import TreeBroker
 from gapless.tree.messages import (
-    TOPIC,
     Accepted,
     Beat,
     Carried,
@@ -60,7 +58,7 @@ if TYPE_CHECKING:
 
     from gapless.core.client_messages import Publish, Subscribe
     from gapless.core.events import Attributes, EventBatch
-    from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
+    from gapless.core.identity import BrokerName, ClientName, Instant
     from gapless.core.messages import Message
     from gapless.core.store import Store
     from gapless.node.config import Config
@@ -68,7 +66,7 @@ if TYPE_CHECKING:
     from gapless.node.delivery.subscribers import Subscribers
     from gapless.node.epoch import Epoch
     from gapless.node.network import Network, Topic
-    from gapless.tree.messages import PublicationId
+    from gapless.tree.members import Members
 
 
 @dataclass(slots=True)
@@ -122,7 +120,13 @@ class Reliable:
         if self.tree is not None or not self._epoch.is_durable:
             return []
         edges = (*broker_tree(self.network), *self._joined.edges)
-        self.tree = TreeBroker(self.here, self._epoch.number, settings_of(self._config), edges)
+        self.tree = TreeBroker(
+            self.here,
+            self._epoch.number,
+            settings_of(self._config),
+            edges,
+            attributes_of=self._attributes_of,
+        )
         if self._join_at is not None and not edges:
             self.tree.join(self._join_at)
         return self._carry(self.tree.fire(now), now)
@@ -170,15 +174,14 @@ class Reliable:
         if tree is None or self._is_apart:
             return later(client, request, "this broker has just started")
         label = self.network.topic[message.topic].label
-        decoded = self._attributes_of(message.events)
-        matched = [{**attributes, TOPIC: label} for attributes in decoded]
         try:
-            batch = list(zip(matched, message.events, strict=True))
-            names, effects = tree.publish_batch(batch, now, is_awaited=message.confirmed)
+            published, effects = tree.publish(
+                label, message.events, now, is_awaited=message.confirmed
+            )
         except UsageError as error:
             return later(client, request, error.problem)
         self.published += count
-        numbers = tuple(name.number for name in names)
+        numbers = tuple(published)
         receipt = Receipt(request, source_of(label, self.here, tree.epoch), numbers)
         if message.confirmed:
             awaited = Awaited(client, receipt, set(numbers))
@@ -186,13 +189,15 @@ class Reliable:
             return self._carry(effects, now)
         return [*self._carry(effects, now), Send(client, receipt)]
 
-    def _confirm(self, name: PublicationId) -> list[Effect]:
-        """All within reach have it."""
-        awaited = self._awaited.pop(name.number, None)
-        if awaited is None:
-            return []
-        awaited.numbers.discard(name.number)
-        return [] if awaited.numbers else [Send(awaited.client, awaited.receipt)]
+    def _confirm(self, numbers: tuple[int, ...]) -> list[Effect]:
+        """All within reach have these publications of ours."""
+        effects: list[Effect] = []
+        for number in numbers if self._awaited else ():
+            awaited = self._awaited.pop(number, None)
+            if awaited is not None:
+                awaited.numbers.discard(number)
+                effects += [] if awaited.numbers else [Send(awaited.client, awaited.receipt)]
+        return effects
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if self.tree is None or self._is_apart:
@@ -202,7 +207,7 @@ class Reliable:
         group = self._groups.find(label, message.condition)
         if group is None:
             try:
-                name, effects = self.tree.subscribe(scoped(label, message.condition), now)
+                name, effects = self.tree.subscribe(label, message.condition, now)
             except (FilterError, UsageError) as error:  # too long, or too many
                 return [Send(client, Refused(message.request, error.problem, error.remedy))]
             group = SharedSubscription(message.topic, label, message.condition, name)
@@ -306,7 +311,7 @@ class Reliable:
                 group = self._groups.named(effect.message.id)
                 done += self._let_in(group) if group is not None else []
             elif isinstance(effect.message, Confirmed | Held):
-                done += self._confirm(effect.message.id)
+                done += self._confirm(effect.message.numbers)
             elif isinstance(effect.message, SourceEnded):
                 done += self._deliver(delivered, now)
                 delivered = []
@@ -323,7 +328,7 @@ class Reliable:
         """Those who have begun are told what they will not get."""
         losers: dict[ClientName, list[int]] = {}
         for group in filter(None, map(self._groups.named, missed.subscriptions)):
-            for client, number in group.members if group.label == missed.topic else ():
+            for client, number in group.members:
                 losers.setdefault(client, []).append(number)
         pubend = source_of(missed.topic, missed.source, missed.epoch)
         span = Span(missed.after + 1, missed.through + 1)
@@ -354,25 +359,43 @@ class Reliable:
 
     def _deliver(self, delivered: list[TreeDelivery], now: Instant) -> list[Effect]:
         """What came in one step, to clients: all that is of one topic and source at once."""
-        runs: dict[tuple[TopicName, PubendName], list[TreeDelivery]] = {}
+        flows: dict[tuple[str, BrokerName, int], list[TreeDelivery]] = {}
         for message in delivered:
-            group = next(filter(None, map(self._groups.named, message.subscriptions)), None)
-            if group is not None:  # else the last of them has left in this step
-                place = group.topic, source_of(group.label, message.id.source, message.id.epoch)
-                runs.setdefault(place, []).append(message)
+            run = message.run
+            flows.setdefault((run.topic, run.source, run.epoch), []).append(message)
         effects: list[Effect] = []
-        for (topic, pubend), run in runs.items():
-            ticks, events = [each.id.number for each in run], [each.body for each in run]
-            takers = [self._takers(each) for each in run]  # now: the last run may have ended some
-            more, slow = hand_out(self._subscribers, topic, pubend, ticks, events, takers)
+        for (label, source, epoch), some in flows.items():
+            ticks = [number for each in some for number in each.run.numbers]
+            events = [event for each in some for event in each.run.events.events]
+            wanted = self._wanted(some)  # now: what was handed out before may have ended some
+            if not wanted:
+                continue
+            topic = next(iter(wanted)).topic
+            for group, members in wanted.items():
+                group.heard[source] = (epoch, ticks[members.bit_length() - 1])
+            more, slow = hand_out(
+                self._subscribers,
+                topic,
+                source_of(label, source, epoch),
+                Settled(ticks, events, []),
+                {tuple(group.members): members for group, members in wanted.items()},
+            )
             effects += more + self._end(slow, now)
         return effects
 
-    def _takers(self, message: TreeDelivery) -> list[Key]:
-        groups = [*filter(None, map(self._groups.named, message.subscriptions))]
-        for group in groups:
-            group.heard[message.id.source] = (message.id.epoch, message.id.number)
-        return [key for group in groups for key in group.members]
+    def _wanted(
+        self, some: list[TreeDelivery]
+    ) -> dict[SharedSubscription[SubscriptionId], Members]:
+        """Which of these publications, one after the other, each group wants."""
+        wanted: dict[SharedSubscription[SubscriptionId], Members] = {}
+        count = 0
+        for message in some:
+            for name, members in message.takers:
+                group = self._groups.named(name)
+                if group is not None:  # else the last of its members has left in this step
+                    wanted[group] = wanted.get(group, 0) | members << count
+            count += len(message.run.numbers)
+        return wanted
 
     # --- figures ---------------------------------------------------------------------------------
 
@@ -416,12 +439,6 @@ def settings_of(config: Config) -> TreeSettings:
         subscriptions_max=config.subscriptions_max,
         remote_subscriptions_max=config.tree_subscriptions_max,
     )
-
-
-def scoped(label: TopicName, condition: str) -> str:
-    """The condition, for events of one topic alone."""
-    quoted = label.replace("'", "''")
-    return f"\"{TOPIC}\" = '{quoted}'" + (f" AND ({condition})" if condition.strip() else "")
 
 
 def source_of(label: str, broker: BrokerName, epoch: int) -> PubendName:

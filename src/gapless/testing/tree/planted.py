@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from gapless.tree.broker import TreeParts
 from gapless.tree.forwarding import Forwarding
 from gapless.tree.frontier import Frontier
-from gapless.tree.messages import Publication, SubscriptionConfirmed
-from gapless.tree.publications import Publications, session_of
+from gapless.tree.messages import SubscriptionConfirmed
+from gapless.tree.publications import Publications, routed_over
 from gapless.tree.settings import TreeSettings
 from gapless.tree.spreading import HeldConfirmation, Spreading
 from gapless.tree.subscriptions import SubscriptionTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Sequence
 
     from gapless.core.identity import BrokerName
     from gapless.tree.losses import LossTable
-    from gapless.tree.messages import Clearing, Loss, PartitionId, PublicationId
+    from gapless.tree.members import Members
+    from gapless.tree.messages import Clearing, Life, Loss, PartitionId, PublicationRun
     from gapless.tree.publications import QueueEntry, SendWindow
     from gapless.tree.subscriptions import RoutedSubscription
 
@@ -34,26 +37,23 @@ class ShortWindow(TreeSettings):
 class NoLegitimacy(Publications):
     """Sends over however many brokers have been bypassed."""
 
-    def _may_go(self, copy: Publication) -> bool:
+    def _may_go(self, copy: PublicationRun) -> bool:
         return True
 
 
 class NoHolding(Publications):
     """Lets younger publications pass one that is held."""
 
-    def due(
-        self, session: BrokerName, active: frozenset[BrokerName]
-    ) -> Iterator[tuple[QueueEntry, Publication]]:
+    def due(self, session: BrokerName, active: frozenset[BrokerName]) -> list[PublicationRun]:
+        copies: list[PublicationRun] = []
         for entry in list(self):
-            if session in entry.sent:
-                continue
-            if all(session_of(route, active) != session for route in entry.routes):
-                continue
-            copy = self._copy(entry, session)
-            if self._may_go(copy):
-                entry.sent.add(session)
-                self._flights[session].count += 1
-                yield entry, copy
+            members = routed_over(entry, session, active) & ~entry.sent.get(session, 0)
+            copy = self._copy(entry, session).part(members) if members else None
+            if copy is not None and self._may_go(copy):
+                entry.sent[session] = entry.sent.get(session, 0) | members
+                self._windows[session].count += members.bit_count()
+                copies.append(copy)
+        return copies
 
 
 class ConfirmedWindow(Publications):
@@ -62,18 +62,20 @@ class ConfirmedWindow(Publications):
     def taken(self, session: BrokerName, count: int) -> None:
         pass
 
-    def settle(self, name: PublicationId, sender: BrokerName) -> QueueEntry | None:
-        entry = self.get(name)
-        if entry is not None and sender in entry.sent:
-            self._flights[sender].count -= 1
-        return super().settle(name, sender)
+    def settle(
+        self, life: Life, numbers: Sequence[int], sender: BrokerName
+    ) -> list[tuple[QueueEntry, Members]]:
+        for entry, members in self.find(life, numbers):
+            sent = members & entry.pending & entry.sent.get(sender, 0)
+            self._windows[sender].count -= sent.bit_count()
+        return super().settle(life, numbers, sender)
 
 
 class NoWindow(Publications):
     """Sends whatever a neighbour has not taken yet."""
 
-    def _has_room(self, flight: SendWindow) -> bool:
-        return True
+    def _room(self, window: SendWindow) -> int:
+        return 1_000_000
 
 
 class KeepsAll(Publications):
@@ -117,9 +119,8 @@ class NoFlush(Spreading):
 class NoLooking(Forwarding):
     """Begins a flow with a publication that somebody queued before he knew the subscription."""
 
-    def _is_safe(self, routed: RoutedSubscription, publication: Publication) -> bool:
-        p = publication
-        return super()._is_safe(routed, Publication(p.id, p.hops, p.attributes, p.body))
+    def _is_safe(self, routed: RoutedSubscription, run: PublicationRun) -> bool:
+        return super()._is_safe(routed, replace(run, not_for=()))
 
 
 class OpenEarly(SubscriptionTable):
@@ -145,7 +146,7 @@ class AlwaysClean(SubscriptionTable):
 class NoTags(Forwarding):
     """Delivers whatever matches."""
 
-    def _is_safe(self, routed: RoutedSubscription, publication: Publication) -> bool:
+    def _is_safe(self, routed: RoutedSubscription, run: PublicationRun) -> bool:
         return routed.is_complete
 
 
