@@ -1,4 +1,4 @@
-"""Source: where a worker reads a topic's log, as a value that travels to it."""
+"""Topic log: where a worker reads a topic's log, as a value that travels to the worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TopicLog:
     """A topic at a broker. `options` are those of `connect`; files must be at the workers."""
 
     url: str
@@ -27,23 +27,21 @@ class Source:
     def connect(self) -> sync.Client:
         return sync.connect(self.url, **self.options)
 
-
-def read_ticks(
-    client: sync.Client,
-    source: Source,
-    pubend: str,
-    start: int,
-    end: int,
-    condition: str = "",
-    limit: int | None = None,
-) -> Iterator[RangeBatch | Gap]:
-    """The events of the ticks [start, end) of one pubend, with gaps where they were released."""
-    return client.read(
-        source.topic,
-        condition,
-        start=Token({pubend: start}),
-        end=Token({pubend: end}),
-        pubends=[pubend],
-        limit=limit,
-        gaps="yield",
-    )
+    def read(
+        self,
+        client: sync.Client,
+        pubend: str,
+        ticks: tuple[int, int],
+        condition: str = "",
+        limit: int | None = None,
+    ) -> Iterator[RangeBatch | Gap]:
+        """The events of one pubend from a tick up to another, with gaps for what was released."""
+        return client.read(
+            self.topic,
+            condition,
+            start=Token({pubend: ticks[0]}),
+            end=Token({pubend: ticks[1]}),
+            pubends=[pubend],
+            limit=limit,
+            gaps="yield",
+        )
