@@ -41,7 +41,7 @@ def test_a_number_that_is_free_too_soon_is_found_and_shown_in_few_steps(
     monkeypatch.setattr(Attachments, "has", has_session)
     found = find(1, 60_000, plays_max=400)
     assert found is not None
-    assert "AssertionError: I2" in found
+    assert "AssertionError: I3" in found
     assert found.count("\n  say(") <= 6, found
 
 
