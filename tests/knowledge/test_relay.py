@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.core.ticks import PUBEND_BITS
-from gapless.knowledge.outgoing import PUBLISHER_ORDER, TOTAL_ORDER
+from gapless.knowledge.neighbours import PUBLISHER_ORDER, TOTAL_ORDER
 from tests.knowledge.notation import (
     CONFIG,
     ack,

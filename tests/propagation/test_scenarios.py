@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gapless.core.broker_messages import Propagated, Vector
-    from gapless.propagation.outgoing import Action
+    from gapless.propagation.actions import Action
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 

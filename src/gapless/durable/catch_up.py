@@ -42,24 +42,25 @@ Deviation: the stream ends at the durable position and takes nothing beyond it f
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.core.broker_messages import Knowledge, Nack, Vector
+from gapless.core.broker_messages import Knowledge, Nack
 from gapless.core.events import EventBatch
 from gapless.core.identity import Instant
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import Span
-from gapless.durable.consolidated import Batch
-from gapless.durable.denied import Denied
-from gapless.durable.filtered_log import Reading, Trail
-from gapless.durable.window import Window, roundest
+from gapless.durable.consolidated import SubscriptionBatch
+from gapless.durable.contradictions import Contradictions
+from gapless.durable.filtered_log import LogReading, Trail
+from gapless.knowledge.subend import Subend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gapless.durable.convoy import Convoy
+    from gapless.durable.catch_up_group import CatchUpGroup
     from gapless.durable.filtered_log import FilteredLog
-    from gapless.durable.timing import Timing
+    from gapless.durable.timing import DurableTiming
 
     Matches = Callable[[Sequence[bytes]], Sequence[int]]
     """The indices of the events that the subscription wants, ascending."""
@@ -71,49 +72,84 @@ if TYPE_CHECKING:
     """Below this tick the pubend has released everything, as far as is known here."""
 
 
-class Gap(NamedTuple):
+class LostSpan(NamedTuple):
     """Everything that the subscription wanted in the span is lost."""
 
     span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """The subscription that catches up, as far as one pubend is concerned."""
+
+    number: int  # in the filtered log
+    since: int = 0  # of ticks before it the filtered log knows nothing
+    matches: Matches | None = None  # its condition; None: it takes everything
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUpSource:
+    """Where a catch-up reads: the filtered log, and what else of the pubend is at this broker."""
+
+    log: FilteredLog
+    fetch: Fetch | None = None  # the pubend's own log; None: the events must be asked for
+    convoy: CatchUpGroup | None = None  # of use only where there is `fetch`
+    released: Released | None = None
+
+
+class CatchUpWindow(Subend):
+    """At most `window` events wait in it."""
+
+    window = 1
+
+    @property
+    def _room(self) -> tuple[int, int]:
+        return self.window, self.timing.waiting_bytes_max
+
+    def ask_for(self, ticks: Sequence[int], now: Instant) -> list[Nack]:
+        """Ask for these, when nothing was in question: no more than one question can take."""
+        spans = [Span(tick, tick + 1) for tick in ticks]
+        if not spans or self.stream.size >= self.timing.waiting_bytes_max:
+            return self._ask(spans, now)
+        self._asked = SpanSet(spans)
+        self._out = self._asked.copy()
+        self._repeat_due = Instant(now + self._repeat_after)
+        return [Nack(self.pubend, tuple(self._asked))]
+
+
+def roundest(low: int, high: int) -> int:
+    """Of the numbers after `low`, up to `high`, the one with the most zeros at its end in binary;
+    `high` if there are none."""
+    zeros = max(0, (low ^ high).bit_length() - 1)
+    return high >> zeros << zeros
 
 
 class CatchUp:
     """One subscription, one pubend. Sans-IO: see the module docstring."""
 
     def __init__(
-        self,
-        taker: int,
-        start: int,
-        log: FilteredLog,
-        timing: Timing,
-        *,
-        since: int = 0,
-        matches: Matches | None = None,
-        minimum: Vector | None = None,
-        fetch: Fetch | None = None,
-        convoy: Convoy | None = None,
-        released: Released | None = None,
+        self, taker: Taker, start: int, source: CatchUpSource, timing: DurableTiming
     ) -> None:
-        self.taker = taker
-        self.log = log
+        self.taker = taker.number
+        self.since = taker.since
+        self.matches = taker.matches
+        self.log = source.log
+        self.fetch = source.fetch
+        self.convoy = source.convoy if source.fetch is not None else None
+        self.released = source.released
         self.timing = timing
-        self.since = since
-        self.matches = matches
-        self.fetch = fetch
-        self.released = released
-        self.convoy = convoy if fetch is not None else None
         self.position = start  # everything before was delivered
-        self.subend = Window(log.pubend, start, timing)
+        self.subend = CatchUpWindow(self.log.pubend, start, timing)
         self.subend.window = timing.catch_up_window
         self.told = start  # what is before it was put to the subend
-        self._reading = Reading(start, start, [], start, start)
+        self._reading = LogReading(start, start, [], start, start)
         self._trail = self.convoy.trail if self.convoy is not None else Trail()
         self._window: list[int] = []  # the wanted ticks that were told last
         self._is_silence_known = True  # to the subend, between those
         self._arrived: dict[int, bytes] = {}  # answers to be put to the subend
         self._wanted: set[int] = set()  # told, and not taken yet
         self._unknown = SpanSet()  # told, of which the log knows nothing
-        self._denied = Denied(log.pubend, timing, minimum)
+        self._denied = Contradictions(self.log.pubend, timing, is_whole=start < self.since)
         self._lost_below = 0
         self._gap: Span | None = None  # held back: the loss may go on
         self._read_due: Instant | None = None
@@ -140,7 +176,7 @@ class CatchUp:
 
     def advance(
         self, latest: int, credit: int, now: Instant, room: int = 1 << 62
-    ) -> tuple[list[Batch | Gap], list[Nack]]:
+    ) -> tuple[list[SubscriptionBatch | LostSpan], list[Nack]]:
         """What can be delivered now, with at most `credit` events, and what to ask for, with at
         most `room` events; of what is at hand, one window.
 
@@ -148,7 +184,7 @@ class CatchUp:
         """
         self.is_waiting = self.is_shared = False
         latest = max(latest, self.since)
-        pieces, nacks = list[Batch | Gap](), self._take_in(now)
+        pieces, nacks = list[SubscriptionBatch | LostSpan](), self._take_in(now)
         denied = self._denied.ask()
         while not self.is_done(latest):
             before = self.subend.taken, self.told
@@ -170,7 +206,9 @@ class CatchUp:
                 break
         return pieces, denied + self._denied.address(nacks)
 
-    def _deliver(self, latest: int, credit: int, pieces: list[Batch | Gap], now: Instant) -> int:
+    def _deliver(
+        self, latest: int, credit: int, pieces: list[SubscriptionBatch | LostSpan], now: Instant
+    ) -> int:
         """Add what is settled to `pieces`; how many events that are."""
         subend = self.subend
         through = subend.horizon
@@ -183,10 +221,13 @@ class CatchUp:
         low = 0
         for _, lost in settled.lost:
             high = bisect_left(settled.ticks, lost.start)
-            self._add(Batch(settled.ticks[low:high], settled.events[low:high], lost.start), pieces)
+            self._add(
+                SubscriptionBatch(settled.ticks[low:high], settled.events[low:high], lost.start),
+                pieces,
+            )
             self._gap = Span(self._gap.start if self._gap else lost.start, lost.end)
             low = high
-        last = Batch(settled.ticks[low:], settled.events[low:], through)
+        last = SubscriptionBatch(settled.ticks[low:], settled.events[low:], through)
         is_whole = self._opened == self.position and through == self.told and not settled.lost
         if is_whole and self.convoy is not None:
             self.convoy.keep(self.position, last)
@@ -194,10 +235,10 @@ class CatchUp:
         self._add(last, pieces)
         if self._gap and through >= latest:
             self._add_gap(pieces)
-            self._add(Batch([], [], through), pieces)
+            self._add(SubscriptionBatch([], [], through), pieces)
         return len(settled.ticks)
 
-    def _add(self, batch: Batch, pieces: list[Batch | Gap]) -> None:
+    def _add(self, batch: SubscriptionBatch, pieces: list[SubscriptionBatch | LostSpan]) -> None:
         """Deliver a batch; silence alone does not end a gap, for the loss may go on behind it."""
         if self._gap and batch.ticks:
             self._add_gap(pieces)
@@ -205,12 +246,12 @@ class CatchUp:
             pieces.append(batch)
             self.position = batch.through
 
-    def _add_gap(self, pieces: list[Batch | Gap]) -> None:
+    def _add_gap(self, pieces: list[SubscriptionBatch | LostSpan]) -> None:
         assert self._gap is not None
-        pieces.append(Gap(self._gap))
+        pieces.append(LostSpan(self._gap))
         self.position, self._gap = self._gap.end, None
 
-    def _share(self, room: int, pieces: list[Batch | Gap], now: Instant) -> int:
+    def _share(self, room: int, pieces: list[SubscriptionBatch | LostSpan], now: Instant) -> int:
         """Deliver the next window if someone else took it from the log; how many events it has."""
         start, subend = self.position, self.subend
         if self.convoy is None or start < max(self.told, self.since, self._lost_below) or self._gap:
@@ -253,7 +294,7 @@ class CatchUp:
             self._opened = start
         return nacks
 
-    def _read(self, latest: int) -> Reading:
+    def _read(self, latest: int) -> LogReading:
         """What the log knows from here on, or what it said to another that wants the same."""
         convoy, start = self.convoy, self.told
         found = None if convoy is None or start < self.since else convoy.reading(start)
@@ -269,7 +310,7 @@ class CatchUp:
             if convoy is not None:
                 convoy.note(found)
         if found.unknown_below > max(start, self.since):  # the log is damaged there
-            self._denied.minimum = self._denied.minimum or Vector()
+            self._denied.is_whole = True
         return found
 
     def _next_end(self, room: int) -> int:

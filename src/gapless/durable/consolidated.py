@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from gapless.core.effects import Write
     from gapless.core.store import Store
-    from gapless.durable.timing import Timing
+    from gapless.durable.timing import DurableTiming
     from gapless.knowledge.subend import Settled
 
 
@@ -49,7 +49,7 @@ LOST = b""
 """Instead of an event that cannot be read; no event is empty."""
 
 
-class Recorded(Message, frozen=True):
+class RecordsPersisted(Message, frozen=True):
     """To the consolidated stream itself: its write is durable (or, not `ok`, had no room)."""
 
     pubend: PubendName
@@ -57,7 +57,7 @@ class Recorded(Message, frozen=True):
     ok: bool = True
 
 
-class Batch(NamedTuple):
+class SubscriptionBatch(NamedTuple):
     """Events for one subscription; all else below `through` is silence for it."""
 
     ticks: list[int]
@@ -66,7 +66,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Taken:
+class PendingRecords:
     """Events that durable subscriptions took, until that is durable. No step for each of them."""
 
     ticks: list[int] = field(default_factory=list)
@@ -89,14 +89,14 @@ class Taken:
 class Consolidated:
     """One pubend at one subscriber-hosting broker. Sans-IO: see the module docstring."""
 
-    def __init__(self, pubend: PubendName, store: Store, timing: Timing) -> None:
+    def __init__(self, pubend: PubendName, store: Store, timing: DurableTiming) -> None:
         self.pubend = pubend
         self.timing = timing
         self.log = FilteredLog(pubend, store, timing)
         self.delivered = self.log.end
         self.deadline: Instant | None = None
-        self._waiting = Taken()
-        self._writing = Taken()
+        self._waiting = PendingRecords()
+        self._writing = PendingRecords()
         self._writes: tuple[Write, ...] = ()  # under way, or to be tried again
         self._is_out = False
         self._number = 0
@@ -147,7 +147,7 @@ class Consolidated:
                 self.deadline = Instant(now + self.timing.delivered_flush)
             return []
         taken = self._writing = self._waiting
-        self._waiting = Taken()
+        self._waiting = PendingRecords()
         self._writes = self.log.write(taken.ticks, taken.takers, self.delivered)
         return self._put_out()
 
@@ -155,10 +155,10 @@ class Consolidated:
         self.deadline = None
         self._is_out = True
         self._number += 1
-        done, failed = (Recorded(self.pubend, self._number, ok=ok) for ok in (True, False))
+        done, failed = (RecordsPersisted(self.pubend, self._number, ok=ok) for ok in (True, False))
         return [Persist(self._writes, (Tell(done),), (Tell(failed),))]
 
-    def persisted(self, message: Recorded, now: Instant) -> list[Effect]:
+    def persisted(self, message: RecordsPersisted, now: Instant) -> list[Effect]:
         """The write has ended."""
         assert message.number == self._number
         self._is_out = False
@@ -166,7 +166,7 @@ class Consolidated:
             self.deadline = Instant(now + self.timing.storage_retry)
             return []
         self.log.persisted()
-        self._writes, self._writing = (), Taken()
+        self._writes, self._writing = (), PendingRecords()
         return self._write(now)
 
     def fire(self, now: Instant) -> list[Effect]:
@@ -184,7 +184,7 @@ class Consolidated:
             for tick, event, takers in zip(taken.ticks, taken.events, taken.takers, strict=True)
         )
 
-    def tail(self, taker: int, start: int) -> Batch:
+    def tail(self, taker: int, start: int) -> SubscriptionBatch:
         """For one that has all below `latest`: what it is still owed before it is like others."""
         ticks, events = list[int](), list[bytes]()
         known: dict[int, bool] = {}  # by identity: events that the same take have the same list
@@ -196,7 +196,7 @@ class Consolidated:
                 if takes and tick >= start:
                     ticks.append(tick)
                     events.append(event)
-        return Batch(ticks, events, max(start, self.delivered))
+        return SubscriptionBatch(ticks, events, max(start, self.delivered))
 
     def chop(self, tick: int) -> list[Effect]:
         """Nobody needs what is logged before `tick`."""

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from gapless.core.identity import PubendName
     from gapless.core.store import Store
-    from gapless.durable.timing import Timing
+    from gapless.durable.timing import DurableTiming
 
 DELIVERED = "delivered"
 """Table: for each pubend, below which tick everything was delivered and logged here."""
@@ -72,7 +72,7 @@ BACKS_MAX = 50_000
 forgotten and read again."""
 
 
-class Reading(NamedTuple):
+class LogReading(NamedTuple):
     """What the log knows of a span, in four zones that follow each other, each may be empty:
     unknown below `unknown_below`, then lost below `lost_below`, then all but `wanted` is silence
     below `unknown_from`, then unknown below `through`, where the answer ends."""
@@ -83,7 +83,7 @@ class Reading(NamedTuple):
     unknown_from: int
     through: int
 
-    def lose_below(self, released: int) -> Reading:
+    def lose_below(self, released: int) -> LogReading:
         """The same, when everything before this tick was released meanwhile."""
         place = bisect_left(self.wanted, released)
         if not place or self.wanted[place - 1] < self.lost_below:
@@ -91,7 +91,7 @@ class Reading(NamedTuple):
         return self._replace(lost_below=self.wanted[place - 1] + 1)
 
 
-class Flight(NamedTuple):
+class PendingWrite(NamedTuple):
     """A write that is under way: it makes the log complete below `end`."""
 
     end: int
@@ -121,7 +121,7 @@ class Trail:
             insort(self.marks, tick)
 
 
-class Walked(NamedTuple):
+class ChainWalk(NamedTuple):
     """What a walk down a chain has found: the earliest ticks of a span, all there are from
     `known_from` to `through`, and the tick before the span, or `NOWHERE`."""
 
@@ -134,7 +134,7 @@ class Walked(NamedTuple):
 class FilteredLog:
     """One pubend's filtered log at one broker. See the module docstring."""
 
-    def __init__(self, pubend: PubendName, store: Store, timing: Timing) -> None:
+    def __init__(self, pubend: PubendName, store: Store, timing: DurableTiming) -> None:
         self.pubend = pubend
         self.stream = f"filtered/{pubend}"
         self.store = store
@@ -144,7 +144,7 @@ class FilteredLog:
         self.end = int.from_bytes(store.get(DELIVERED, pubend) or b"", "little")
         self.written = self.end  # like `end`, counting what is not durable yet
         self._heads: dict[int, int] = {}
-        self._flight: deque[Flight] = deque()
+        self._flight: deque[PendingWrite] = deque()
         self._unsaved = 0  # records since the last snapshot of heads
         self._backs: dict[int, int] = {}  # of durable records that have one for all takers
         self._holes: list[Span] = []  # found damaged by a restart
@@ -190,7 +190,7 @@ class FilteredLog:
         taken = list(compress(ticks, takers))
         records = self._encode_all(taken, list(filter(None, takers)))
         self.written = through
-        self._flight.append(Flight(through, taken, records))
+        self._flight.append(PendingWrite(through, taken, records))
         self._unsaved += len(taken)
         writes: list[Write] = [Put(DELIVERED, self.pubend, through.to_bytes(8, "little"))]
         if taken:
@@ -267,7 +267,7 @@ class FilteredLog:
         since: int = 0,
         released: int = 0,
         trail: Trail | None = None,
-    ) -> Reading:
+    ) -> LogReading:
         """What is known of `[start, end)` for one subscription, from `start` on.
 
         Of ticks before `since` the log knows nothing: the subscription was not here then. Before
@@ -282,23 +282,23 @@ class FilteredLog:
             if lost_below < hole.end and self._durable_head(taker) < hole.start < end:
                 if hole.start <= lost_below:
                     known_from = min(hole.end, end)
-                    return Reading(known_from, known_from, [], known_from, known_from)
+                    return LogReading(known_from, known_from, [], known_from, known_from)
                 end = hole.start
         high = min(self.end, end)
         if lost_below >= high:
-            return Reading(unknown_below, lost_below, [], lost_below, end)
+            return LogReading(unknown_below, lost_below, [], lost_below, end)
         low = max(lost_below, min(released, high))
         walked = self._walk(taker, low, high, trail)
         if walked is None:
-            return Reading(unknown_below, lost_below, [], lost_below, lost_below)
+            return LogReading(unknown_below, lost_below, [], lost_below, lost_below)
         lost_below = max(lost_below, walked.before + 1)
         if walked.known_from > low:  # a chain is broken there
             unknown_below = lost_below = walked.known_from
         through, wanted = walked.through, walked.wanted
         end = end if through == high else through
-        return Reading(unknown_below, lost_below, wanted, through, end)
+        return LogReading(unknown_below, lost_below, wanted, through, end)
 
-    def _walk(self, taker: int, low: int, high: int, trail: Trail) -> Walked | None:
+    def _walk(self, taker: int, low: int, high: int, trail: Trail) -> ChainWalk | None:
         """Walk a chain back to `low`; None if there is more to look at than one read may."""
         count_max, through = self.timing.filtered_read_max, high
         mark = trail.lowest(low)
@@ -323,7 +323,7 @@ class FilteredLog:
         wanted = sorted(kept)
         if len(wanted) > count_max:
             through = wanted.pop()
-        return Walked(through, wanted, before, known_from)
+        return ChainWalk(through, wanted, before, known_from)
 
     def _chain(self, taker: int, mark: int | None, low: int) -> Iterator[int]:
         """The ticks of a chain from the mark (or the newest that is durable) back to `low`, and the

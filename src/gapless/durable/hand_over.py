@@ -35,8 +35,8 @@ from gapless.core.ticks import Tick
 
 if TYPE_CHECKING:
     from gapless.core.identity import CellName
-    from gapless.core.token import Token
-    from gapless.durable.timing import Timing
+    from gapless.durable.subscriptions import DurableSubscription
+    from gapless.durable.timing import DurableTiming
 
 
 class Step(Enum):
@@ -54,7 +54,7 @@ TRANSITIONS: dict[Step, dict[str, Step]] = {
 }
 
 
-class Forget(NamedTuple):
+class ForgetRequest(NamedTuple):
     """For the old broker: the subscription lives here now, after so many moves."""
 
     broker: BrokerName
@@ -72,41 +72,39 @@ class Arrival:
 
     def __init__(
         self,
-        subscription: SubscriptionName,
-        token: Token,
-        pubends: list[PubendName],
+        subscription: DurableSubscription,
         cell: CellName,
-        previous: BrokerName,
-        moves: int,
         number: int,
-        timing: Timing,
+        timing: DurableTiming,
         now: Instant,
     ) -> None:
         """To be made when the subscription is durable here; `number` tells its echoes apart."""
-        self.subscription = subscription
-        self.token = token
+        definition = subscription.definition
+        assert definition.previous is not None, "it came from another broker"
+        self.subscription = definition.name
+        self.token = subscription.released
         self.cell = cell
-        self.previous = previous
-        self.moves = moves
+        self.previous = definition.previous
+        self.moves = definition.moves
         self.number = number
         self.timing = timing
         self.step = Step.HOLDING
-        self.silent = set(pubends)  # those that have not echoed yet
+        self.silent = set(map(PubendName, subscription.since))  # those that have not echoed yet
         self.deadline: Instant | None = now
 
-    def fire(self, now: Instant) -> list[ReleaseHold | Forget]:
+    def fire(self, now: Instant) -> list[ReleaseHold | ForgetRequest]:
         """Say, or say again, what is not answered yet."""
         if self.deadline is None or now < self.deadline:
             return []
         self.deadline = Instant(now + self.timing.hand_over_repeat)
         if self.step is Step.HANDING_OVER:
-            return [Forget(self.previous, self.subscription, self.moves)]
+            return [ForgetRequest(self.previous, self.subscription, self.moves)]
         return [
             ReleaseHold(pubend, self.cell, Tick(self.token.get(pubend)), self.number)
             for pubend in sorted(self.silent)
         ]
 
-    def receive_echo(self, echo: ReleaseEcho, now: Instant) -> list[ReleaseHold | Forget]:
+    def receive_echo(self, echo: ReleaseEcho, now: Instant) -> list[ReleaseHold | ForgetRequest]:
         """A pubend knows of the hold. After the last one: the old broker may forget."""
         if echo.number != self.number or self.step is not Step.HOLDING:
             return []

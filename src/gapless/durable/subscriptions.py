@@ -39,14 +39,14 @@ from gapless.core.ledger import Account
 from gapless.core.lengths import NAME_BYTES_MAX
 from gapless.core.messages import Message
 from gapless.core.token import Token
-from gapless.durable.minimum import Minimum
+from gapless.durable.least_position import LeastPosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gapless.core.client_messages import Order
     from gapless.core.store import Store
-    from gapless.durable.timing import Timing
+    from gapless.durable.timing import DurableTiming
 
 DEFINITIONS = "durable"
 RELEASED = "released"
@@ -73,7 +73,7 @@ def size_of(definition: Definition, since: Mapping[str, int]) -> int:
     return texts + PUBEND_BYTES * len(since)
 
 
-class Kept(Message, frozen=True):
+class SubscriptionPersisted(Message, frozen=True):
     """To the subscriptions themselves: this write is durable (or, not `ok`, had no room)."""
 
     number: int
@@ -104,7 +104,7 @@ class Definition:
 
 
 @dataclass(slots=True)
-class Subscription:
+class DurableSubscription:
     """One durable subscription, connected or not."""
 
     number: int
@@ -124,43 +124,43 @@ class Subscription:
         return json.dumps(fields, sort_keys=True).encode()
 
     @classmethod
-    def decode(cls, fact: bytes, released: Token) -> Subscription:
+    def decode(cls, fact: bytes, released: Token) -> DurableSubscription:
         fields = json.loads(fact)
         number, since = fields.pop("number"), fields.pop("since")
         return cls(number, Definition(**fields), since, released, released)
 
 
 @dataclass(slots=True)
-class Group:
+class AckGroup:
     """Acknowledgements that are written together."""
 
     names: set[SubscriptionName] = field(default_factory=set)
     then: list[Effect] = field(default_factory=list)
 
 
-class Subscriptions:
+class DurableSubscriptions:
     """All durable subscriptions of one broker. Sans-IO: see the module docstring."""
 
-    def __init__(self, store: Store, timing: Timing) -> None:
+    def __init__(self, store: Store, timing: DurableTiming) -> None:
         self.timing = timing
         self.deadline: Instant | None = None
         share = timing.principal_share_percent
         self.counts = Account("durable subscriptions", timing.durable_subscriptions_max, share)
         what = "bytes of names and conditions of durable subscriptions"
         self.sizes = Account(what, timing.definition_bytes_max, share)
-        self._by_name: dict[SubscriptionName, Subscription] = {}
-        self._minima: dict[PubendName, Minimum] = {}
+        self._by_name: dict[SubscriptionName, DurableSubscription] = {}
+        self._minima: dict[PubendName, LeastPosition] = {}
         self._moved: dict[PubendName, None] = {}  # where release may be another
         self._next = int.from_bytes(store.get(NUMBERS, NEXT) or b"", "little")
-        self._waiting = Group()
-        self._ending: dict[int, Subscription] = {}
-        self._writing: list[tuple[Subscription, Token]] | None = None
+        self._waiting = AckGroup()
+        self._ending: dict[int, DurableSubscription] = {}
+        self._writing: list[tuple[DurableSubscription, Token]] | None = None
         self._then: list[Effect] = []  # to be carried out when what is being written is durable
         self._write_number = 0
         released = store.items(RELEASED)
         for name, fact in store.items(DEFINITIONS).items():
             token = Token.from_json(released[name].decode())
-            self._take_in(Subscription.decode(fact, token))
+            self._take_in(DurableSubscription.decode(fact, token))
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -170,13 +170,13 @@ class Subscriptions:
         """What the next one will have."""
         return self._next
 
-    def get(self, name: SubscriptionName) -> Subscription | None:
+    def get(self, name: SubscriptionName) -> DurableSubscription | None:
         return self._by_name.get(name)
 
-    def all(self) -> list[Subscription]:
+    def all(self) -> list[DurableSubscription]:
         return list(self._by_name.values())
 
-    def of_topic(self, topic: TopicName) -> list[Subscription]:
+    def of_topic(self, topic: TopicName) -> list[DurableSubscription]:
         return [each for each in self._by_name.values() if each.definition.topic == topic]
 
     def released(self, pubend: PubendName) -> int | None:
@@ -205,7 +205,7 @@ class Subscriptions:
             )
         if problem := self.refusal(definition, since):
             raise UsageError(problem, TOO_MUCH)
-        subscription = Subscription(self._next, definition, since, start, start)
+        subscription = DurableSubscription(self._next, definition, since, start, start)
         self._next += 1
         self._take_in(subscription)
         writes = (
@@ -213,7 +213,7 @@ class Subscriptions:
             Put(DEFINITIONS, name, subscription.encode()),
             Put(RELEASED, name, start.to_json().encode()),
         )
-        failed = Tell(Kept(subscription.number, ok=False, name=name))
+        failed = Tell(SubscriptionPersisted(subscription.number, ok=False, name=name))
         return [Persist(writes, then, (failed, *otherwise))]
 
     def refusal(self, definition: Definition, since: Mapping[str, int]) -> str:
@@ -246,10 +246,10 @@ class Subscriptions:
         self._ending[subscription.number] = subscription
         self._waiting.names.discard(name)
         writes = (Delete(DEFINITIONS, name), Delete(RELEASED, name))
-        ended = Tell(Kept(subscription.number, name=name, ended=True))
+        ended = Tell(SubscriptionPersisted(subscription.number, name=name, ended=True))
         return [Persist(writes, (ended, *then))]
 
-    def _take_in(self, subscription: Subscription) -> None:
+    def _take_in(self, subscription: DurableSubscription) -> None:
         definition = subscription.definition
         self._by_name[definition.name] = subscription
         self.counts.take(definition.owner)
@@ -261,14 +261,14 @@ class Subscriptions:
         moved, self._moved = self._moved, {}
         return moved
 
-    def _count(self, subscription: Subscription) -> None:
+    def _count(self, subscription: DurableSubscription) -> None:
         """Hold release, at every pubend that the subscription starts at."""
         for pubend in subscription.since:
             self._moved[PubendName(pubend)] = None
-            minimum = self._minima.setdefault(PubendName(pubend), Minimum())
+            minimum = self._minima.setdefault(PubendName(pubend), LeastPosition())
             minimum.set(subscription.number, subscription.released.get(pubend))
 
-    def _discount(self, subscription: Subscription) -> None:
+    def _discount(self, subscription: DurableSubscription) -> None:
         definition = subscription.definition
         self.counts.give_back(definition.owner)
         self.sizes.give_back(definition.owner, size_of(definition, subscription.since))
@@ -302,7 +302,7 @@ class Subscriptions:
         if self._writing is not None or not (self._waiting.names or self._waiting.then):
             return []
         self.deadline = None
-        group, self._waiting = self._waiting, Group()
+        group, self._waiting = self._waiting, AckGroup()
         touched = [self._by_name[name] for name in sorted(group.names)]
         self._writing = [(subscription, subscription.acknowledged) for subscription in touched]
         self._then = group.then
@@ -311,10 +311,10 @@ class Subscriptions:
             Put(RELEASED, subscription.definition.name, token.to_json().encode())
             for subscription, token in self._writing
         )
-        done, failed = (Kept(self._write_number, ok=ok) for ok in (True, False))
+        done, failed = (SubscriptionPersisted(self._write_number, ok=ok) for ok in (True, False))
         return [Persist(writes, (Tell(done),), (Tell(failed),))]
 
-    def persisted(self, message: Kept, now: Instant) -> list[Effect]:
+    def persisted(self, message: SubscriptionPersisted, now: Instant) -> list[Effect]:
         """A write has ended; what waited for it is in the answer."""
         if message.name is not None:
             if message.ended:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gapless.knowledge.timing import Timing as KnowledgeTiming
+from gapless.knowledge.timing import KnowledgeTiming
 
 
-class Timing(KnowledgeTiming, Protocol):
+class DurableTiming(KnowledgeTiming, Protocol):
     """Times are whole microseconds. Defaults in brackets are what the specification says."""
 
     @property

@@ -89,7 +89,7 @@ def retell(
     return split(kind, ticks, events, limits)
 
 
-class Found(NamedTuple):
+class LogRange(NamedTuple):
     """The events at the beginning of a span of a log, all there are up to `through`. Below
     `lost_below` they are damaged on the disk: then there are none."""
 
@@ -99,30 +99,30 @@ class Found(NamedTuple):
     lost_below: int = 0
 
 
-def read(store: Store, stream: str, span: Span, bytes_max: int, events_max: int = 0) -> Found:
+def read(store: Store, stream: str, span: Span, bytes_max: int, events_max: int = 0) -> LogRange:
     """The events of a span in a log, as many as fit but one at least, and up to where these are
     all: up to what is damaged, or that alone where the span begins with it. One tick alone, as
     those who catch up ask for, is a single look."""
     if len(span) == 1:
         try:
-            return Found([span.start], [store.read(stream, span.start)], span.end)
+            return LogRange([span.start], [store.read(stream, span.start)], span.end)
         except StorageMissingError:
-            return Found([], [], span.end)
+            return LogRange([], [], span.end)
         except StorageDamagedError:
-            return Found([], [], span.end, span.end)
+            return LogRange([], [], span.end, span.end)
     end = span.end
     try:
         ticks, events = store.scan(stream, span.start, end, bytes_max=max(bytes_max, 1))
     except StorageDamagedError as damage:
         if damage.start <= span.start:
             through = min(damage.end, end)
-            return Found([], [], through, through)
+            return LogRange([], [], through, through)
         return read(store, stream, Span(span.start, damage.start), bytes_max, events_max)
     if events_max and len(ticks) > events_max:
-        return Found(ticks[:events_max], events[:events_max], ticks[events_max])
+        return LogRange(ticks[:events_max], events[:events_max], ticks[events_max])
     if ticks and ticks[-1] + 1 < end:
         end = _next(store, stream, Span(ticks[-1] + 1, end))
-    return Found(ticks, events, end)
+    return LogRange(ticks, events, end)
 
 
 def scan_through(

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from gapless.core.broker_messages import Knowledge, Nack
     from gapless.core.identity import PubendName
     from gapless.knowledge.subend import Subend
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 
 class Merge:
     """All pubends of one topic at one broker, for those who want them in one order."""
 
-    def __init__(self, inputs: Mapping[PubendName, Subend], timing: Timing) -> None:
+    def __init__(self, inputs: Mapping[PubendName, Subend], timing: KnowledgeTiming) -> None:
         self.inputs = dict(sorted(inputs.items()))
         self.timing = timing
         [self.position] = {subend.taken for subend in self.inputs.values()}

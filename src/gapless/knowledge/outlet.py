@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gapless.core.ticks import Span
 
 
-class Report(NamedTuple):
+class ReleaseReport(NamedTuple):
     """What one broker last said of one cell; later ones are greater."""
 
     epoch: int
@@ -40,14 +40,14 @@ class Outlet:
     settled: int = -1  # it needs nothing below: delivered, or silence; -1: not heard yet
     digest: int = 0  # the highest that it was sent
     quiet_digest: int = 0  # that of everything in `quiet`
-    reports: dict[BrokerName, Report] = field(default_factory=dict)
+    reports: dict[BrokerName, ReleaseReport] = field(default_factory=dict)
 
     @property
     def released(self) -> int:
         """What no durable subscription there needs; -1 if that was not heard yet."""
         return min([report.released for report in self.reports.values()], default=-1)
 
-    def report(self, reporter: BrokerName, report: Report) -> None:
+    def report(self, reporter: BrokerName, report: ReleaseReport) -> None:
         known = self.reports.get(reporter)
         if known is None or (report.epoch, report.sequence) >= (known.epoch, known.sequence):
             self.reports[reporter] = report

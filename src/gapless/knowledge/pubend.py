@@ -46,13 +46,12 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import Instant, PubendName
 from gapless.core.messages import Message
 from gapless.core.ticks import CLOCK_MAX, INSTANT_MAX, PUBEND_BITS, TICK_MAX, Span, tick_at
-from gapless.knowledge.answers import answer
+from gapless.knowledge.ack_timer import AckTimer
+from gapless.knowledge.answers import answer, look_up, settled
 from gapless.knowledge.batch import size_of
-from gapless.knowledge.overdue import Overdue
-from gapless.knowledge.publications import Batch, Request, gather
+from gapless.knowledge.publications import PendingPublication, WriteBatch, gather
 from gapless.knowledge.receipts import STEP, TOO_MANY, UNHEARD_OF, Publishers, refuse, why_not
 from gapless.knowledge.retention import Policy, Release
-from gapless.knowledge.scattered import look_up, settled
 from gapless.knowledge.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import ClientName
     from gapless.core.store import Store
     from gapless.core.transaction_messages import Commit
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 FOR_EVER = Policy()
 LAST_TICK = (INSTANT_MAX - 3_600_000_000) << PUBEND_BITS
@@ -95,7 +94,7 @@ class Pubend:
         name: PubendName,
         number: int,
         store: Store,
-        timing: Timing,
+        timing: KnowledgeTiming,
         now: Instant,
         policy: Policy = FOR_EVER,
     ) -> None:
@@ -111,9 +110,9 @@ class Pubend:
         self.end = max(logged, self.promise)
         self.newest = logged if logged > released else 0  # below it all events lie
         self.publishers = Publishers(store, name, timing)
-        self.waiting: deque[Request] = deque()
-        self.writing: list[Request] = []
-        self._batch = Batch()  # of those
+        self.waiting: deque[PendingPublication] = deque()
+        self.writing: list[PendingPublication] = []
+        self._batch = WriteBatch()  # of those
         self.pending_count = 0  # events in both
         self.pending_size = 0  # and their bytes
         self._write_number = 0
@@ -127,7 +126,7 @@ class Pubend:
         self._has_given_way = False  # did a transaction go before what waits?
         if self.transactions.copy is not None:
             self.end = self.transactions.resume(logged)
-        self.overdue = Overdue(timing)
+        self.overdue = AckTimer(timing)
         self.digest = 0  # under which it tells of events; set by whoever knows
         self._expect(now)
 
@@ -181,7 +180,7 @@ class Pubend:
             self.publishers.accept(name, owner, (following + len(fresh), term, opening))
         self.pending_count += len(fresh)
         self.pending_size += size
-        self.waiting.append(Request(client, message, fresh, size))
+        self.waiting.append(PendingPublication(client, message, fresh, size))
         return self._go_on(now)
 
     def position(
@@ -197,7 +196,7 @@ class Pubend:
         if problem := self.publishers.refusal(name, owner, now):
             return [refuse(client, query, problem, TOO_MANY)]
         term = self.publishers.take_over(query, owner, now)
-        self.waiting.append(Request(client, query, (), 0, term=term))
+        self.waiting.append(PendingPublication(client, query, (), 0, term=term))
         return self._go_on(now)
 
     def _is_full(self, count: int, size: int) -> bool:
@@ -274,7 +273,7 @@ class Pubend:
             effects = self.transactions.written(now, ok=message.ok)
             knowledge = self._tell_copied(now)
             return effects + self._go_on(now), knowledge
-        batch, self._batch, self.writing = self._batch, Batch(), []
+        batch, self._batch, self.writing = self._batch, WriteBatch(), []
         self.pending_count -= len(batch.events)
         self.pending_size -= batch.size
         if not message.ok:
@@ -309,7 +308,7 @@ class Pubend:
         )
         return [known]
 
-    def _receipt(self, request: Request) -> Send:
+    def _receipt(self, request: PendingPublication) -> Send:
         message = request.message
         if isinstance(message, PublisherQuery):
             following = self.publishers.durable[message.publisher].next
@@ -322,7 +321,7 @@ class Pubend:
             ticks = self.publishers.durable[message.publisher].ticks(message.sequence, count)
         return Send(request.client, Receipt(message.request, self.name, ticks))
 
-    def _refuse_all(self, requests: list[Request]) -> list[Effect]:
+    def _refuse_all(self, requests: list[PendingPublication]) -> list[Effect]:
         """No room: nothing was written, so everything that waits is refused, in order."""
         refused = [*requests, *self.waiting]
         self.waiting.clear()

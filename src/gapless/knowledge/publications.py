@@ -15,13 +15,13 @@ import msgspec
 
 from gapless.core.client_messages import Publish, PublisherQuery
 from gapless.core.identity import ClientName, PublisherName
-from gapless.knowledge.receipts import NEW, STEP, Publisher
+from gapless.knowledge.receipts import NEW, STEP, PublisherRecord
 
 if TYPE_CHECKING:
     from collections import deque
 
 
-class Request(msgspec.Struct):
+class PendingPublication(msgspec.Struct):
     """A publication that waits for the disk; `events` are those not published before. Or somebody
     takes its publisher over, and waits for what was published before, and for the new term."""
 
@@ -33,26 +33,26 @@ class Request(msgspec.Struct):
     term: int = 0  # that a take-over begins
 
 
-class Batch(msgspec.Struct, frozen=True):
+class WriteBatch(msgspec.Struct, frozen=True):
     """What one write takes: the events of all its publications, one after the other."""
 
-    requests: list[Request] = msgspec.field(default_factory=list)
+    requests: list[PendingPublication] = msgspec.field(default_factory=list)
     ticks: range = range(0)
     events: tuple[bytes, ...] = ()
     size: int = 0
-    publishers: dict[PublisherName, Publisher] = msgspec.field(default_factory=dict)
+    publishers: dict[PublisherName, PublisherRecord] = msgspec.field(default_factory=dict)
     """What is to be remembered of those that are named, once it is durable."""
 
 
 def gather(
-    waiting: deque[Request],
+    waiting: deque[PendingPublication],
     first_tick: int,
     limits: tuple[int, int],
-    known: dict[PublisherName, Publisher],
+    known: dict[PublisherName, PublisherRecord],
     runs_max: int,
-) -> Batch:
+) -> WriteBatch:
     """Take the first that waits, and as many more as fit `limits`, events and bytes."""
-    requests, touched = list[Request](), dict[PublisherName, Publisher]()
+    requests, touched = list[PendingPublication](), dict[PublisherName, PublisherRecord]()
     count = size = 0
     count_max, size_max = limits
     while waiting:
@@ -77,4 +77,4 @@ def gather(
     if len(requests) > 1:
         events = tuple(chain.from_iterable([request.events for request in requests]))
     ticks = range(first_tick, first_tick + count * STEP, STEP)
-    return Batch(requests, ticks, events, size, touched)
+    return WriteBatch(requests, ticks, events, size, touched)

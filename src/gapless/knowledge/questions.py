@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gapless.core.identity import CellName
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 
-class Asker(NamedTuple):
+class Questioner(NamedTuple):
     """Who asks, and what for."""
 
     name: str
     purpose: Purpose
 
 
-class Open(NamedTuple):
+class OpenQuestion(NamedTuple):
     """What an asker still waits for; `cell` is None for a sibling, who gets everything."""
 
     cell: CellName | None
@@ -52,9 +52,9 @@ class Open(NamedTuple):
 class Questions:
     """The open questions of one relay."""
 
-    def __init__(self, timing: Timing) -> None:
+    def __init__(self, timing: KnowledgeTiming) -> None:
         self.timing = timing
-        self.asking: dict[Asker, Open] = {}
+        self.asking: dict[Questioner, OpenQuestion] = {}
         self.asked: deque[tuple[Instant, Purpose, SpanSet]] = deque()  # out, by when to forget
 
     def __bool__(self) -> bool:
@@ -71,10 +71,10 @@ class Questions:
         )
 
     def add(
-        self, asker: Asker, cell: CellName | None, unknown: Iterable[Span], now: Instant
+        self, asker: Questioner, cell: CellName | None, unknown: Iterable[Span], now: Instant
     ) -> None:
         """Remember what could not be answered."""
-        each = self.asking.setdefault(asker, Open(cell, SpanSet(), {}))
+        each = self.asking.setdefault(asker, OpenQuestion(cell, SpanSet(), {}))
         spans = list(unknown)
         if asker.purpose == Purpose.DELIVERY:
             each.wanted.update(spans)
@@ -87,7 +87,7 @@ class Questions:
         self._forget_old(each, now)
         each.wanted.update(span for span in spans if span in each.added)
 
-    def _forget_old(self, each: Open, now: Instant) -> None:
+    def _forget_old(self, each: OpenQuestion, now: Instant) -> None:
         while each.added:
             span, forget = next(iter(each.added.items()))
             if len(each.added) <= self.timing.catch_up_spans_max and forget > now:
@@ -97,12 +97,12 @@ class Questions:
 
     def answer(
         self, span: Span, purposes: tuple[Purpose, ...]
-    ) -> list[tuple[Asker, CellName | None, Span]]:
+    ) -> list[tuple[Questioner, CellName | None, Span]]:
         """Who waits for which parts of the span, for one of these purposes; they do no longer."""
         for _, purpose, asked in self.asked:
             if purpose in purposes and purpose != Purpose.DELIVERY:
                 asked.remove(span)
-        found: list[tuple[Asker, CellName | None, Span]] = []
+        found: list[tuple[Questioner, CellName | None, Span]] = []
         for asker in sorted(self.asking):
             cell, wanted, _ = self.asking[asker]
             if asker.purpose in purposes:
@@ -114,10 +114,12 @@ class Questions:
                     del self.asking[asker]
         return found
 
-    def answer_ticks(self, ticks: Sequence[int]) -> list[tuple[Asker, CellName | None, list[int]]]:
+    def answer_ticks(
+        self, ticks: Sequence[int]
+    ) -> list[tuple[Questioner, CellName | None, list[int]]]:
         """The same for events at single ticks that may have been filtered: who waits for which of
         them, by index."""
-        found: list[tuple[Asker, CellName | None, list[int]]] = []
+        found: list[tuple[Questioner, CellName | None, list[int]]] = []
         spans = [Span(tick, tick + 1) for tick in ticks]
         for _, purpose, asked in self.asked:
             if purpose == Purpose.CATCH_UP:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from gapless.core.client_messages import Publish, PublisherQuery
     from gapless.core.identity import ClientName, PubendName
     from gapless.core.store import Store
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 PUBLISHERS, OWNERS, FLOORS = "publishers", "publishers' owners", "publishers' floors"
 """Tables: what is remembered of each name, who used it first, and the forgotten terms' highest."""
@@ -68,7 +68,7 @@ Place = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Publisher:
+class PublisherRecord:
     """What is durable of one named publisher: its place, and its newest runs, packed as they are
     written: each commit adds to one of many, and no other is looked at."""
 
@@ -82,8 +82,8 @@ class Publisher:
         """First number, end, and tick of the first, of each."""
         return list(RUN.iter_unpack(self.packed))
 
-    def copy(self) -> Publisher:
-        return Publisher(self.next, self.packed, self.term, self.opening)
+    def copy(self) -> PublisherRecord:
+        return PublisherRecord(self.next, self.packed, self.term, self.opening)
 
     def publish(self, sequence: int, count: int, tick: int, runs_max: int) -> None:
         """Remember that `count` events from `sequence` on stand at `tick` and after."""
@@ -122,12 +122,12 @@ class Publisher:
         return RUN.pack(self.next, self.term, self.opening) + self.packed
 
     @classmethod
-    def decode(cls, fact: bytes) -> Publisher:
+    def decode(cls, fact: bytes) -> PublisherRecord:
         following, term, opening = RUN.unpack_from(fact)
         return cls(following, fact[RUN.size :], term, opening)
 
 
-NEW = Publisher()
+NEW = PublisherRecord()
 """What is known of a name that was never used."""
 
 TAKEN_OVER = "Use a name in one process at a time."
@@ -138,14 +138,14 @@ TOO_MANY = "Use fewer names of publishers, or have some struck off (`gapless pub
 class Publishers:
     """All named publishers of one pubend. See the module docstring."""
 
-    def __init__(self, store: Store, pubend: PubendName, timing: Timing) -> None:
+    def __init__(self, store: Store, pubend: PubendName, timing: KnowledgeTiming) -> None:
         self.pubend = pubend
         self.table = f"{PUBLISHERS}/{pubend}"
         self.idle = timing.publisher_idle
         share = timing.principal_share_percent
         self.account = Account("names of publishers", timing.publishers_max, share)
         facts = {
-            PublisherName(name): Publisher.decode(fact)
+            PublisherName(name): PublisherRecord.decode(fact)
             for name, fact in store.items(self.table).items()
         }
         in_order = sorted(facts.items(), key=lambda each: each[1].heard_at)
@@ -231,7 +231,7 @@ class Publishers:
 
     # --- what is written --------------------------------------------------------------------------
 
-    def writes(self, changed: Mapping[PublisherName, Publisher]) -> list[Put | Delete]:
+    def writes(self, changed: Mapping[PublisherName, PublisherRecord]) -> list[Put | Delete]:
         """Those that have changed, and the end of those that are forgotten."""
         writes: list[Put | Delete] = []
         for name in self._going:
@@ -248,7 +248,7 @@ class Publishers:
                 writes.append(Put(f"{OWNERS}/{self.pubend}", name, self.owners[name].encode()))
         return writes
 
-    def written(self, changed: Mapping[PublisherName, Publisher]) -> None:
+    def written(self, changed: Mapping[PublisherName, PublisherRecord]) -> None:
         """These are durable; whoever was heard of last stands last."""
         for name, each in changed.items():
             self.durable.pop(name, None)

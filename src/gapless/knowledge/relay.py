@@ -26,7 +26,7 @@ Source: DSN 2002, sec. 2.1.1 and 2.4; docs/protocols/exactly-once.md, 4.3, 4.6.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.core.broker_messages import (
     Ack,
@@ -40,22 +40,31 @@ from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.core.outgoing import ToBroker, ToCell
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
+from gapless.knowledge.answers import damaged, gather, scatter, settled
 from gapless.knowledge.batch import cut, retell, split
-from gapless.knowledge.outgoing import LOCAL, SOURCE, Edge, Outgoing
-from gapless.knowledge.outlet import Outlet, Report
-from gapless.knowledge.questions import Asker, Questions
+from gapless.knowledge.neighbours import LOCAL, SOURCE, Edge, Outgoing
+from gapless.knowledge.outlet import Outlet, ReleaseReport
+from gapless.knowledge.questions import Questioner, Questions
 from gapless.knowledge.reporter import Reporter
-from gapless.knowledge.scattered import damaged, gather, scatter, settled
 from gapless.knowledge.stream import KnowledgeStream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gapless.core.identity import PubendName
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 
 FOR_CATCH_UPS = Purpose.CATCH_UP, Purpose.WHOLE
+
+
+class RelayPlace(NamedTuple):
+    """Where a relay stands in its pubend's tree: at which broker, and between which cells."""
+
+    broker: BrokerName
+    cell: CellName  # of the broker
+    upstream: CellName
+    below: tuple[CellName, ...]
 
 
 class Relay:
@@ -64,32 +73,27 @@ class Relay:
     def __init__(
         self,
         pubend: PubendName,
-        name: BrokerName,
-        cell: CellName,
-        upstream: CellName,
-        below: tuple[CellName, ...],
-        timing: Timing,
+        place: RelayPlace,
+        timing: KnowledgeTiming,
         edge: Edge,
         *,
         epoch: int = 0,
-        shadow: bool = False,
     ) -> None:
         self.pubend = pubend
-        self.name = name
-        self.cell = cell
-        self.upstream = upstream
+        self.name = place.broker
+        self.upstream = place.upstream
         self.timing = timing
         self.edge = edge
-        self.stream = KnowledgeStream(shadow=shadow)
+        self.stream = KnowledgeStream()
         self._limits = timing.batch_events_max, timing.batch_bytes_max
-        self.outlets = {each: Outlet() for each in below}
+        self.outlets = {each: Outlet() for each in place.below}
         self.questions = Questions(timing)
         self.acked = -1  # told or to be told upstream; -1: nothing yet
         self.nacks_sent = 0
         self.lost_below = 0  # the pubend has released everything before it, and says so
         self.digest = 0  # the highest that came
         self._digest_from = TICK_MAX  # the tick from which on that is the ticks' own
-        self.reporter = Reporter(pubend, name, cell, epoch, timing.ack_delay)
+        self.reporter = Reporter(pubend, place.broker, place.cell, epoch, timing.ack_delay)
         self._flush_due: Instant | None = None
 
     @property
@@ -153,7 +157,7 @@ class Relay:
         if end > start and knowledge.damaged:
             out += self._pass_on_damaged(Span(start, end))
         elif end > start:
-            lost: dict[Asker, Span] = {}
+            lost: dict[Questioner, Span] = {}
             for asker, _, part in self.questions.answer(Span(start, end), FOR_CATCH_UPS):
                 lost[asker] = Span(lost.get(asker, part).start, part.end)  # they ascend
             for asker, span in lost.items():
@@ -192,7 +196,7 @@ class Relay:
 
     def _answer(
         self,
-        asker: Asker,
+        asker: Questioner,
         cell: CellName | None,
         span: Span,
         ticks: Sequence[int],
@@ -215,7 +219,7 @@ class Relay:
         messages = split(kind, ticks, events, self._limits, more=more)
         return [self._to_asker(asker, message) for message in messages]
 
-    def _to_asker(self, asker: Asker, message: Knowledge) -> Outgoing:
+    def _to_asker(self, asker: Questioner, message: Knowledge) -> Outgoing:
         if asker.name in LOCAL:
             return ToCell(CellName(asker.name), message)
         return ToBroker(BrokerName(asker.name), message)
@@ -278,7 +282,7 @@ class Relay:
         self, name: str, cell: CellName | None, nack: Nack, now: Instant
     ) -> list[Outgoing]:
         """Answer what is known, ask upstream for the rest. `cell` is None for a sibling."""
-        asker, out, unknown = Asker(name, nack.purpose), list[Outgoing](), SpanSet()
+        asker, out, unknown = Questioner(name, nack.purpose), list[Outgoing](), SpanSet()
         room = self.timing.answer_bytes_max
         for span in nack.spans[: self.timing.nack_spans_max]:
             rest = self._answer_final(asker, cell, span, out)
@@ -314,7 +318,7 @@ class Relay:
         return out
 
     def _answer_final(
-        self, asker: Asker, cell: CellName | None, span: Span, out: list[Outgoing]
+        self, asker: Questioner, cell: CellName | None, span: Span, out: list[Outgoing]
     ) -> Span | None:
         """Say of what the asker needs no more that it is final; return the rest of the span."""
         if asker.purpose != Purpose.DELIVERY:
@@ -350,7 +354,7 @@ class Relay:
     def receive_ack(self, ack: Ack, now: Instant) -> list[Outgoing]:
         """A cell below needs nothing before `delivered` any more, or before `released` ever."""
         outlet = self.outlets[ack.cell]
-        outlet.report(ack.reporter, Report(ack.epoch, ack.sequence, ack.released))
+        outlet.report(ack.reporter, ReleaseReport(ack.epoch, ack.sequence, ack.released))
         if ack.delivered > outlet.settled:
             outlet.settle(ack.delivered)
             outlet.told.remove_below(ack.delivered)
@@ -390,7 +394,9 @@ class Relay:
 
     def receive_hold(self, cell: CellName, hold: ReleaseHold, now: Instant) -> ReleaseHold:
         """From now on no more is released behind the cell than the hold says; what to pass up."""
-        self.outlets[cell].report(hold.reporter, Report(hold.epoch, hold.sequence, hold.tick))
+        self.outlets[cell].report(
+            hold.reporter, ReleaseReport(hold.epoch, hold.sequence, hold.tick)
+        )
         self._acknowledge(now)
         return self.reporter.hold(hold, self.released)
 
@@ -414,7 +420,7 @@ class Relay:
     def add_cell(self, cell: CellName, start: int) -> None:
         """From `start` on, another cell below counts (a merge that has come up)."""
         self.outlets[cell] = outlet = Outlet(settled=start)
-        outlet.report(self.name, Report(self.reporter.epoch, 0, start))
+        outlet.report(self.name, ReleaseReport(self.reporter.epoch, 0, start))
 
     def remove_cell(self, cell: CellName) -> None:
         del self.outlets[cell]

@@ -40,7 +40,7 @@ from gapless.knowledge.batch import scan_through
 if TYPE_CHECKING:
     from gapless.core.effects import Tell
     from gapless.core.store import Store
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class Release:
         stream: str,
         store: Store,
         policy: Policy,
-        timing: Timing,
+        timing: KnowledgeTiming,
         ended: tuple[Tell, Tell],
     ) -> None:
         self.stream = stream

@@ -17,8 +17,11 @@ Invariants (checked by `check`)
 from __future__ import annotations
 
 import heapq
+import json
+import struct
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Done, Refused
@@ -34,18 +37,131 @@ from gapless.core.effects import (
     Tell,
     Write,
 )
-from gapless.core.errors import quoted
-from gapless.core.identity import Instant, PubendName
+from gapless.core.errors import StorageCorruptError, quoted
+from gapless.core.identity import Instant, ProducerName, PubendName
 from gapless.core.ledger import show_who
 from gapless.core.messages import Message
 from gapless.core.store import RECORD_BYTES_MAX
-from gapless.knowledge.staging import Key, Part, Slot, encode_stage, size_of
+from gapless.core.ticks import Span
+from gapless.knowledge.batch import scan_through
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gapless.core.identity import ClientName
     from gapless.core.store import Store
     from gapless.core.transaction_messages import Abort, Commit, Stage
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
+
+HEAD = struct.Struct("<HqI")  # length of the part's name, number of the first event, events
+LENGTH = struct.Struct("<I")
+RECORD_BYTES = 128
+"""Counted for each record besides its bytes: what it costs in memory."""
+
+Key = tuple[ProducerName, int]
+"""Whose transaction, and which."""
+
+
+def encode_stage(part: str, position: int, events: Sequence[bytes]) -> bytes:
+    name = part.encode()
+    lengths = struct.pack(f"<{len(events)}I", *map(len, events))
+    return b"".join([HEAD.pack(len(name), position, len(events)), name, lengths, *events])
+
+
+def decode_head(record: bytes) -> tuple[str, int, int]:
+    """Part, number of the first event, how many."""
+    length, position, count = HEAD.unpack_from(record)
+    return record[HEAD.size : HEAD.size + length].decode(), position, count
+
+
+def decode_events(record: bytes) -> tuple[bytes, ...]:
+    length, _, count = HEAD.unpack_from(record)
+    start = HEAD.size + length
+    lengths = struct.unpack_from(f"<{count}I", record, start)
+    bounds = list(accumulate(lengths, initial=start + LENGTH.size * count))
+    return tuple(map(record.__getitem__, map(slice, bounds, bounds[1:])))
+
+
+def staged_size(record: bytes, count: int) -> int:
+    """Bytes that count for one of so many events. That a part ends always finds room: the record of
+    it is smaller than one of those that it ends."""
+    return len(record) + RECORD_BYTES if count else 0
+
+
+@dataclass(slots=True)
+class StagedPart:
+    """The events that one who stages has handed over."""
+
+    count: int = 0  # durable
+    accepted: int = 0  # counting what is being written
+    records: list[tuple[int, int]] = field(default_factory=list)  # index in the slot, events
+    is_ending: bool = False
+
+    def take(self, index: int, position: int, count: int) -> bool:
+        """A record has become durable: does it count?"""
+        if position != self.count:
+            return False
+        self.records.append((index, count))
+        self.count += count
+        self.accepted = max(self.accepted, self.count)
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class StageSlot:
+    """One staged transaction."""
+
+    number: int
+    stream: str
+    key: Key
+    start: int  # its first record
+    end: int  # the index of its next
+    touched: Instant
+    parts: dict[str, StagedPart] = field(default_factory=dict)
+    size: int = 0
+    pending: int = 0  # writes under way
+    is_known: bool = False  # is the fact durable?
+    is_over: bool = False
+    owner: str = ""  # who began it, in this life of the broker
+
+    def fact(self, parts: Sequence[str] = (), first_tick: int | None = None) -> bytes:
+        """With a `first_tick`: it is committed, and these are the parts that count."""
+        fields = [*self.key, self.start, first_tick, list(parts)]
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def recover(
+        cls, number: int, stream: str, fact: bytes, store: Store, now: Instant
+    ) -> tuple[StageSlot, int | None, list[str]]:
+        """A slot as a restart finds it, and whether it is committed: first tick and parts."""
+        producer, transaction, start, first_tick, parts = json.loads(fact)
+        is_damaged = False
+        end = store.bounds(stream)[1]
+        slot = cls(number, stream, (ProducerName(producer), transaction), start, end, now)
+        slot.is_known = True
+        for found in scan_through(store, stream, start, end):
+            if isinstance(found, Span):
+                if first_tick is not None:
+                    problem = f"events of transaction {transaction} of {producer!r}, which was "
+                    raise StorageCorruptError(f"{problem}committed, are damaged")
+                is_damaged = True
+                continue
+            for index, record in zip(*found, strict=True):
+                name, position, count = decode_head(record)
+                slot.size += staged_size(record, count)
+                if count:
+                    slot.parts.setdefault(name, StagedPart()).take(index, position, count)
+                else:
+                    slot.parts.pop(name, None)
+        slot.parts = {name: part for name, part in slot.parts.items() if part.count}
+        if is_damaged:  # nobody knows in which part: whoever staged them is told to do so again
+            slot.parts = {}
+        return slot, first_tick, parts
+
+    def layout(self, parts: Sequence[str]) -> list[tuple[int, int]]:
+        """The records of these parts, in their order."""
+        return [record for name in parts for record in self.parts[name].records]
+
 
 TRANSACTIONS = "transactions"
 LATER = "Ask the same again later."
@@ -62,12 +178,12 @@ class Staged(Message, frozen=True):
 
 
 @dataclass(slots=True)
-class Staging:
+class StageWrite:
     """A write to a slot that is under way. Without events: the part ends."""
 
     client: ClientName
     request: int
-    slot: Slot
+    slot: StageSlot
     name: str
     index: int
     position: int
@@ -78,22 +194,24 @@ class Staging:
 class Stages:
     """What is staged at one pubend. Sans-IO: see the module docstring."""
 
-    def __init__(self, pubend: PubendName, store: Store, timing: Timing, now: Instant) -> None:
+    def __init__(
+        self, pubend: PubendName, store: Store, timing: KnowledgeTiming, now: Instant
+    ) -> None:
         self.pubend = pubend
         self.store = store
         self.timing = timing
         self.facts = f"{TRANSACTIONS}/{pubend}"
-        self.open: dict[Key, Slot] = {}
-        self.claimed: dict[Key, Slot] = {}  # they are being committed: nothing may change them
-        self.committed: tuple[Slot, int, list[str]] | None = None  # found so by a restart
+        self.open: dict[Key, StageSlot] = {}
+        self.claimed: dict[Key, StageSlot] = {}  # they are being committed: nothing may change them
+        self.committed: tuple[StageSlot, int, list[str]] | None = None  # found so by a restart
         self.staged_bytes = 0
         self.pending_bytes = 0  # not durable yet
-        self.pending: deque[Staging] = deque()
+        self.pending: deque[StageWrite] = deque()
         self._free: list[tuple[int, int]] = []  # slots that were used: number, next index
         found = {int(key): fact for key, fact in store.items(self.facts).items()}
         for number, fact in sorted(found.items()):
             stream = stream_of(number, pubend)
-            slot, first_tick, parts = Slot.recover(number, stream, fact, store, now)
+            slot, first_tick, parts = StageSlot.recover(number, stream, fact, store, now)
             self.staged_bytes += slot.size
             if first_tick is None:
                 self.open[slot.key] = slot
@@ -123,13 +241,13 @@ class Stages:
                 effects.append(Persist(self.drop(slot)))
         return effects
 
-    def _touch(self, slot: Slot, now: Instant) -> None:
+    def _touch(self, slot: StageSlot, now: Instant) -> None:
         slot.touched = now
         self.open[slot.key] = self.open.pop(slot.key)
 
     # --- staging --------------------------------------------------------------------------------
 
-    def of(self, owner: str) -> list[Slot]:
+    def of(self, owner: str) -> list[StageSlot]:
         """The transactions that somebody has begun and that are not over."""
         return [
             slot for slot in (*self.open.values(), *self.claimed.values()) if slot.owner == owner
@@ -160,7 +278,7 @@ class Stages:
         if len(record) > RECORD_BYTES_MAX:
             problem = f"a stage of {len(record)} bytes is more than one record takes"
             return [Send(client, Refused(message.request, problem, FEWER))]
-        size = size_of(record, len(events))
+        size = staged_size(record, len(events))
         room = self.timing.staged_bytes_max
         if slot is not None and slot.size + size > room:
             problem = f"the transaction has more than staged_bytes_max, {room} bytes"
@@ -176,17 +294,19 @@ class Stages:
         if self.pending and self.pending_bytes + size > self.timing.publish_pending_bytes_max:
             return [refuse(client, message, "more is being staged than the disk has taken")]
         slot = slot or self._begin(key, now, owner)
-        slot.parts.setdefault(message.part, Part())
+        slot.parts.setdefault(message.part, StagedPart())
         return self._append(client, message, slot, record, len(events), now)
 
-    def _begin(self, key: Key, now: Instant, owner: str) -> Slot:
+    def _begin(self, key: Key, now: Instant, owner: str) -> StageSlot:
         if self._free:
             number, index = heapq.heappop(self._free)
         else:
             number = self._slot_count  # new in this life, but perhaps not on this disk
             index = self.store.bounds(stream_of(number, self.pubend))[1]
             self._slot_count += 1
-        slot = self.open[key] = Slot(number, stream_of(number, self.pubend), key, index, index, now)
+        slot = self.open[key] = StageSlot(
+            number, stream_of(number, self.pubend), key, index, index, now
+        )
         slot.owner = owner
         return slot
 
@@ -194,15 +314,15 @@ class Stages:
         self,
         client: ClientName,
         message: Stage | Abort,
-        slot: Slot,
+        slot: StageSlot,
         record: bytes,
         count: int,
         now: Instant,
     ) -> list[Effect]:
         assert message.part is not None
-        part, size = slot.parts[message.part], size_of(record, count)
+        part, size = slot.parts[message.part], staged_size(record, count)
         place = (slot.end, part.accepted, count, size)
-        self.pending.append(Staging(client, message.request, slot, message.part, *place))
+        self.pending.append(StageWrite(client, message.request, slot, message.part, *place))
         writes: list[Write] = []
         if not slot.is_known:
             writes.append(Put(self.facts, str(slot.number), slot.fact()))
@@ -232,13 +352,13 @@ class Stages:
             effects.append(Persist(self.drop(slot)))  # nothing is left of it
         return effects
 
-    def _take(self, write: Staging, now: Instant) -> Send:
+    def _take(self, write: StageWrite, now: Instant) -> Send:
         """It is durable: does it count? The answer."""
         slot = write.slot
         slot.is_known = True
         if slot.key in self.open:
             self._touch(slot, now)
-        part = slot.parts.setdefault(write.name, Part())
+        part = slot.parts.setdefault(write.name, StagedPart())
         if not write.count:
             del slot.parts[write.name]
         elif not part.take(write.index, write.position, write.count):
@@ -247,7 +367,7 @@ class Stages:
             return refuse(write.client, write, "earlier events of the part are missing")
         return Send(write.client, Done(write.request))
 
-    def _undo(self, write: Staging) -> Send:
+    def _undo(self, write: StageWrite) -> Send:
         """There was no room. The answer."""
         slot = write.slot
         slot.size -= write.size
@@ -290,7 +410,7 @@ class Stages:
             slot.touched = now
             self.open[key] = slot
 
-    def drop(self, slot: Slot) -> tuple[Write, ...]:
+    def drop(self, slot: StageSlot) -> tuple[Write, ...]:
         """It is over; these writes give its space back."""
         self.open.pop(slot.key, None)
         self.claimed.pop(slot.key, None)
@@ -299,7 +419,7 @@ class Stages:
         heapq.heappush(self._free, (slot.number, slot.end))
         return self.ending(slot)
 
-    def ending(self, slot: Slot) -> tuple[Write, ...]:
+    def ending(self, slot: StageSlot) -> tuple[Write, ...]:
         return Delete(self.facts, str(slot.number)), Chop(slot.stream, slot.end)
 
     def check(self) -> None:
@@ -326,7 +446,7 @@ def key_of(message: Stage | Commit | Abort) -> Key:
 
 def refuse(
     client: ClientName,
-    message: Stage | Commit | Abort | Staging,
+    message: Stage | Commit | Abort | StageWrite,
     problem: str,
     *,
     retry: bool = True,

@@ -12,7 +12,7 @@ Invariants (checked by `check`)
 
 Source: DSN 2002, sec. 2.1 (accumulation and forgetting). Deviation: FINAL and SILENCE are one
 state, as there; an event learnt at a tick thought silent stays, because under changing
-subscriptions a tick may be filtered once and sent another time (the `Shadow` still objects).
+subscriptions a tick may be filtered once and sent another time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 from gapless.core.errors import ProtocolError
 from gapless.core.spans import SpanSet
 from gapless.core.ticks import TICK_MAX, Span
-from gapless.knowledge.lattice import Shadow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,15 +32,14 @@ if TYPE_CHECKING:
 class KnowledgeStream:
     """Known ticks and the events among them. See the module docstring."""
 
-    __slots__ = ("_events", "_shadow", "_ticks", "base", "known", "size")
+    __slots__ = ("_events", "_ticks", "base", "known", "size")
 
-    def __init__(self, base: int = 0, *, shadow: bool = False) -> None:
+    def __init__(self, base: int = 0) -> None:
         self.base = base
         self.known = SpanSet()
         self.size = 0  # of all events, in bytes
         self._ticks: list[int] = []
         self._events: list[bytes] = []
-        self._shadow = Shadow() if shadow else None
 
     def learn(self, span: Span, ticks: Sequence[int], events: Sequence[bytes]) -> list[Span]:
         """Join what is said of `span`; return the parts that are new: unknown before, or
@@ -51,16 +49,12 @@ class KnowledgeStream:
         has changed.
         """
         if span.start >= self.end:  # the usual: it goes on where what is known ends, or later
-            if self._shadow:
-                self._shadow.learn(span, ticks, events)
             self._ticks += ticks
             self._events += events
             self.size += sum(map(len, events))
             self.known.add(span)
             return [span]
         self._refuse_contradiction(ticks, events)
-        if self._shadow:
-            self._shadow.learn(span, ticks, events)
         if span.end <= self.base:
             return []
         if span.start < self.base:

@@ -32,7 +32,7 @@ from gapless.knowledge.stream import KnowledgeStream
 
 if TYPE_CHECKING:
     from gapless.core.identity import PubendName
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 
 class Settled(NamedTuple):
@@ -46,12 +46,10 @@ class Settled(NamedTuple):
 class Subend:
     """The receiving end of one pubend. Sans-IO: see the module docstring."""
 
-    def __init__(
-        self, pubend: PubendName, start: int, timing: Timing, *, shadow: bool = False
-    ) -> None:
+    def __init__(self, pubend: PubendName, start: int, timing: KnowledgeTiming) -> None:
         self.pubend = pubend
         self.timing = timing
-        self.stream = KnowledgeStream(start, shadow=shadow)
+        self.stream = KnowledgeStream(start)
         self.taken = start
         self.horizon = start
         self.seen = start

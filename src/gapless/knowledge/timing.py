@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Timing(Protocol):
+class KnowledgeTiming(Protocol):
     """See `gapless.node.config.Config` for what each means. Times are whole microseconds."""
 
     @property

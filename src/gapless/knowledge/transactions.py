@@ -45,8 +45,17 @@ from gapless.core.ledger import is_proved, show_who
 from gapless.core.transaction_messages import FORGOTTEN, ONCE, Committed, ProducerPosition
 from gapless.knowledge.batch import cut, fits, size_of
 from gapless.knowledge.receipts import STEP
-from gapless.knowledge.stages import TRANSACTIONS, Staged, Stages, key_of, refuse, stream_of
-from gapless.knowledge.staging import Key, Slot, decode_events
+from gapless.knowledge.stages import (
+    TRANSACTIONS,
+    Key,
+    Staged,
+    Stages,
+    StageSlot,
+    decode_events,
+    key_of,
+    refuse,
+    stream_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +64,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import ClientName, PubendName
     from gapless.core.store import Store
     from gapless.core.transaction_messages import Abort, Commit, ProducerQuery, Stage
-    from gapless.knowledge.timing import Timing
+    from gapless.knowledge.timing import KnowledgeTiming
 
 PRODUCERS, OWNERS = "producers", "producers' owners"
 LAST = Struct("<qqq")  # number, first tick, events
@@ -67,7 +76,7 @@ class Copy:
 
     key: Key
     parts: tuple[str, ...]
-    slot: Slot | None  # None: it has no events
+    slot: StageSlot | None  # None: it has no events
     rest: deque[tuple[int, int]]  # records that are not in the log yet: index, events
     count: int
     owner: str = ""
@@ -80,7 +89,7 @@ class Copy:
     ahead: tuple[int, tuple[bytes, ...]] = (-1, ())  # the last record that was read: its events
 
     @classmethod
-    def of(cls, key: Key, parts: tuple[str, ...], slot: Slot | None) -> Copy:
+    def of(cls, key: Key, parts: tuple[str, ...], slot: StageSlot | None) -> Copy:
         layout = slot.layout(parts) if slot else []
         return cls(key, parts, slot, deque(layout), sum(count for _, count in layout))
 
@@ -95,7 +104,9 @@ class Copy:
 class Transactions:
     """All transactions of one pubend. Sans-IO: see the module docstring."""
 
-    def __init__(self, pubend: PubendName, store: Store, timing: Timing, now: Instant) -> None:
+    def __init__(
+        self, pubend: PubendName, store: Store, timing: KnowledgeTiming, now: Instant
+    ) -> None:
         self.pubend = pubend
         self.store = store
         self.timing = timing

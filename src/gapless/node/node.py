@@ -55,8 +55,8 @@ from gapless.core.topic_messages import (
     TopicsQuery,
 )
 from gapless.core.transaction_messages import TransactionRequest
-from gapless.durable.consolidated import Recorded
-from gapless.durable.subscriptions import Kept
+from gapless.durable.consolidated import RecordsPersisted
+from gapless.durable.subscriptions import SubscriptionPersisted
 from gapless.knowledge.pubend import Persisted
 from gapless.knowledge.stages import Staged
 from gapless.node.config import Config
@@ -112,7 +112,6 @@ class Node:
         encoding: Encoding,
         config: Config | None = None,
         parts: Parts | None = None,
-        shadow: bool = False,
     ) -> None:
         self.context = context = Context(
             name, network.own(), store, now, encoding, config or Config(), parts or Parts()
@@ -142,7 +141,6 @@ class Node:
             self.interests,
             self.attachments,
             self.hand_overs,
-            shadow=shadow,
         )
         self.clients = Clients(
             context,
@@ -274,9 +272,9 @@ class Node:
                 self.epoch.persisted(message, now)
                 self.streams.report(self.epoch)
                 return self.services.start(now) if message.ok else []
-            case Recorded():
+            case RecordsPersisted():
                 return self.durables.recorded(message, now)
-            case Kept():
+            case SubscriptionPersisted():
                 return self.durables.kept(message, now)
             case Created() | Assured():
                 return self.attachments.persisted(message)

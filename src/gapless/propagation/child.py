@@ -25,7 +25,7 @@ from gapless.core.identity import Instant
 from gapless.core.outgoing import ToCell
 from gapless.filters.matcher import Matcher
 from gapless.propagation.condition import show_conjunction
-from gapless.propagation.graph import Nearby
+from gapless.propagation.graph import CoverRelations
 from gapless.propagation.vector import is_at_least, join, restrict, without_zeros
 
 if TYPE_CHECKING:
@@ -35,16 +35,20 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.core.identity import CellName
     from gapless.filters.normal import Conjunction
+    from gapless.propagation.actions import Outgoing
     from gapless.propagation.graph import ConjunctionGraph
-    from gapless.propagation.outgoing import Outgoing
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.timing import PropagationTiming
 
 
 class Child:
     """One cell below. `graph` is the broker's own, over all of its children."""
 
     def __init__(
-        self, cell: CellName, leaves: Iterable[str], graph: ConjunctionGraph, timing: Timing
+        self,
+        cell: CellName,
+        leaves: Iterable[str],
+        graph: ConjunctionGraph,
+        timing: PropagationTiming,
     ) -> None:
         self.cell = cell
         self.leaves = frozenset(leaves)
@@ -84,7 +88,7 @@ class Child:
         mine = self.conditions
         if one in mine:
             return
-        nearby = Nearby([], [])
+        nearby = CoverRelations([], [])
         for node in self.graph.coverers(one):
             if node.conjunction in mine:
                 return
@@ -122,9 +126,8 @@ class Child:
         return [ToCell(self.cell, SubscriptionNack(self.cell, without_zeros(self.wanted)))]
 
     def check(self, vector: Mapping[str, int]) -> None:
-        if self.graph.covering:
-            for one in self.conditions:
-                above = (node.conjunction for node in self.graph.coverers(one))
-                assert not any(other in self.conditions for other in above), "I1"
+        for one in self.conditions:
+            above = (node.conjunction for node in self.graph.coverers(one))
+            assert not any(other in self.conditions for other in above), "I1"
         satisfied = self.is_exact and is_at_least(vector, self.wanted)
         assert satisfied or self.deadline is not None, "I2"

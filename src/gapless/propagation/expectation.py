@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 from gapless.core.identity import Instant
 
 if TYPE_CHECKING:
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.timing import PropagationTiming
 
 WAITING_MAX = 64
 
 
 @dataclass(slots=True)
-class Sent:
+class SentChange:
     """A change on its way, and by when its time should be in the messages."""
 
     time: int
@@ -42,10 +42,10 @@ class Sent:
 class Expectation:
     """What one leaf waits for. `sources` are the publishers' brokers, by any name."""
 
-    def __init__(self, timing: Timing) -> None:
+    def __init__(self, timing: PropagationTiming) -> None:
         self.timing = timing
         self.wait = timing.change_wait
-        self.waiting: list[Sent] = []
+        self.waiting: list[SentChange] = []
         self._mean: int | None = None
         self._deviation = 0
         self._seen: dict[str, int] = {}
@@ -54,13 +54,13 @@ class Expectation:
     def sent(self, time: int, now: Instant) -> None:
         if len(self.waiting) >= WAITING_MAX:
             del self.waiting[-1]
-        self.waiting.append(Sent(time, now, Instant(now + self.wait)))
+        self.waiting.append(SentChange(time, now, Instant(now + self.wait)))
 
     def see(self, source: str, time: int, now: Instant) -> bool:
         """A message of this source has our element at `time`. Is a change overdue?"""
         is_late = source not in self._seen and time < self._settled
         if is_late and not (self.waiting and self.waiting[0].time <= self._settled):
-            late = Sent(self._settled, now, Instant(now + self.wait), is_repeated=True)
+            late = SentChange(self._settled, now, Instant(now + self.wait), is_repeated=True)
             self.waiting.insert(0, late)
         before = self._seen.get(source, 0)
         self._seen[source] = time = max(before, time)

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from gapless.core.store import Store
     from gapless.filters.filter import Filter
     from gapless.filters.normal import Conjunction
-    from gapless.propagation.outgoing import Action, Outgoing
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.actions import Action, Outgoing
+    from gapless.propagation.timing import PropagationTiming
 
 VIRTUAL_TIMES = "virtual-times"
 
@@ -67,11 +67,10 @@ class Leaf:
         cell: CellName,
         upstream: tuple[CellName, ...],
         store: Store,
-        timing: Timing,
+        timing: PropagationTiming,
         *,
         key: str | None = None,
         first: int = 1,
-        covering: bool = True,
     ) -> None:
         """`key` is what its bound is kept under; `first` where the clock begins without one."""
         self.name = name
@@ -83,7 +82,7 @@ class Leaf:
         self.bound = int.from_bytes(known, "little") if known else first - 1
         self.clock = self.bound + 1
         self._is_back = known is not None
-        self.graph = ConjunctionGraph(covering=covering)
+        self.graph = ConjunctionGraph()
         self.starts: dict[str, int] = {}
         self.expectation = Expectation(timing)
         self.deadline: Instant | None = None  # when to try again to persist the bound

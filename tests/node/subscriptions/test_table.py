@@ -7,7 +7,7 @@ import pytest
 from gapless.core.client_messages import Forget, Subscribe
 from gapless.core.identity import BrokerName, ClientName, SubscriptionName, TopicName
 from gapless.core.token import Token
-from gapless.durable.subscriptions import Definition, Subscriptions
+from gapless.durable.subscriptions import Definition, DurableSubscriptions
 from gapless.node.config import Config
 from gapless.node.subscriptions.record import Attacher, Ender, Happening, Phase, Unconfirmed
 from gapless.node.subscriptions.table import ENDED_MAX, Table, Work
@@ -28,7 +28,7 @@ class Bench:
     """A table over durable subscriptions whose writes never end."""
 
     def __init__(self) -> None:
-        self.subscriptions = Subscriptions(MemoryVolume(), Config())
+        self.subscriptions = DurableSubscriptions(MemoryVolume(), Config())
         self.table = Table(self.subscriptions)
 
     def define(self, previous: str | None = None, name: SubscriptionName = DESK) -> Definition:
@@ -102,13 +102,13 @@ def test_a_first_write_without_room_leaves_nothing_behind() -> None:
 
 def test_a_restart_finds_those_that_live_and_those_that_arrive() -> None:
     volume, config = MemoryVolume(), Config()
-    subscriptions = Subscriptions(volume, config)
+    subscriptions = DurableSubscriptions(volume, config)
     bench = Bench()
     for name, previous in (("desk", None), ("shop", "old")):
         definition = bench.define(previous, SubscriptionName(name))
         [persist] = subscriptions.create(definition, Token({}), {"news/0": 1})
         volume.commit(persist.writes)  # type: ignore[union-attr]  # it is a Persist
-    table = Table(Subscriptions(volume, config))
+    table = Table(DurableSubscriptions(volume, config))
     table.check()
     desk, shop = table.get(DESK), table.get(SubscriptionName("shop"))
     assert desk is not None

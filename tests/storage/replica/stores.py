@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.cli.real.postgres import MISSING, REMEDY, PostgresServer, find_programs
+from gapless.testing.processes.postgres import MISSING, REMEDY, PostgresServer, find_programs
 from gapless.storage.replica.memory import MemoryStore
 
 if TYPE_CHECKING:

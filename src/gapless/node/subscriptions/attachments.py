@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from gapless.core.client_messages import Acknowledge, Forget, Subscribe
     from gapless.core.identity import BrokerName
-    from gapless.durable.subscriptions import Subscription
+    from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
     from gapless.node.subscriptions.durables import Durables
@@ -125,13 +125,13 @@ class Attachments:
         remedy = "Connect once only under one name."
         return [Send(before.client, Refused(before.message.request, problem, remedy, retry=True))]
 
-    def known(self, subscription: Subscription, token: Mapping[str, int]) -> Token:
+    def known(self, subscription: DurableSubscription, token: Mapping[str, int]) -> Token:
         """What a client's token says of the pubends that there are."""
         return Token({pubend: token.get(pubend, 0) for pubend in subscription.since})
 
     def _open(
         self,
-        subscription: Subscription,
+        subscription: DurableSubscription,
         client: ClientName,
         request: int,
         number: int,
@@ -277,7 +277,7 @@ class Attachments:
         return self._acknowledge(subscription, shown, now)
 
     def _acknowledge(
-        self, subscription: Subscription, shown: Unconfirmed, now: Instant
+        self, subscription: DurableSubscription, shown: Unconfirmed, now: Instant
     ) -> list[Effect]:
         client, request, _ = shown
         name = subscription.definition.name

@@ -37,8 +37,9 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.messages import Message
 from gapless.core.token import Token
-from gapless.durable.convoy import Convoy, Hold
-from gapless.knowledge.scattered import fetch
+from gapless.durable.catch_up import CatchUpSource, Taker
+from gapless.durable.catch_up_group import CatchUpGroup, WindowCache
+from gapless.knowledge.answers import fetch
 from gapless.node.subscriptions.turns import Turns
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ class Behind:
         self._sent = 0  # events, of the budget
         self._spent = 0  # work, of the budget
         self._made: Made = {}  # messages, in this step
-        self._hold = Hold(context.config.catch_up_shared_bytes_max)
-        self._convoys: dict[tuple[PubendName, Filter], Convoy] = {}  # while anyone is behind
+        self._hold = WindowCache(context.config.catch_up_shared_bytes_max)
+        self._convoys: dict[tuple[PubendName, Filter], CatchUpGroup] = {}  # while anyone is behind
         self._later: dict[Key, None] = {}  # to go on in the next step
         self._due: Instant | None = None  # when that is
 
@@ -276,7 +277,6 @@ class Behind:
 
     def catch_up(self, session: Session, pubend: PubendName, start: int) -> CatchUp:
         subscription = session.subscription
-        since = subscription.since[pubend]
         condition = self.durables.filters[subscription.number]
 
         def matches(events: Sequence[bytes]) -> list[int]:
@@ -284,18 +284,14 @@ class Behind:
             return [index for index, each in enumerate(attributes) if condition.matches(each)]
 
         log = self.logs.get(pubend)
-        return self.parts.catch_up(
-            subscription.number,
-            start,
+        source = CatchUpSource(
             self.durables.streams[pubend].log,
-            self.config,
-            since=since,
-            matches=matches,
-            minimum={} if start < since else None,
-            fetch=None if log is None else partial(self._fetch, log),
-            convoy=self._convoys.setdefault((pubend, condition), Convoy(self._hold)),
-            released=partial(self.released_of, pubend),
+            None if log is None else partial(self._fetch, log),
+            self._convoys.setdefault((pubend, condition), CatchUpGroup(self._hold)),
+            partial(self.released_of, pubend),
         )
+        taker = Taker(subscription.number, subscription.since[pubend], matches)
+        return self.parts.catch_up(taker, start, source, self.config)
 
     def _fetch(self, log: str, ticks: Sequence[int]) -> list[bytes | None]:
         return fetch(self.durables.store, log, ticks, self.config.answer_bytes_max)

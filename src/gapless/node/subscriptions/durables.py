@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from gapless.core.identity import SubscriptionName, TopicName
     from gapless.core.ticks import Span
     from gapless.core.token import Token
-    from gapless.durable.consolidated import Consolidated, Recorded
-    from gapless.durable.subscriptions import Definition, Kept, Subscription
+    from gapless.durable.consolidated import Consolidated, RecordsPersisted
+    from gapless.durable.subscriptions import Definition, DurableSubscription, SubscriptionPersisted
     from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
     from gapless.node.subscriptions.record import Happening
@@ -75,7 +75,7 @@ class Durables:
         for subscription in self.subscriptions.all():
             self._take_in(subscription)
 
-    def _take_in(self, subscription: Subscription) -> None:
+    def _take_in(self, subscription: DurableSubscription) -> None:
         definition = subscription.definition
         condition = self.filters[subscription.number] = Filter.parse(definition.condition)
         starts = {PubendName(pubend): tick for pubend, tick in subscription.since.items()}
@@ -141,11 +141,11 @@ class Durables:
             self.streams.pop(pubend, None)
             self.reports.pop(pubend, None)
 
-    def report(self, subscription: Subscription) -> None:
+    def report(self, subscription: DurableSubscription) -> None:
         """Positions may have moved at every pubend of a subscription: report them upstream."""
         self.reports.update(dict.fromkeys(map(PubendName, subscription.since)))
 
-    def recorded(self, message: Recorded, now: Instant) -> list[Effect]:
+    def recorded(self, message: RecordsPersisted, now: Instant) -> list[Effect]:
         """What was written down is durable: it is to be acknowledged."""
         if message.pubend not in self.streams:
             return []  # it was deleted meanwhile
@@ -228,14 +228,14 @@ class Durables:
         fact = f"{moved.moves} {moved.broker}\n{moved.owner}".rstrip("\n")
         return [Persist((Put(MOVED, name, fact.encode()),))]
 
-    def _let_go(self, subscription: Subscription) -> None:
+    def _let_go(self, subscription: DurableSubscription) -> None:
         key = (DURABLE, subscription.number)
         self.subscribers.remove_durable(key, subscription.definition.topic)
         self.filters.pop(subscription.number, None)
 
     # --- writes, time, invariants -----------------------------------------------------------------
 
-    def kept(self, message: Kept, now: Instant) -> list[Effect]:
+    def kept(self, message: SubscriptionPersisted, now: Instant) -> list[Effect]:
         """A write of definitions or acknowledgements has ended."""
         if message.name is not None and not message.ok:
             refused = self.subscriptions.get(message.name)

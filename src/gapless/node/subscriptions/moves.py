@@ -24,8 +24,7 @@ from gapless.core.broker_messages import HandOver, ReleaseEcho, ReleaseHold
 from gapless.core.client_messages import Done
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
-from gapless.core.identity import Instant, PubendName
-from gapless.durable.hand_over import Forget, Step, may_forget
+from gapless.durable.hand_over import ForgetRequest, Step, may_forget
 from gapless.node.subscriptions.durables import Moved
 from gapless.node.subscriptions.record import Phase
 from gapless.node.subscriptions.table import Work
@@ -33,8 +32,8 @@ from gapless.node.subscriptions.table import Work
 if TYPE_CHECKING:
     from gapless.core.client_messages import Subscribe
     from gapless.core.effects import Effect
-    from gapless.core.identity import SubscriptionName
-    from gapless.durable.subscriptions import Subscription
+    from gapless.core.identity import Instant, SubscriptionName
+    from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.context import Context
     from gapless.node.subscriptions.attachments import Attachments
 
@@ -75,15 +74,7 @@ class HandOvers:
                 continue
             self._number += 1
             arrival = self.attachments.parts.arrival(
-                name,
-                subscription.released,
-                [PubendName(pubend) for pubend in subscription.since],
-                self.routing.cell,
-                subscription.definition.previous,
-                definition.moves,
-                self._number,
-                self.config,
-                now,
+                subscription, self.routing.cell, self._number, self.config, now
             )
             self.table.hand_over(name, arrival)
             effects += self._carry_out(arrival.fire(now), now)
@@ -123,7 +114,7 @@ class HandOvers:
         )
         return effects + self.durables.subscriptions.redefine(definition)
 
-    def _carry_out(self, wanted: list[ReleaseHold | Forget], now: Instant) -> list[Effect]:
+    def _carry_out(self, wanted: list[ReleaseHold | ForgetRequest], now: Instant) -> list[Effect]:
         effects: list[Effect] = []
         for each in wanted:
             if isinstance(each, ReleaseHold):
@@ -185,7 +176,7 @@ class HandOvers:
             raise ProtocolError(f"{name} has not moved from {message.receiver!r} to itself")
 
     def _compare(
-        self, message: HandOver, known: Subscription, answer: HandOver, now: Instant
+        self, message: HandOver, known: DurableSubscription, answer: HandOver, now: Instant
     ) -> list[Effect]:
         """It is at the sender, and it is here: which of the two goes?"""
         name = message.subscription
@@ -220,7 +211,7 @@ class HandOvers:
         effects = self.durables.remember_move(name, moved)
         return effects + self.attachments.move_out(name, then)
 
-    def _is_kin(self, message: HandOver, known: Subscription) -> bool:
+    def _is_kin(self, message: HandOver, known: DurableSubscription) -> bool:
         """Is the sender's copy where ours came from, or did it come from ours? Else it may be left
         of an earlier life of the name, and what was acknowledged in that is nothing to us."""
         arrival = self.table.arrivals.get(message.subscription)
@@ -289,6 +280,6 @@ class HandOvers:
             arrival.check()
 
 
-def positions(subscription: Subscription) -> dict[str, int]:
+def positions(subscription: DurableSubscription) -> dict[str, int]:
     """How far it is acknowledged, durably, at every pubend that it counts at."""
     return {pubend: subscription.released.get(pubend) for pubend in subscription.since}

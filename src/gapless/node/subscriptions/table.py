@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gapless.core.client_messages import Subscribe
     from gapless.core.identity import ClientName, SubscriptionName
     from gapless.durable.hand_over import Arrival
-    from gapless.durable.subscriptions import Definition, Subscriptions
+    from gapless.durable.subscriptions import Definition, DurableSubscriptions
     from gapless.node.delivery.session import Session
 
 ENDED_MAX = 10_000
@@ -58,7 +58,7 @@ class Work(Enum):
 class Table:
     """The named subscriptions of one broker. `subscriptions`: what of them is durable."""
 
-    def __init__(self, subscriptions: Subscriptions) -> None:
+    def __init__(self, subscriptions: DurableSubscriptions) -> None:
         self.subscriptions = subscriptions
         self._records: dict[SubscriptionName, Record] = {}
         self._work: defaultdict[Work, dict[SubscriptionName, None]] = defaultdict(dict)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from gapless.core.identity import CellName, ClientName
     from gapless.core.spans import SpanSet
     from gapless.core.store import Store
-    from gapless.knowledge.outgoing import Outgoing
-    from gapless.knowledge.publications import Request
-    from gapless.propagation.outgoing import Action
+    from gapless.knowledge.neighbours import Outgoing
+    from gapless.knowledge.publications import PendingPublication
+    from gapless.propagation.actions import Action
 
 
 class DeliversPastGap(Subend):
@@ -187,7 +187,7 @@ class ForgetsPublishers(Pubend):
             for each in effects
         ]
 
-    def _has_events(self, requests: list[Request]) -> bool:
+    def _has_events(self, requests: list[PendingPublication]) -> bool:
         return any(request.events for request in requests)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gapless.core.effects import Write
     from gapless.core.identity import ClientName
     from gapless.core.transaction_messages import Abort
-    from gapless.knowledge.staging import Key
+    from gapless.knowledge.stages import Key
 
 
 class CommitsTwice(Transactions):
