@@ -254,7 +254,9 @@ async def strike(blow: str, pair: Pair, server: PostgresServer) -> None:
     elif blow == "swap":
         await asyncio.to_thread(pair.ask_for_hand_over)
         async with asyncio.timeout(WAIT_S):
-            while await pair.holder() == side:
+            while True:
+                if await pair.holder() != side:
+                    break
                 await asyncio.sleep(LOOK_S)
     else:
         await asyncio.to_thread(server.kill)
