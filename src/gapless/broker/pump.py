@@ -30,7 +30,7 @@ from gapless.broker.logs import logger
 from gapless.broker.meter import Meter
 from gapless.core.effects import Persist, Send
 from gapless.core.errors import ProtocolError, RequestError
-from gapless.node.delivery.connection import nowhere
+from gapless.node.delivery.connections import nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -62,7 +62,7 @@ from gapless.knowledge.stages import Staged
 from gapless.node.config import Config
 from gapless.node.context import Context
 from gapless.node.deadlines import earliest
-from gapless.node.delivery.connection import nowhere
+from gapless.node.delivery.connections import Connections, nowhere
 from gapless.node.directory.catalogue import EntryPersisted
 from gapless.node.directory.registry import Noted
 from gapless.node.durable.clients import Clients
@@ -130,7 +130,8 @@ class Node:
         parts = context.parts
         self.catalogue = parts.catalogue(name, self.network, self.config, store, self.routing, now)
         self.interests = InterestTable(context)
-        self.subscribers = parts.subscribers(self.config, encoding.attributes_of)
+        self.connections = Connections()
+        self.subscribers = parts.subscribers(self.config, encoding.attributes_of, self.connections)
         self.durables = Durables(context, self.subscribers)
         self.attachments = Attachments(context, self.subscribers, self.durables)
         self.hand_overs = HandOvers(context, self.attachments)
@@ -208,8 +209,7 @@ class Node:
         answers."""
         instant = self._time(now)
         if peer not in self.network.cell_of:
-            self.subscribers.connect(ClientName(peer), owner, administers)
-            self.subscribers.clients[ClientName(peer)].who = owner or who
+            self.connections.connect(ClientName(peer), owner, administers, who)
             return []
         return self.routing.greet(peer) + self.services.link_up(BrokerName(peer), instant)
 
@@ -233,11 +233,10 @@ class Node:
         """Take a message in. `ProtocolError`: drop the sender's link; nothing has changed."""
         if isinstance(message, Consumed) and sender in self.subscribers.clients:
             # The most frequent message moves no stream, so that no deadline changes.
-            self.subscribers.consumed(ClientName(sender), message.count)
-            sessions = self.subscribers.sessions_of.get(ClientName(sender), {}).values()
-            if not any(each.behind for each in sessions):
+            if not self.subscribers.consumed(ClientName(sender), message.count):
                 return []
-            self.attachments.behind.consumed(sessions)
+            sessions = self.subscribers.sessions_of[ClientName(sender)]
+            self.attachments.behind.consumed(sessions.values())
             return self.clients.settle(self._time(now))
         are_others_known = self._are_others_known and type(message) in FOR_PUBENDS
         instant = self._time(now)

@@ -43,7 +43,7 @@ def statistics(routing: Routing, clients: Clients, services: Services) -> dict[s
         "durable_subscriptions": subscribers.durable_count,
         "catch_up_streams": sum(len(each.behind) for each in subscribers.sessions.values()),
         "published": streams.published,
-        "delivered": subscribers.delivered,
+        "delivered": subscribers.clients.delivered,
         "batch_sizes": list(subscribers.batch_sizes),
         "ended_slow": subscribers.ended_slow,
         "failovers": routing.failovers,

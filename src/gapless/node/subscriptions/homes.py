@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gapless.core.effects import Effect
     from gapless.core.name_messages import Want
     from gapless.node.context import Context
-    from gapless.node.delivery.connection import ClientConnection
+    from gapless.node.delivery.connections import ClientConnection
     from gapless.node.directory.registry import Registry
     from gapless.node.subscriptions.attachments import Attachments, Left
     from gapless.node.subscriptions.name_question import Request
