@@ -48,10 +48,10 @@ from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicNews
 from gapless.node.config import Config
 from gapless.node.context import Encoding
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.node.network import parse_network
 from gapless.node.node import Node
 from gapless.node.reliable.service import Reliable
-from gapless.node.service import KINDS as SERVICE_KINDS
 from gapless.storage.memory import MemoryVolume
 from gapless.tree.messages import Carried, Hop, Position
 from gapless.wire.codec import Unknown
@@ -323,7 +323,7 @@ class Drawing:
         known = [
             stream.delivered
             for node in self.world.nodes.values()
-            for stream in node.durables.streams.values()
+            for stream in node.durable.durables.streams.values()
         ]
         back = self.dice.choice((0, 1, 1_000, 1_000_000)) << PUBEND_BITS
         return self.dice.choice((0, 1, now, now - back, now - back, TICK_MAX, *known[:2]))
@@ -673,13 +673,13 @@ class World:
             self.wait(SECOND)
         for name, node in self.nodes.items():
             left = {
-                "starts": node.clients.waiting,
-                "questions": node.names.waiting,
-                "attachments": node.attachments._attaching,
-                "creations": node.attachments._creating,
-                "sessions": node.attachments.sessions,
-                "acknowledgements": node.attachments.unconfirmed,
-                "ends": node.attachments.leaving,
+                "starts": node.durable.requests.waiting,
+                "questions": node.durable.names.waiting,
+                "attachments": node.durable.attachments._attaching,
+                "creations": node.durable.attachments._creating,
+                "sessions": node.durable.attachments.sessions,
+                "acknowledgements": node.durable.attachments.unconfirmed,
+                "ends": node.durable.attachments.leaving,
                 "audiences": node.subscribers.sessions_of,
             }
             if kept := {what: some for what, some in left.items() if some}:

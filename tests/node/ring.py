@@ -139,14 +139,14 @@ class Ring:
 
     def subscribe(self, name: str, number: int = 1, condition: str = "", to: str = "news") -> None:
         message = Subscribe(TopicName(to), 100 + number, number, condition)
-        self.do(name, self[name].subscribe(CLIENT, message, self.now))
+        self.do(name, self[name].request(CLIENT, message, self.now))
         self.settle()
 
     def publish(self, name: str, *colours: str, to: str = "news") -> int:
         self.request += 1
         batch = EventBatch.join(encode_event({"colour": each}) for each in colours)
         message = Publish(TopicName(to), self.request, batch)
-        self.do(name, self[name].publish(CLIENT, message, self.now))
+        self.do(name, self[name].request(CLIENT, message, self.now))
         self.settle()
         return self.request
 

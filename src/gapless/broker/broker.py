@@ -114,7 +114,7 @@ class Broker:
             parts=Parts(subscribers=TimedSubscribers),
         )
         if self.settings.join is not None:
-            node.services.wait_to_join()
+            node.wait_to_join()
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         shares.durable = owned(node)
         self._disk = Disk(volume, self._pump.carry_out, self.fail)
@@ -127,7 +127,7 @@ class Broker:
         if self.settings.join is not None:
             self._links.hello = replace(self._links.hello, address=self.address)
         self._pump.start()
-        self._ahead = LookAhead(node.ranges.outlook, surveyor)
+        self._ahead = LookAhead(node.durable.ranges.outlook, surveyor)
         self._dialler = Dialler(self._links)
         self.is_ready = True
         logger.info(

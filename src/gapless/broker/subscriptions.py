@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 def durable_subscriptions(node: Node) -> list[dict[str, object]]:
     """One entry for each, sorted by name: JSON-able."""
-    found = sorted(node.durables.subscriptions.all(), key=lambda each: each.definition.name)
+    found = sorted(node.durable.subscriptions.all(), key=lambda each: each.definition.name)
     return [_describe(node, each) for each in found]
 
 
 def _describe(node: Node, subscription: Subscription) -> dict[str, object]:
     definition = subscription.definition
-    session = node.attachments.sessions.get(definition.name)
+    session = node.durable.session(definition.name)
     token = subscription.acknowledged
     behind_us = [
-        instant_of(Tick(node.durables.streams[PubendName(name)].delivered))
+        instant_of(Tick(node.durable.delivered(PubendName(name))))
         - instant_of(Tick(token.get(name)))
         for name in subscription.since
     ]
@@ -52,13 +52,13 @@ def _describe(node: Node, subscription: Subscription) -> dict[str, object]:
 
 def owned(node: Node) -> dict[str, int]:
     """How many durable subscriptions each owner has."""
-    return Counter(each.definition.owner for each in node.durables.subscriptions.all())
+    return Counter(each.definition.owner for each in node.durable.subscriptions.all())
 
 
 def count_of(node: Node, owner: str, peers: Collection[PeerName | None]) -> int:
     """How many subscriptions someone has: those of these connections, and durable ones."""
-    clients = [node.subscribers.clients.get(ClientName(peer)) for peer in peers if peer]
+    clients = [node.connections.get(ClientName(peer)) for peer in peers if peer]
     anonymous = sum(len(client.subscriptions) for client in clients if client is not None)
-    waiting = sum(peer in peers for peer, _ in node.clients.waiting)
-    durable = sum(each.definition.owner == owner for each in node.durables.subscriptions.all())
+    waiting = node.durable.pending_count(peers)
+    durable = sum(each.definition.owner == owner for each in node.durable.subscriptions.all())
     return anonymous + waiting + durable

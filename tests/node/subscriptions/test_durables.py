@@ -69,7 +69,7 @@ def test_the_filtered_log_gives_back_what_every_durable_subscription_has_acknowl
         named = replace(subscribe(number, topic="fixed"), name=SubscriptionName(name))
         country.ask("l", named)
         country.wait(1)
-    assert len(country.towns["l"].node.durables.subscriptions) == 2
+    assert len(country.towns["l"].node.durable.subscriptions) == 2
     country.ask("a", publish("red", "blue", topic="fixed"), client="pub")
     country.wait(3)
     ticks, _ = volume.scan(f"filtered/{pubend}", 0, TICK_MAX)

@@ -178,6 +178,11 @@ class Subscribers:
         if not len(self.audiences[place]):
             del self.audiences[place]
 
+    def take_dropped(self) -> list[tuple[TopicName, Key]]:
+        """The subscriptions that were removed since this was last asked for."""
+        dropped, self.dropped = self.dropped, []
+        return dropped
+
     def of_topic(self, topic: TopicName) -> list[Key]:
         """Those of clients, without the durable ones."""
         return [

@@ -633,6 +633,32 @@ class Streams:
             effects += subscribers.tell_position(topic, None, merge.position)
         return effects
 
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """Figures of each pubend's stream through this broker, by name."""
+        pubends: dict[str, dict[str, int]] = {}
+        for name, relay in self.relays.items():
+            figures = {
+                "cached_events": relay.stream.event_count,
+                "known_end": relay.stream.end,
+                "acked": relay.acked,
+                "nacks_sent": relay.nacks_sent,
+                "asking": relay.questions.tick_count,
+            }
+            if subend := self.subends.get(name):
+                figures["horizon"] = subend.horizon
+                figures["in_doubt"] = subend.seen - subend.horizon
+                figures["waiting_events"] = subend.stream.event_count
+            if pubend := self.pubends.get(name):
+                figures["end"] = pubend.end
+                figures["released"] = pubend.released
+                figures["pending_events"] = pubend.pending_count
+                figures["publishers"] = len(pubend.publishers.durable)
+                figures["open_transactions"] = pubend.transactions.open_count
+                figures["staged_bytes"] = pubend.transactions.stages.staged_bytes
+                figures["producers"] = len(pubend.transactions.last)
+            pubends[name] = figures
+        return pubends
+
     def check(self) -> None:
         for machines in (self.relays, self.pubends, self.subends, self.merges):
             for machine in machines.values():

@@ -189,6 +189,11 @@ class Names:
             del self.questions[asked]
         return True
 
+    def take_ready(self) -> list[tuple[ClientName, Subscribe]]:
+        """The subscriptions that may go on; they are the caller's from now on."""
+        ready, self.ready = self.ready, []
+        return ready
+
     def disconnect(self, client: ClientName) -> None:
         for key in [key for key in self.waiting if key[0] == client]:
             self.give_up(key)
