@@ -11,7 +11,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, ClientName, Instant, TopicName
 from gapless.node.config import Config
 from gapless.node.context import Context, Encoding
-from gapless.node.delivery.connections import Connections
+from gapless.node.delivery.connections import ClientConnections
 from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.multicast.name_book import SPACE
 from gapless.node.multicast.service import Multicast
@@ -55,7 +55,7 @@ class Place:
     def __init__(self, name: BrokerName, network: Network, config: Config, now: Instant) -> None:
         volume = MemoryVolume()
         self.network = network.own()
-        self.subscribers = Subscribers(config, decode_attributes, Connections())
+        self.subscribers = Subscribers(config, decode_attributes, ClientConnections())
         self.subscribers.clients.connect(CLIENT)
         context = Context(name, self.network, volume, now, Encoding(decode_attributes), config)
         context.epoch.is_durable = True

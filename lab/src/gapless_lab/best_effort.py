@@ -20,7 +20,7 @@ from gapless.core.ticks import Span, tick_at
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
 from gapless.node.deadlines import earliest
-from gapless.node.delivery.connections import Connections
+from gapless.node.delivery.connections import ClientConnections
 from gapless.node.delivery.pace import Pace
 from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.routing import Routing
@@ -54,7 +54,7 @@ class BestEffort:
         self.check_events = check_events or attributes_of
         self.cell = network.cell_of[name]
         self.routing = Routing(name, network, config, now)
-        self.subscribers = Subscribers(config, attributes_of, Connections())
+        self.subscribers = Subscribers(config, attributes_of, ClientConnections())
         self.pace = Pace(config)
         self._ends: dict[PubendName, int] = {}
         self._held: dict[PubendName, Settled] = {}  # what waits for its time

@@ -39,7 +39,7 @@ from gapless.core.topic_messages import (
 from gapless.node.config import Config
 from gapless.node.context import Context
 from gapless.node.deadlines import earliest
-from gapless.node.delivery.connections import Connections, nowhere
+from gapless.node.delivery.connections import ClientConnections, nowhere
 from gapless.node.directory.catalogue import EntryPersisted
 from gapless.node.dispatch import Services
 from gapless.node.durable.service import PUBEND_KINDS, DurableService
@@ -85,7 +85,7 @@ class Node:
         self._others_due: Instant | None = None  # of all that `PUBEND_KINDS` do not move
         self._are_others_known = False
         self._owed: list[Effect] = []  # of clients that were dropped: `link_down` follows
-        self.connections = Connections()
+        self.connections = ClientConnections()
         self.subscribers = context.parts.subscribers(
             self.config, encoding.attributes_of, self.connections
         )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gapless.core.effects import Effect
     from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
     from gapless.core.topic_messages import TopicNews, TopicQuestion
-    from gapless.node.delivery.connections import Connections
+    from gapless.node.delivery.connections import ClientConnections
     from gapless.node.directory.catalogue import Catalogue, EntryPersisted
     from gapless.node.redirect import ClientRequest
     from gapless.node.service import Service
@@ -52,7 +52,7 @@ class Topics:
     def __init__(
         self,
         catalogue: Catalogue,
-        connections: Connections,
+        connections: ClientConnections,
         services: Mapping[str, Service],
     ) -> None:
         """`services`: by name."""

@@ -12,7 +12,7 @@ from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
 from gapless.node.delivery.audience import DURABLE
-from gapless.node.delivery.connections import Connections
+from gapless.node.delivery.connections import ClientConnections
 from gapless.node.delivery.subscribers import Subscribers
 from gapless.wire.events import decode_attributes
 from tests.node.town import CONFIG, NEWS, colours, event
@@ -26,7 +26,7 @@ RED, BLUE, ANY = "colour = 'red'", "colour = 'blue'", ""
 
 
 def subscribers(*some: tuple[ClientName, int, str], **limits: Any) -> Subscribers:
-    machine = Subscribers(replace(CONFIG, **limits), decode_attributes, Connections())
+    machine = Subscribers(replace(CONFIG, **limits), decode_attributes, ClientConnections())
     for name, number, condition in some:
         add(machine, name, number, condition)
     return machine

@@ -11,7 +11,7 @@ from gapless.core.identity import BrokerName, Instant, SubscriptionName, TopicNa
 from gapless.core.ticks import TICK_MAX
 from gapless.core.topic_messages import CreateTopic
 from gapless.node.context import Context, Encoding
-from gapless.node.delivery.connections import Connections
+from gapless.node.delivery.connections import ClientConnections
 from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.directory.catalogue import CATALOGUE
 from gapless.node.network import parse_network
@@ -25,7 +25,7 @@ from tests.node.town import TOWN, colours, publish, subscribe
 def durables(volume: MemoryVolume) -> Durables:
     network, encoding = parse_network(TOWN), Encoding(decode_attributes)
     context = Context(BrokerName("s"), network, volume, Instant(0), encoding)
-    return Durables(context, Subscribers(context.config, decode_attributes, Connections()))
+    return Durables(context, Subscribers(context.config, decode_attributes, ClientConnections()))
 
 
 def test_a_move_is_remembered_before_it_is_durable_and_after() -> None:

@@ -69,7 +69,7 @@ class ClientConnection:
             self.outstanding_bytes -= size
 
 
-class Connections(dict["ClientName", ClientConnection]):
+class ClientConnections(dict["ClientName", ClientConnection]):
     """The connected clients of one broker, by name."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gapless.knowledge.subend import Settled
     from gapless.node.config import Config
     from gapless.node.delivery.audience import ConditionGroup, Key, MatchedBatch
-    from gapless.node.delivery.connections import ClientConnection, Connections
+    from gapless.node.delivery.connections import ClientConnection, ClientConnections
     from gapless.node.delivery.packing import Share
     from gapless.node.delivery.session import Session
 
@@ -61,7 +61,7 @@ class Subscribers:
         self,
         config: Config,
         attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-        connections: Connections,
+        connections: ClientConnections,
     ) -> None:
         self.config = config
         self.attributes_of = attributes_of

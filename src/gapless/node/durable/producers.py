@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gapless.core.transaction_messages import TransactionRequest
     from gapless.node.context import Context
     from gapless.node.deadlines import Machines
-    from gapless.node.delivery.connections import Connections
+    from gapless.node.delivery.connections import ClientConnections
     from gapless.node.redirect import ClientRequest
 
 ENCODE = "Encode the events as documented."
@@ -34,7 +34,10 @@ class Producers:
     """What clients publish at one broker."""
 
     def __init__(
-        self, context: Context, pubends: Machines[PubendName, Pubend], connections: Connections
+        self,
+        context: Context,
+        pubends: Machines[PubendName, Pubend],
+        connections: ClientConnections,
     ) -> None:
         self.network = context.network
         self.catalogue = context.catalogue

@@ -122,8 +122,8 @@ class Streams:
             relay = self.relays[pubend.name] = self._make_relay(pubend)
             relay.reporter.is_mute = self.is_mute and relay.upstream != SOURCE
             if pubend.host == self.name:
-                made = self.pubends[pubend.name] = self._make_pubend(pubend, topic, now)
-                self.attachments.behind.logs[pubend.name] = made.stream
+                hosted = self.pubends[pubend.name] = self._make_pubend(pubend, topic, now)
+                self.attachments.behind.add_log(pubend.name, hosted.stream)
             self.beginnings.add(pubend.name, now)
             stream = self.durables.streams.get(pubend.name)
             if stream is not None:  # it goes on where it was
@@ -160,7 +160,7 @@ class Streams:
         self.merges.pop(topic.name, None)
         for pubend in topic.pubends:
             self.beginnings.remove(pubend.name)
-            self.attachments.behind.logs.pop(pubend.name, None)
+            self.attachments.behind.remove_log(pubend.name)
             for machines in (self.relays, self.pubends, self.subends):
                 machines.pop(pubend.name, None)
 
@@ -428,8 +428,7 @@ class Streams:
     def _report(self, now: Instant) -> list[Effect]:
         """What durable subscriptions need no more."""
         effects, durables = list[Effect](), self.durables
-        reports, durables.reports = durables.reports, {}
-        for pubend in reports:
+        for pubend in durables.take_reports():
             if pubend not in self.subends:
                 continue
             self.attachments.behind.stir(pubend)
@@ -442,8 +441,7 @@ class Streams:
         if self.is_mute:  # holds count among reports, which go up under a durable epoch
             return []
         effects: list[Effect] = []
-        holds, self.hand_overs.holds = self.hand_overs.holds, []
-        for hold in holds:
+        for hold in self.hand_overs.take_holds():
             tick = self.durables.position(hold.pubend, hold.tick)[1]  # it counts here already
             tick, named = min(hold.tick, tick), self.next_report()
             ours = ReleaseHold(hold.pubend, hold.cell, tick, hold.number, *named)

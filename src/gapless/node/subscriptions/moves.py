@@ -270,6 +270,11 @@ class HandOvers:
             return self.durables.subscriptions.settle_move(name)
         return self.durables.subscriptions.settle_move(name)
 
+    def take_holds(self) -> list[ReleaseHold]:
+        """The holds that our own relays are to pass up; they are the caller's from now on."""
+        holds, self.holds = self.holds, []
+        return holds
+
     def forget(self, name: SubscriptionName) -> None:
         """The subscription is no more, so that nothing is to be handed over."""
         self.arrivals.pop(name, None)
