@@ -57,10 +57,10 @@ from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicNews
 from gapless.node.config import Config
 from gapless.node.context import Encoding
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.node.network import parse_network
 from gapless.node.node import Node
 from gapless.node.reliable.service import Reliable
-from gapless.node.service import KINDS as SERVICE_KINDS
 from gapless.storage.memory import MemoryVolume
 from gapless.testing.lattice import strict
 from gapless.tree.messages import Carried, Hop, Position
@@ -337,7 +337,7 @@ class Drawing:
         delivered = (
             stream.delivered
             for node in self.world.nodes.values()
-            for stream in node.durables.streams.values()
+            for stream in node.durable.durables.streams.values()
         )
         back = self.dice.choice((0, 1, 1_000, 1_000_000)) << PUBEND_BITS
         return self.dice.choice(
@@ -705,9 +705,9 @@ class World:
             self.wait(SECOND)
         for name, node in self.nodes.items():
             left = {
-                "starts": node.clients.waiting,
-                "questions": node.names.waiting,
-                "records": node.durables.table.serving(),
+                "starts": node.durable.requests.waiting,
+                "questions": node.durable.names.waiting,
+                "records": node.durable.durables.table.serving(),
                 "audiences": node.subscribers.sessions_of,
             }
             if kept := {what: some for what, some in left.items() if some}:

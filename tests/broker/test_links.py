@@ -105,7 +105,7 @@ def test_a_broker_joins_and_everybody_learns_where_it_is(tmp_path: Path) -> None
                 "new"
             )
             await wait_until(lambda: "a" in newcomer._links.address_book)
-            assert "new" not in town["b"]._pump.node.subscribers.clients  # it is no client
+            assert "new" not in town["b"]._pump.node.connections  # it is no client
 
     run(main())
 

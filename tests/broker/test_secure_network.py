@@ -194,7 +194,7 @@ def test_a_subscription_is_handed_over_for_its_owner_only(tmp_path: Path, who: s
 
             def is_settled() -> bool:
                 node = right._pump.node
-                known = node.durables.subscriptions.get(SubscriptionName("all"))
+                known = node.durable.subscriptions.get(SubscriptionName("all"))
                 return known is not None and known.definition.previous is None
 
             await wait_until(is_settled)

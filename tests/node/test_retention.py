@@ -70,7 +70,7 @@ def test_what_is_retained_no_longer_is_lost_to_one_that_was_away(
     for _ in range(5):
         town.receive("bob", publish(*["red"] * 4))
         town.wait(SECOND)
-    pubend = town.node.streams.pubends[FIRST]
+    pubend = town.node.durable.streams.pubends[FIRST]
     assert pubend.release.policy != Policy()
     assert pubend.released > 0, "though one that is away has acknowledged nothing"
     town.connect("ann")

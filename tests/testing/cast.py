@@ -150,7 +150,7 @@ class Play:
         return node
 
     def interest(self, broker: str) -> TopicInterest:
-        return self.node(broker).interests.by_topic[T]
+        return self.node(broker).durable.interests.by_topic[T]
 
     def crash(self, broker: str) -> None:
         self.world.processes[BrokerName(broker)].crash()

@@ -25,10 +25,10 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, TopicName
 from gapless.node.config import Config
 from gapless.node.context import Encoding
+from gapless.node.dispatch import KINDS
 from gapless.node.multicast.name_book import SPACE
 from gapless.node.multicast.requests import TICK_BITS
 from gapless.node.node import Node
-from gapless.node.service import KINDS
 from gapless.testing.links import LinkOptions
 from gapless.testing.record import Record
 from gapless.testing.trace import Trace

@@ -198,7 +198,7 @@ class ClusterScenario:
         for broker, process in self.world.processes.items():
             if not isinstance(process.node, Node):
                 continue  # it is down
-            interest = process.node.interests.by_topic[TOPIC]
+            interest = process.node.durable.interests.by_topic[TOPIC]
             if interest.filtered or interest.flooded:
                 self.notes.append(
                     f"{broker} filtered {interest.filtered}, let {interest.flooded} pass unknown"

@@ -36,7 +36,7 @@ from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, Re
 from gapless.core.roster_messages import Roster, RosterQuery
 from gapless.core.topic_messages import TopicList, TopicsQuery
 from gapless.core.transaction_messages import Stage
-from gapless.node.service import KINDS as SERVICE_KINDS
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.wire.codec import Unknown
 from gapless.wire.head import HEAD_BYTES, read_head
 from gapless.wire.kinds import codec

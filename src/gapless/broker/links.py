@@ -35,7 +35,7 @@ from gapless.core.identity import BrokerName, ClientName
 from gapless.core.messages import Addresses, Hello
 from gapless.core.topic_messages import TopicList
 from gapless.node.config import Config
-from gapless.node.delivery.connection import nowhere
+from gapless.node.delivery.connections import nowhere
 from gapless.version import __version__
 from gapless.wire.link import KeepAlive
 

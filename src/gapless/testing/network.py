@@ -21,9 +21,9 @@ from gapless.core.errors import UsageError
 from gapless.core.identity import BrokerName, Instant
 from gapless.node.config import Config
 from gapless.node.context import Encoding
+from gapless.node.dispatch import KINDS
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
-from gapless.node.service import KINDS
 from gapless.testing.clock import START
 from gapless.testing.lines import Lines
 from gapless.testing.links import CLEAN

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
 from gapless.node.context import Encoding
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.node.node import Node
 from gapless.node.parts import Parts
-from gapless.node.service import KINDS as SERVICE_KINDS
 from gapless.testing.actors.clients import Publisher, Subscriber
 from gapless.testing.actors.durable_clients import DurableSubscriber
 from gapless.testing.actors.founders import Founder

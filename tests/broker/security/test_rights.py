@@ -67,7 +67,7 @@ from gapless.core.transaction_messages import (
     ProducerQuery,
     Stage,
 )
-from gapless.node.delivery.connection import ClientConnection
+from gapless.node.delivery.connections import ClientConnection
 from gapless.node.subscriptions.homes import refuse_unknown
 from gapless.wire.kinds import BROKERS, KINDS, LINK
 from tests.broker.stage import publication

@@ -45,7 +45,7 @@ def pubend() -> Pubend:
             encode_event(attributes(number), b"x" * 20) for number in range(low, low + 500)
         )
         town.receive(ANN, Publish(NEWS, 1, batch))
-    return town.node.streams.pubends[PubendName("news/0")]
+    return town.node.durable.streams.pubends[PubendName("news/0")]
 
 
 class Counting(LogSearch):

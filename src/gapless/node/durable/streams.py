@@ -119,8 +119,8 @@ class Streams:
             relay = self.relays[pubend.name] = self._make_relay(pubend)
             relay.reporter.is_mute = self.is_mute and relay.upstream != SOURCE
             if pubend.host == self.name:
-                made = self.pubends[pubend.name] = self._make_pubend(pubend, topic, now)
-                self.attachments.behind.logs[pubend.name] = made.stream
+                hosted = self.pubends[pubend.name] = self._make_pubend(pubend, topic, now)
+                self.attachments.behind.add_log(pubend.name, hosted.stream)
             self.beginnings.add(pubend.name, now)
             stream = self.durables.streams.get(pubend.name)
             if stream is not None:  # it goes on where it was
@@ -145,7 +145,7 @@ class Streams:
         self.merges.pop(topic.name, None)
         for pubend in topic.pubends:
             self.beginnings.remove(pubend.name)
-            self.attachments.behind.logs.pop(pubend.name, None)
+            self.attachments.behind.remove_log(pubend.name)
             for machines in (self.relays, self.pubends, self.subends):
                 machines.pop(pubend.name, None)
 
@@ -413,8 +413,7 @@ class Streams:
     def _report(self, now: Instant) -> list[Effect]:
         """What durable subscriptions need no more."""
         effects, durables = list[Effect](), self.durables
-        reports, durables.reports = durables.reports, {}
-        for pubend in reports:
+        for pubend in durables.take_reports():
             if pubend not in self.subends:
                 continue
             self.attachments.behind.stir(pubend)
@@ -427,8 +426,7 @@ class Streams:
         if self.is_mute:  # holds count among reports, which go up under a durable epoch
             return []
         effects: list[Effect] = []
-        holds, self.hand_overs.holds = self.hand_overs.holds, []
-        for hold in holds:
+        for hold in self.hand_overs.take_holds():
             tick = self.durables.position(hold.pubend, hold.tick)[1]  # it counts here already
             tick, named = min(hold.tick, tick), self.next_report()
             ours = ReleaseHold(hold.pubend, hold.cell, tick, hold.number, *named)
@@ -617,6 +615,32 @@ class Streams:
         for topic, merge in self.merges.items():
             effects += subscribers.tell_position(topic, None, merge.position)
         return effects
+
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """Figures of each pubend's stream through this broker, by name."""
+        pubends: dict[str, dict[str, int]] = {}
+        for name, relay in self.relays.items():
+            figures = {
+                "cached_events": relay.stream.event_count,
+                "known_end": relay.stream.end,
+                "acked": relay.acked,
+                "nacks_sent": relay.nacks_sent,
+                "asking": relay.questions.tick_count,
+            }
+            if subend := self.subends.get(name):
+                figures["horizon"] = subend.horizon
+                figures["in_doubt"] = subend.seen - subend.horizon
+                figures["waiting_events"] = subend.stream.event_count
+            if pubend := self.pubends.get(name):
+                figures["end"] = pubend.end
+                figures["released"] = pubend.released
+                figures["pending_events"] = pubend.pending_count
+                figures["publishers"] = len(pubend.publishers.durable)
+                figures["open_transactions"] = pubend.transactions.open_count
+                figures["staged_bytes"] = pubend.transactions.stages.staged_bytes
+                figures["producers"] = len(pubend.transactions.last)
+            pubends[name] = figures
+        return pubends
 
     def check(self) -> None:
         for machines in (self.relays, self.pubends, self.subends, self.merges):

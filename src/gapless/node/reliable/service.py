@@ -27,7 +27,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.core.client_messages import Ended, Lost, Receipt, Refused, Subscribed, Unreached
+from gapless.core.client_messages import (
+    Ended,
+    Lost,
+    Publish,
+    Receipt,
+    Refused,
+    Subscribe,
+    Subscribed,
+    Unreached,
+)
 from gapless.core.effects import Effect, Send, Tell
 from gapless.core.errors import FilterError, ProtocolError, UsageError
 from gapless.core.identity import PubendName
@@ -36,6 +45,7 @@ from gapless.knowledge.subend import Settled
 from gapless.node.reliable.broker_tree import JoinedEdges, broker_tree
 from gapless.node.reliable.groups import SharedSubscription, SharedSubscriptions
 from gapless.node.reliable.handout import hand_out
+from gapless.node.service import Service
 from gapless.tree.broker import TreeBroker
 from gapless.tree.messages import (
     Accepted,
@@ -56,7 +66,6 @@ from gapless.tree.settings import TreeSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gapless.core.client_messages import Publish, Subscribe
     from gapless.core.identity import BrokerName, ClientName, Instant
     from gapless.core.messages import Message
     from gapless.node.config import Config
@@ -76,8 +85,8 @@ class Awaited:
     numbers: set[int]  # of those that are not confirmed yet
 
 
-class Reliable:
-    """See the module docstring; `node.services.Service` says what each method is for."""
+class Reliable(Service):
+    """See the module docstring; `node.service.Service` says what each method is for."""
 
     name = "reliable"
     confirms = True
@@ -89,7 +98,6 @@ class Reliable:
         self.network = context.network
         self.tree: TreeBroker | None = None
         self.published = self.lost = 0
-        self.joins = False
         self._config = config
         self._epoch = context.epoch
         self._subscribers = subscribers
@@ -155,7 +163,13 @@ class Reliable:
 
     # --- clients ---------------------------------------------------------------------------------
 
-    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+    def request(self, client: ClientName, message: Message, now: Instant) -> list[Effect]:
+        if isinstance(message, Publish):
+            return self._publish(client, message, now)
+        assert isinstance(message, Subscribe)
+        return self._subscribe(client, message, now)
+
+    def _publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
         tree, request, count = self.tree, message.request, len(message.events)
         limit = self._config.tree_queue_max
         if count > limit:
@@ -189,7 +203,7 @@ class Reliable:
                 effects += [] if awaited.numbers else [Send(awaited.client, awaited.receipt)]
         return effects
 
-    def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+    def _subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if self.tree is None or self._is_apart:
             return later(client, message.request, "this broker has just started")
         label = self.network.topic[message.topic].label
@@ -240,7 +254,8 @@ class Reliable:
     def has(self, client: ClientName, number: int) -> bool:
         return (client, number) in self._groups
 
-    def subscription_count(self) -> int:
+    @property
+    def unmatched_count(self) -> int:
         return self._groups.subscription_count
 
     def unsubscribe(self, client: ClientName, number: int, now: Instant) -> list[Effect]:
@@ -396,7 +411,7 @@ class Reliable:
             **self.tree.statistics(),
             "published": self.published,
             "told_losses": self.lost,
-            "client_subscriptions": self.subscription_count(),
+            "client_subscriptions": self.unmatched_count,
             "is_ready": self.tree.is_ready,
             "neighbourhood": [list(edge) for edge in self.tree.edges],
             "active": list(self.tree.active),

@@ -118,6 +118,13 @@ class Behind:
             self._hold.clear()
         return list(self._some.items())
 
+    def add_log(self, pubend: PubendName, log: str) -> None:
+        """The pubend is hosted here: its events are read from this log."""
+        self.logs[pubend] = log
+
+    def remove_log(self, pubend: PubendName) -> None:
+        self.logs.pop(pubend, None)
+
     def stir(self, pubend: PubendName) -> None:
         """The stream has moved: those that are behind there may go on."""
         for name, session in self._all():

@@ -135,6 +135,11 @@ class Durables:
         ]
         return Settled([lost.start], [LOST], []), [takers]
 
+    def take_reports(self) -> dict[PubendName, None]:
+        """The pubends at which positions have moved since this was last asked for."""
+        reports, self.reports = self.reports, {}
+        return reports
+
     def remove(self, pubends: Iterable[PubendName]) -> None:
         """These are no more; nor are their subscriptions."""
         for pubend in pubends:

@@ -41,7 +41,7 @@ from gapless.node.subscriptions.table import Work
 if TYPE_CHECKING:
     from gapless.core.effects import Effect
     from gapless.node.context import Context
-    from gapless.node.delivery.connection import ClientConnection
+    from gapless.node.delivery.connections import ClientConnection
     from gapless.node.directory.registry import Registry
     from gapless.node.subscriptions.attachments import Attachments, Left
 
@@ -225,6 +225,11 @@ class Names:
         if not question.askers:
             self._close(*asked)
         return True
+
+    def take_ready(self) -> list[tuple[ClientName, Subscribe]]:
+        """The subscriptions that may go on; they are the caller's from now on."""
+        ready, self.ready = self.ready, []
+        return ready
 
     def disconnect(self, client: ClientName) -> None:
         for key in [key for key in self.waiting if key[0] == client]:

@@ -249,6 +249,11 @@ class HandOvers:
             return []
         return self.durables.settle_move(message.subscription)
 
+    def take_holds(self) -> list[ReleaseHold]:
+        """The holds that our own relays are to pass up; they are the caller's from now on."""
+        holds, self.holds = self.holds, []
+        return holds
+
     def forget(self, name: SubscriptionName) -> None:
         """The subscription is no more, so that nothing is to be handed over."""
         self.table.end_hand_over(name)

@@ -1,37 +1,28 @@
-"""Clients: what the clients of a broker ask of it, checked and carried out.
+"""SubscriptionRequests: subscriptions that clients ask for, from the request to the start.
 
-A publication goes to the one pubend that its publisher is bound to, so that order is kept: that of
-a named one is picked by the name among all of the topic, and another broker's is published there;
-that of one without is picked by its connection among those hosted here, if there are any.
-A subscription waits until the broker knows where all pubends of the topic stand, and from which
-tick of each on everything it wants gets here; then it is told where it starts.
+Theory of operation
+    A subscription waits until the broker knows where all pubends of the topic stand, and from which
+    tick of each on everything that it wants gets here; then the client is told where it starts.
+    A subscription with a name that is not known here first asks the registrar of the name
+    (`subscriptions.homes`); once it can start, it is written down (`subscriptions.attachments`),
+    and its client is told when that is durable.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from msgspec.structs import replace
 
-from gapless.core.client_messages import (
-    Ended,
-    Publish,
-    PublisherQuery,
-    Refused,
-    Subscribe,
-    Subscribed,
-)
+from gapless.core.client_messages import Refused, Subscribe, Subscribed
 from gapless.core.effects import Effect, Send
-from gapless.core.errors import FilterError, WireError, quoted
+from gapless.core.errors import FilterError, quoted
 from gapless.core.lengths import NAME_BYTES_MAX
 from gapless.durable.subscriptions import TOO_MUCH, Definition, is_name
 from gapless.filters.filter import Filter
-from gapless.knowledge.pubend import Pubend
 from gapless.node.delivery.audience import DURABLE
-from gapless.node.redirect import bound_pubend, refuse_elsewhere
+from gapless.node.redirect import refuse_elsewhere
 from gapless.node.routing import score
-from gapless.node.subscriptions.table import Work
 from gapless.node.subscriptions.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -43,7 +34,6 @@ if TYPE_CHECKING:
     )
     from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
-    from gapless.node.directory.catalogue import Catalogue
     from gapless.node.durable.interest_table import InterestTable
     from gapless.node.durable.streams import Streams
     from gapless.node.subscriptions.attachments import Attachments
@@ -55,8 +45,8 @@ MOVES_BELIEVED = 1 << 32
 believed: the registrar of the name is asked, as if it had said nothing."""
 
 
-class Clients:
-    """The requests of clients at one broker."""
+class SubscriptionRequests:
+    """The subscriptions that clients of one broker ask for, until they begin."""
 
     def __init__(
         self,
@@ -65,7 +55,6 @@ class Clients:
         subscribers: Subscribers,
         interests: InterestTable,
         attachments: Attachments,
-        catalogue: Catalogue,
         names: Names,
     ) -> None:
         self.network = context.network
@@ -74,56 +63,17 @@ class Clients:
         self.subscribers = subscribers
         self.interests = interests
         self.attachments = attachments
-        self.check_events = context.encoding.check_events
-        self.catalogue = catalogue
+        self.catalogue = context.catalogue
         self.names = names
         self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, context.config)
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
         self._starting: dict[TopicName, dict[tuple[ClientName, int], None]] = {}  # those by topic
-
-    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
-        pubend = self._bound(client, message, now)
-        if not isinstance(pubend, Pubend):
-            return pubend
-        try:
-            self.check_events(message.events)
-        except WireError as error:
-            # Once stored, an event that nobody can read would stop everybody below.
-            return refuse(client, message, error.problem, "Encode the events as documented.")
-        return pubend.publish(client, message, now, self.subscribers.clients[client].who)
-
-    def position(self, client: ClientName, query: PublisherQuery, now: Instant) -> list[Effect]:
-        """The next number of a publisher."""
-        pubend = self._bound(client, query, now)
-        if not isinstance(pubend, Pubend):
-            return pubend
-        return pubend.position(client, query, now, self.subscribers.clients[client].who)
-
-    def _bound(
-        self, client: ClientName, message: Publish | PublisherQuery, now: Instant
-    ) -> Pubend | list[Effect]:
-        """The pubend that a publisher is bound to, or why there is none here."""
-        topic = self.network.topic.get(message.topic)
-        if topic is None:
-            return self.catalogue.missing(client, message, message.topic, now)
-        if message.publisher is not None:
-            candidates = [bound_pubend(topic, message.publisher)]
-        else:
-            candidates = list(topic.pubends)
-        here = [each.name for each in candidates if each.name in self.streams.pubends]
-        if not here:
-            who = "" if message.publisher is None else f" by {quoted(message.publisher)}"
-            problem = f"topic {quoted(message.topic)} is not published at this broker{who}"
-            return refuse_elsewhere(client, message, problem, [each.host for each in candidates])
-        return self.streams.pubends[here[crc32(client.encode()) % len(here)]]
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if message.topic not in self.network.topic:
             return self.catalogue.missing(client, message, message.topic, now)
         if not self.streams.cell.subscribers:
             return self._refuse_subscriber(client, message)
-        if refused := self.refuse_number(client, message):
-            return refused
         condition = self._read(client, message)
         if not isinstance(condition, Filter):
             return condition
@@ -203,24 +153,6 @@ class Clients:
         refused = self.tokens.doubt(message.request, topic, message.token or {}, now)
         return [Send(client, refused)] if refused is not None else []
 
-    def refuse_number(
-        self, client: ClientName, message: Subscribe, others: int = 0
-    ) -> list[Effect]:
-        """Where the number is in use on its connection, or too many are; `others`: that many
-        subscriptions are not ours."""
-        key = (client, message.subscription)
-        taken = message.subscription in self.subscribers.clients[client].subscriptions
-        taken = taken or key in self.waiting or key in self.names.waiting
-        if taken or self.attachments.has(*key):
-            problem = f"subscription {message.subscription} exists on this connection"
-            return refuse(client, message, problem, "Use another number.")
-        waiting = len(self.waiting) + len(self.names.waiting)
-        count = self.subscribers.subscription_count + waiting + others
-        if count >= self.config.subscriptions_max:
-            problem = f"this broker has {count} subscriptions, which is its limit"
-            return refuse(client, message, problem, "Use another broker.")
-        return []
-
     def _refuse_subscriber(self, client: ClientName, message: Subscribe) -> list[Effect]:
         """To a broker that takes subscribers; different clients to different ones."""
         cells = [cell for cell in self.network.cells if cell.subscribers]
@@ -251,11 +183,10 @@ class Clients:
             self.attachments.table.end_start(message.name, message)
         return message
 
-    def _go_on(self, now: Instant) -> list[Effect]:
-        """With those whose name was found to be free, or to be had from another broker."""
+    def resume(self, now: Instant) -> list[Effect]:
+        """Go on with the subscriptions whose names are free, or come from another broker."""
         effects: list[Effect] = []
-        ready, self.names.ready = self.names.ready, []
-        for client, message in ready:
+        for client, message in self.names.take_ready():
             attached = self.attachments.attach(client, message)  # it may have come meanwhile
             if attached is not None:
                 effects += attached
@@ -269,30 +200,11 @@ class Clients:
 
     @property
     def is_quiet(self) -> bool:
-        """Has this step left nothing to `settle`?"""
-        if self.waiting or self.subscribers.dropped or self.names.ready or self.interests.has_news:
-            return False
-        has_work = self.attachments.table.has_work(Work.TELL_HOME, Work.CONFIRM)
-        return not has_work and self.streams.is_quiet
+        """Has this step left nothing to `resume` or to `begin`?"""
+        return not (self.waiting or self.names.ready)
 
-    def settle(self, now: Instant) -> list[Effect]:
-        """At the end of each step: pass on what was asked for, start what can start, and drop
-        what no one wants any more."""
-        dropped, self.subscribers.dropped = self.subscribers.dropped, []
-        for topic, key in dropped:
-            self.interests.unsubscribe(topic, key, now)
-        effects = self._go_on(now) if self.names.ready else []
-        effects += self.interests.update(now)
-        effects += self.streams.settle(now)
-        effects += self.names.settle(now)
-        if self.waiting:
-            effects += self._begin_those_that_can(now)
-        for topic, _ in (*dropped, *self.subscribers.dropped):
-            if topic in self.streams.merges and not self.subscribers.wants(topic, "total"):
-                self.streams.stop_merge(topic)
-        return effects
-
-    def _begin_those_that_can(self, now: Instant) -> list[Effect]:
+    def begin(self, now: Instant) -> list[Effect]:
+        """Begin the subscriptions whose starts are known now."""
         effects: list[Effect] = []
         for topic in [topic for topic in self._starting if self._has_news(topic)]:
             for key in list(self._starting[topic]):
@@ -376,29 +288,39 @@ class Clients:
             self.interests.by_topic[message.topic].rename(key, (DURABLE, number))
         return effects
 
-    def unsubscribe(self, client: ClientName, number: int, now: Instant) -> list[Effect]:
-        """End a subscription; ending one that is not there is fine, and says so too."""
-        self._give_up((client, number), now)
-        self.names.give_up((client, number))
-        if not self.attachments.detach(client, number):
-            self.subscribers.remove(client, number)
-        return [Send(client, Ended(number))]
+    def has(self, client: ClientName, number: int) -> bool:
+        """Does a subscription of this number wait, for its start or for its name?"""
+        return (client, number) in self.waiting or (client, number) in self.names.waiting
 
-    def _give_up(self, key: tuple[ClientName, int], now: Instant) -> None:
-        """Forget one that waits for its start."""
+    @property
+    def count(self) -> int:
+        """How many subscriptions wait, for their start or for their names."""
+        return len(self.waiting) + len(self.names.waiting)
+
+    def refuse_topic(self, topic: TopicName, problem: str, remedy: str) -> list[Effect]:
+        """Refuse all subscriptions that wait for their start on a topic, which was deleted."""
+        effects: list[Effect] = []
+        for key, (message, _) in list(self.waiting.items()):
+            if message.topic == topic:
+                self.stop_waiting(key)
+                effects += refuse(key[0], message, problem, remedy)
+        return effects
+
+    def give_up(self, client: ClientName, number: int, now: Instant) -> None:
+        """The client no longer wants a subscription that may wait."""
+        self._give_up_start((client, number), now)
+        self.names.give_up((client, number))
+
+    def _give_up_start(self, key: tuple[ClientName, int], now: Instant) -> None:
         if key in self.waiting:
             message = self.stop_waiting(key)
             self.interests.unsubscribe(message.topic, key, now)
 
     def disconnect(self, client: ClientName, now: Instant) -> None:
         for key in [key for key in self.waiting if key[0] == client]:
-            self._give_up(key, now)
+            self._give_up_start(key, now)
         self.names.disconnect(client)
-        self.attachments.disconnect(client)
-        self.subscribers.disconnect(client)
 
 
-def refuse(
-    client: ClientName, message: Publish | PublisherQuery | Subscribe, problem: str, remedy: str
-) -> list[Effect]:
+def refuse(client: ClientName, message: Subscribe, problem: str, remedy: str) -> list[Effect]:
     return [Send(client, Refused(message.request, problem, remedy))]

@@ -153,7 +153,7 @@ def test_unsubscribing_is_answered_whether_or_not_there_was_anything() -> None:
     town.receive(ANN, subscribe(1))
     for number in (1, 7):
         assert town.receive(ANN, Unsubscribe(number)) == [(ANN, Ended(number))]
-    assert town.node.clients.waiting == {}
+    assert town.node.durable.requests.waiting == {}
 
 
 def test_a_client_that_leaves_waits_no_more_and_a_merge_without_takers_ends() -> None:
@@ -161,13 +161,13 @@ def test_a_client_that_leaves_waits_no_more_and_a_merge_without_takers_ends() ->
     town.connect()
     town.receive(ANN, subscribe(1))
     town.leave(ANN)
-    assert town.node.clients.waiting == {}
+    assert town.node.durable.requests.waiting == {}
     town = Town("h", ALONE)
     town.connect()
     town.receive(ANN, subscribe(1, order="total"))
-    assert list(town.node.streams.merges) == ["news"]
+    assert list(town.node.durable.streams.merges) == ["news"]
     town.leave(ANN)
-    assert town.node.streams.merges == {}
+    assert town.node.durable.streams.merges == {}
 
 
 def test_the_remedy_of_a_wrong_broker_names_the_right_one() -> None:
@@ -179,7 +179,7 @@ def test_the_remedy_of_a_wrong_broker_names_the_right_one() -> None:
     assert answer.remedy == "Connect to one of: s."
     assert BrokerName("s") in town.network.cell_of
     assert TopicName("news") in town.network.topic
-    assert ClientName(ANN) in town.node.subscribers.clients
+    assert ClientName(ANN) in town.node.connections
 
 
 def test_a_total_order_that_begins_with_what_is_cached_gives_it_to_the_one_that_began_it() -> None:
@@ -203,10 +203,10 @@ def test_a_total_order_that_begins_with_what_is_cached_gives_it_to_the_one_that_
 @pytest.mark.parametrize(
     "left",
     [
-        "clients.waiting",
-        "clients.subscribers.dropped",
-        "clients.names.ready",
-        "clients.interests._touched",
+        "requests.waiting",
+        "subscribers.dropped",
+        "names.ready",
+        "interests._touched",
         "hand_overs.holds",
         "durables.reports",
         "attachments.behind._asks",
@@ -217,18 +217,18 @@ def test_a_total_order_that_begins_with_what_is_cached_gives_it_to_the_one_that_
 )
 def test_a_step_that_leaves_anything_to_be_done_at_its_end_is_not_quiet(left: str) -> None:
     town = Town("h", ALONE)
-    assert town.node.clients.is_quiet
-    what = attrgetter(left)(town.node)
+    assert town.node.durable.is_quiet
+    what = attrgetter(left)(town.node.durable)
     if isinstance(what, list | deque):
         what.append(None)
     else:
         what[None] = None
-    assert not town.node.clients.is_quiet
+    assert not town.node.durable.is_quiet
 
 
 @pytest.mark.parametrize("work", Work)
 def test_a_step_that_leaves_work_about_a_named_subscription_is_not_quiet(work: Work) -> None:
     town = Town("h", ALONE)
-    assert town.node.clients.is_quiet
-    town.node.durables.table._work[work][SubscriptionName("desk")] = None
-    assert not town.node.clients.is_quiet
+    assert town.node.durable.is_quiet
+    town.node.durable.durables.table._work[work][SubscriptionName("desk")] = None
+    assert not town.node.durable.is_quiet
