@@ -59,18 +59,18 @@ class CatchUpGroup:
 
     def __init__(self, hold: WindowCache) -> None:
         self.trail = Trail()
-        self._hold = hold
+        self._cache = hold
         self._read_from = 0
         self._reading: LogReading | None = None
 
     def window(self, start: int, room: int) -> SubscriptionBatch | None:
         """What someone took from `start` on, if it is no more than `room` events."""
-        batch = self._hold.find(self, start)
+        batch = self._cache.find(self, start)
         return batch if batch is not None and len(batch.ticks) <= room else None
 
     def keep(self, start: int, batch: SubscriptionBatch) -> None:
         """This was taken from `start` on, and was all there is."""
-        self._hold.add(self, start, batch)
+        self._cache.add(self, start, batch)
 
     def reading(self, start: int) -> LogReading | None:
         """What someone read of the filtered log, if it knows about `start`."""

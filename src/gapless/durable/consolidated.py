@@ -95,8 +95,8 @@ class Consolidated:
         self.log = FilteredLog(pubend, store, timing)
         self.delivered = self.log.end
         self.deadline: Instant | None = None
-        self._waiting = PendingRecords()
-        self._writing = PendingRecords()
+        self._next_records = PendingRecords()
+        self._current_records = PendingRecords()
         self._writes: tuple[Write, ...] = ()  # under way, or to be tried again
         self._is_out = False
         self._number = 0
@@ -109,12 +109,12 @@ class Consolidated:
     @property
     def pending_count(self) -> int:
         """Events that are delivered and not durably logged: what `tail` looks at."""
-        return len(self._waiting) + len(self._writing)
+        return len(self._next_records) + len(self._current_records)
 
     @property
     def is_full(self) -> bool:
         """Take nothing more from the stream until something was written."""
-        timing, waiting, writing = self.timing, self._waiting, self._writing
+        timing, waiting, writing = self.timing, self._next_records, self._current_records
         return (
             self.pending_count >= timing.filtered_pending_max
             or waiting.size + writing.size >= timing.filtered_pending_bytes_max
@@ -135,19 +135,19 @@ class Consolidated:
         assert through >= self.delivered, "I1"
         self.delivered = through
         assert len(settled.ticks) == len(takers)
-        self._waiting.add(settled, takers)
+        self._next_records.add(settled, takers)
         return self._write(now)
 
     def _write(self, now: Instant, *, in_haste: bool = False) -> list[Effect]:
         """Write what waits, unless a write is under way or it may wait longer."""
         if self._writes or self.delivered == self.log.written:
             return []
-        if not self._waiting and not in_haste:
+        if not self._next_records and not in_haste:
             if self.deadline is None:
                 self.deadline = Instant(now + self.timing.delivered_flush)
             return []
-        taken = self._writing = self._waiting
-        self._waiting = PendingRecords()
+        taken = self._current_records = self._next_records
+        self._next_records = PendingRecords()
         self._writes = self.log.write(taken.ticks, taken.takers, self.delivered)
         return self._put_out()
 
@@ -166,7 +166,7 @@ class Consolidated:
             self.deadline = Instant(now + self.timing.storage_retry)
             return []
         self.log.persisted()
-        self._writes, self._writing = (), PendingRecords()
+        self._writes, self._current_records = (), PendingRecords()
         return self._write(now)
 
     def fire(self, now: Instant) -> list[Effect]:
@@ -180,7 +180,7 @@ class Consolidated:
         lost is durable here."""
         return any(
             event == LOST and tick >= start and taker in takers
-            for taken in (self._writing, self._waiting)
+            for taken in (self._current_records, self._next_records)
             for tick, event, takers in zip(taken.ticks, taken.events, taken.takers, strict=True)
         )
 
@@ -188,7 +188,7 @@ class Consolidated:
         """For one that has all below `latest`: what it is still owed before it is like others."""
         ticks, events = list[int](), list[bytes]()
         known: dict[int, bool] = {}  # by identity: events that the same take have the same list
-        for taken in (self._writing, self._waiting):
+        for taken in (self._current_records, self._next_records):
             for tick, event, takers in zip(taken.ticks, taken.events, taken.takers, strict=True):
                 takes = known.get(id(takers))
                 if takes is None:
@@ -206,7 +206,7 @@ class Consolidated:
     def check(self) -> None:
         self.log.check()
         assert self.latest <= self.delivered, "I1"
-        pending = [*self._writing.ticks, *self._waiting.ticks]
+        pending = [*self._current_records.ticks, *self._next_records.ticks]
         assert all(self.latest <= tick < self.delivered for tick in pending), "I2"
         idle = self.delivered == self.latest
         assert idle or self._is_out or self.deadline is not None, "I3"

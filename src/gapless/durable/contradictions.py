@@ -36,7 +36,7 @@ class Contradictions:
         self.timing = timing
         self.is_whole = is_whole  # the pubend itself is asked for everything
         self._ticks = SpanSet()
-        self._fresh = SpanSet()  # of those, not asked for yet
+        self._new_ticks = SpanSet()  # of those, not asked for yet
 
     def judge(
         self, knowledge: Knowledge, wanted: Sequence[int], known: SpanSet
@@ -55,20 +55,20 @@ class Contradictions:
                 doubtful.append(span)
                 if tick not in self._ticks:
                     self._ticks.add(span)
-                    self._fresh.add(span)
+                    self._new_ticks.add(span)
         return lost, doubtful
 
     def clear(self) -> None:
         """All of them are known by now."""
         if self._ticks:
             self._ticks.clear()
-            self._fresh.clear()
+            self._new_ticks.clear()
 
     def ask(self) -> list[Nack]:
         """Ask the pubend itself for what is new among them; what is too much for one question is
         asked for when it is repeated."""
-        spans = tuple(self._fresh)[: self.timing.nack_spans_max]
-        self._fresh.clear()
+        spans = tuple(self._new_ticks)[: self.timing.nack_spans_max]
+        self._new_ticks.clear()
         return [Nack(self.pubend, spans, Vector())] if spans else []
 
     def address(self, nacks: list[Nack]) -> list[Nack]:

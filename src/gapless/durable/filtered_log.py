@@ -144,9 +144,9 @@ class FilteredLog:
         self.end = int.from_bytes(store.get(DELIVERED, pubend) or b"", "little")
         self.written = self.end  # like `end`, counting what is not durable yet
         self._heads: dict[int, int] = {}
-        self._flight: deque[PendingWrite] = deque()
-        self._unsaved = 0  # records since the last snapshot of heads
-        self._backs: dict[int, int] = {}  # of durable records that have one for all takers
+        self._pending_writes: deque[PendingWrite] = deque()
+        self._snapshot_age = 0  # records since the last snapshot of heads
+        self._shared_backs: dict[int, int] = {}  # of durable records that have one for all takers
         self._holes: list[Span] = []  # found damaged by a restart
         self._load_heads()
 
@@ -165,10 +165,10 @@ class FilteredLog:
                 continue
             for tick, record in zip(*part, strict=True):
                 self._heads.update(dict.fromkeys(_decode(record)[0], tick))
-            self._unsaved += len(part[0])
+            self._snapshot_age += len(part[0])
 
     def _snapshot(self) -> Put:
-        self._unsaved = 0
+        self._snapshot_age = 0
         self._heads = {key: tick for key, tick in self._heads.items() if tick >= self.start}
         flat = [number for pair in self._heads.items() for number in pair]
         return Put(HEADS, self.pubend, pack(f"<{len(flat) + 1}q", self.written, *flat))
@@ -190,12 +190,12 @@ class FilteredLog:
         taken = list(compress(ticks, takers))
         records = self._encode_all(taken, list(filter(None, takers)))
         self.written = through
-        self._flight.append(PendingWrite(through, taken, records))
-        self._unsaved += len(taken)
+        self._pending_writes.append(PendingWrite(through, taken, records))
+        self._snapshot_age += len(taken)
         writes: list[Write] = [Put(DELIVERED, self.pubend, through.to_bytes(8, "little"))]
         if taken:
             writes.append(Append(self.stream, tuple(taken), tuple(records)))
-        if self._unsaved > self.timing.filtered_replay_max and not self._holes:
+        if self._snapshot_age > self.timing.filtered_replay_max and not self._holes:
             writes.append(self._snapshot())
         return tuple(writes)
 
@@ -245,7 +245,7 @@ class FilteredLog:
 
     def persisted(self) -> None:
         """The oldest write under way is durable."""
-        self.end = self._flight.popleft().end
+        self.end = self._pending_writes.popleft().end
 
     def chop(self, tick: int) -> Chop | None:
         """What is before `tick` is lost from now on; None if nothing is new."""
@@ -330,7 +330,7 @@ class FilteredLog:
         one before that."""
         tick = self._durable_head(taker) if mark is None else mark
         near: Mapping[int, bytes] = {}
-        backs = self._backs
+        backs = self._shared_backs
         while tick >= low:
             yield tick
             self.reads += 1
@@ -350,13 +350,13 @@ class FilteredLog:
     def _durable_head(self, taker: int) -> int:
         tick = self._heads.get(taker, NOWHERE)
         while tick >= self.end:
-            flight = next(each for each in self._flight if tick < each.end)
+            flight = next(each for each in self._pending_writes if tick < each.end)
             tick = _previous(flight.record(tick), taker)[0]
         return tick
 
     def check(self) -> None:
         assert self.start <= self.end <= self.written, "I1"
-        for flight in self._flight:
+        for flight in self._pending_writes:
             assert all(self.end <= tick < flight.end for tick in flight.ticks), "I2"
             for tick, record in zip(flight.ticks, flight.records, strict=True):
                 assert all(back < tick for back in _decode(record)[1]), "I3"

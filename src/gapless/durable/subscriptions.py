@@ -149,12 +149,12 @@ class DurableSubscriptions:
         what = "bytes of names and conditions of durable subscriptions"
         self.sizes = Account(what, timing.definition_bytes_max, share)
         self._by_name: dict[SubscriptionName, DurableSubscription] = {}
-        self._minima: dict[PubendName, LeastPosition] = {}
-        self._moved: dict[PubendName, None] = {}  # where release may be another
+        self._least_positions: dict[PubendName, LeastPosition] = {}
+        self._moved_pubends: dict[PubendName, None] = {}  # where release may be another
         self._next = int.from_bytes(store.get(NUMBERS, NEXT) or b"", "little")
-        self._waiting = AckGroup()
-        self._ending: dict[int, DurableSubscription] = {}
-        self._writing: list[tuple[DurableSubscription, Token]] | None = None
+        self._next_group = AckGroup()
+        self._ending_subscriptions: dict[int, DurableSubscription] = {}
+        self._current_write: list[tuple[DurableSubscription, Token]] | None = None
         self._then: list[Effect] = []  # to be carried out when what is being written is durable
         self._write_number = 0
         released = store.items(RELEASED)
@@ -181,7 +181,7 @@ class DurableSubscriptions:
 
     def released(self, pubend: PubendName) -> int | None:
         """No durable subscription here needs anything before it; None if there is none."""
-        minimum = self._minima.get(pubend)
+        minimum = self._least_positions.get(pubend)
         return minimum.least if minimum else None
 
     # --- begin and end --------------------------------------------------------------------------
@@ -243,8 +243,8 @@ class DurableSubscriptions:
     def end(self, name: SubscriptionName, *, then: tuple[Effect, ...] = ()) -> list[Effect]:
         """Forget it; `then` when that is durable. Deleting needs no room."""
         subscription = self._by_name.pop(name)
-        self._ending[subscription.number] = subscription
-        self._waiting.names.discard(name)
+        self._ending_subscriptions[subscription.number] = subscription
+        self._next_group.names.discard(name)
         writes = (Delete(DEFINITIONS, name), Delete(RELEASED, name))
         ended = Tell(SubscriptionPersisted(subscription.number, name=name, ended=True))
         return [Persist(writes, (ended, *then))]
@@ -258,14 +258,14 @@ class DurableSubscriptions:
 
     def take_moved(self) -> dict[PubendName, None]:
         """The pubends at which release may be another one than when this was asked last."""
-        moved, self._moved = self._moved, {}
+        moved, self._moved_pubends = self._moved_pubends, {}
         return moved
 
     def _count(self, subscription: DurableSubscription) -> None:
         """Hold release, at every pubend that the subscription starts at."""
         for pubend in subscription.since:
-            self._moved[PubendName(pubend)] = None
-            minimum = self._minima.setdefault(PubendName(pubend), LeastPosition())
+            self._moved_pubends[PubendName(pubend)] = None
+            minimum = self._least_positions.setdefault(PubendName(pubend), LeastPosition())
             minimum.set(subscription.number, subscription.released.get(pubend))
 
     def _discount(self, subscription: DurableSubscription) -> None:
@@ -273,8 +273,8 @@ class DurableSubscriptions:
         self.counts.give_back(definition.owner)
         self.sizes.give_back(definition.owner, size_of(definition, subscription.since))
         for pubend in subscription.since:
-            self._moved[PubendName(pubend)] = None
-            self._minima[PubendName(pubend)].remove(subscription.number)
+            self._moved_pubends[PubendName(pubend)] = None
+            self._least_positions[PubendName(pubend)].remove(subscription.number)
 
     # --- acknowledgements -----------------------------------------------------------------------
 
@@ -290,26 +290,28 @@ class DurableSubscriptions:
         moved = subscription.acknowledged.join(own)
         if moved != subscription.acknowledged:
             subscription.acknowledged = moved
-            self._waiting.names.add(name)
-        self._waiting.then += then
+            self._next_group.names.add(name)
+        self._next_group.then += then
         if subscription.definition.tokens == "broker" or then:
             return self._write()
-        if self._waiting.names and self._writing is None and self.deadline is None:
+        if self._next_group.names and self._current_write is None and self.deadline is None:
             self.deadline = Instant(now + self.timing.released_flush)
         return []
 
     def _write(self) -> list[Effect]:
-        if self._writing is not None or not (self._waiting.names or self._waiting.then):
+        if self._current_write is not None or not (self._next_group.names or self._next_group.then):
             return []
         self.deadline = None
-        group, self._waiting = self._waiting, AckGroup()
+        group, self._next_group = self._next_group, AckGroup()
         touched = [self._by_name[name] for name in sorted(group.names)]
-        self._writing = [(subscription, subscription.acknowledged) for subscription in touched]
+        self._current_write = [
+            (subscription, subscription.acknowledged) for subscription in touched
+        ]
         self._then = group.then
         self._write_number += 1
         writes: tuple[Write, ...] = tuple(
             Put(RELEASED, subscription.definition.name, token.to_json().encode())
-            for subscription, token in self._writing
+            for subscription, token in self._current_write
         )
         done, failed = (SubscriptionPersisted(self._write_number, ok=ok) for ok in (True, False))
         return [Persist(writes, (Tell(done),), (Tell(failed),))]
@@ -318,17 +320,17 @@ class DurableSubscriptions:
         """A write has ended; what waited for it is in the answer."""
         if message.name is not None:
             if message.ended:
-                self._discount(self._ending.pop(message.number))
+                self._discount(self._ending_subscriptions.pop(message.number))
             elif (begun := self.get(message.name)) and begun.number == message.number:
                 self._discount(self._by_name.pop(message.name))  # there was no room for it
             return []
-        assert self._writing is not None
+        assert self._current_write is not None
         assert message.number == self._write_number
-        written, self._writing = self._writing, None
+        written, self._current_write = self._current_write, None
         present = [each for each in written if self.get(each[0].definition.name) is each[0]]
         if not message.ok:
-            self._waiting.names.update(each[0].definition.name for each in present)
-            self._waiting.then[:0] = self._then
+            self._next_group.names.update(each[0].definition.name for each in present)
+            self._next_group.then[:0] = self._then
             self._then = []
             self.deadline = Instant(now + self.timing.storage_retry)
             return []
@@ -347,14 +349,14 @@ class DurableSubscriptions:
     def check(self) -> None:
         self.counts.check()
         self.sizes.check()
-        assert self.counts.total == len(self._by_name) + len(self._ending), "I6"
-        for minimum in self._minima.values():
+        assert self.counts.total == len(self._by_name) + len(self._ending_subscriptions), "I6"
+        for minimum in self._least_positions.values():
             minimum.check()
-        writing = {subscription.number for subscription, _ in self._writing or ()}
+        writing = {subscription.number for subscription, _ in self._current_write or ()}
         for name, subscription in self._by_name.items():
             assert subscription.released <= subscription.acknowledged, "I2"
             moved = subscription.released != subscription.acknowledged
-            pending = name in self._waiting.names or subscription.number in writing
+            pending = name in self._next_group.names or subscription.number in writing
             assert pending or not moved, "I4"
             assert subscription.number < self._next, "I3"
             assert subscription.definition.first <= subscription.definition.moves, "I5"
@@ -362,5 +364,5 @@ class DurableSubscriptions:
                 least = self.released(PubendName(pubend))
                 assert least is not None, "I1"
                 assert least <= subscription.released.get(pubend), "I1"
-        if self._waiting.names or self._waiting.then:
-            assert self._writing is not None or self.deadline is not None, "I4"
+        if self._next_group.names or self._next_group.then:
+            assert self._current_write is not None or self.deadline is not None, "I4"

@@ -35,11 +35,11 @@ class ReleaseReport(NamedTuple):
 class Outlet:
     """What we know of one cell below."""
 
-    told: SpanSet = field(default_factory=SpanSet)  # sent to it, and it may have it
-    quiet: SpanSet = field(default_factory=SpanSet)  # silence for it, not yet sent
+    sent_spans: SpanSet = field(default_factory=SpanSet)  # sent to it, and it may have it
+    silent_spans: SpanSet = field(default_factory=SpanSet)  # silence for it, not yet sent
     settled: int = -1  # it needs nothing below: delivered, or silence; -1: not heard yet
     digest: int = 0  # the highest that it was sent
-    quiet_digest: int = 0  # that of everything in `quiet`
+    silent_digest: int = 0  # that of everything in `quiet`
     reports: dict[BrokerName, ReleaseReport] = field(default_factory=dict)
 
     @property
@@ -59,15 +59,17 @@ class Outlet:
 
     def tell(self, span: Span) -> Span:
         """It is told of this now, with the silence right beside it that has waited: of that."""
-        if self.quiet:
-            self.quiet.add(span)
-            span = self.quiet.run_at(span.start) or span
-            self.quiet.remove(span)
-        self.told.add(span)
+        if self.silent_spans:
+            self.silent_spans.add(span)
+            span = self.silent_spans.run_at(span.start) or span
+            self.silent_spans.remove(span)
+        self.sent_spans.add(span)
         return span
 
     def settle(self, delivered: int) -> None:
         """Move on past what was delivered and past silence that it need not be told."""
         if delivered >= 0:
             delivered = max(self.settled, delivered)
-            self.settled = self.quiet.first_missing(delivered) if self.quiet else delivered
+            self.settled = (
+                self.silent_spans.first_missing(delivered) if self.silent_spans else delivered
+            )

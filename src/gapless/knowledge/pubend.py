@@ -110,32 +110,31 @@ class Pubend:
         self.end = max(logged, self.promise)
         self.newest = logged if logged > released else 0  # below it all events lie
         self.publishers = Publishers(store, name, timing)
-        self.waiting: deque[PendingPublication] = deque()
-        self.writing: list[PendingPublication] = []
-        self._batch = WriteBatch()  # of those
+        self.pending_requests: deque[PendingPublication] = deque()
+        self.batch = WriteBatch()  # under write
         self.pending_count = 0  # events in both
         self.pending_size = 0  # and their bytes
         self._write_number = 0
         self._promising = 0  # a promise being persisted
         self._wanted_end = 0  # silence up to here was asked for
-        self._late: deque[Nack] = deque()  # questions that were too much for one step
-        self._late_due: Instant | None = None
+        self._deferred_nacks: deque[Nack] = deque()  # questions that were too much for one step
+        self._deferred_due: Instant | None = None
         self._silence_due = now
         self._active_at = now  # when something was last published, asked for or to be said
         self.transactions = self.make_transactions(name, store, timing, now)
         self._has_given_way = False  # did a transaction go before what waits?
         if self.transactions.copy is not None:
             self.end = self.transactions.resume(logged)
-        self.overdue = AckTimer(timing)
+        self.ack_timer = AckTimer(timing)
         self.digest = 0  # under which it tells of events; set by whoever knows
         self._expect(now)
 
     @property
     def deadline(self) -> Instant | None:
         due = self._silence_due
-        if self._late_due is not None and self._late_due < due:
-            due = self._late_due
-        for machine in (self.release, self.overdue, self.transactions):
+        if self._deferred_due is not None and self._deferred_due < due:
+            due = self._deferred_due
+        for machine in (self.release, self.ack_timer, self.transactions):
             other = machine.deadline
             if other is not None and other < due:
                 due = other
@@ -143,7 +142,7 @@ class Pubend:
 
     @property
     def released(self) -> int:
-        return self.release.gone
+        return self.release.chop_end
 
     @property
     def is_over(self) -> bool:
@@ -180,7 +179,7 @@ class Pubend:
             self.publishers.accept(name, owner, (following + len(fresh), term, opening))
         self.pending_count += len(fresh)
         self.pending_size += size
-        self.waiting.append(PendingPublication(client, message, fresh, size))
+        self.pending_requests.append(PendingPublication(client, message, fresh, size))
         return self._go_on(now)
 
     def position(
@@ -196,13 +195,13 @@ class Pubend:
         if problem := self.publishers.refusal(name, owner, now):
             return [refuse(client, query, problem, TOO_MANY)]
         term = self.publishers.take_over(query, owner, now)
-        self.waiting.append(PendingPublication(client, query, (), 0, term=term))
+        self.pending_requests.append(PendingPublication(client, query, (), 0, term=term))
         return self._go_on(now)
 
     def _is_full(self, count: int, size: int) -> bool:
         """Would these be more than may wait? Whatever comes alone may."""
         timing = self.timing
-        if len(self.waiting) >= timing.publish_pending_max:
+        if len(self.pending_requests) >= timing.publish_pending_max:
             return True
         return self.pending_count > 0 and (
             self.pending_count + count > timing.publish_pending_max
@@ -214,9 +213,9 @@ class Pubend:
         if self.is_over:
             return []
         transactions = self.transactions
-        if self.writing or not transactions.wants_to_write:
+        if self.batch.requests or not transactions.wants_to_write:
             return self._write(now)
-        if transactions.copy is None and self._has_given_way and self.waiting:
+        if transactions.copy is None and self._has_given_way and self.pending_requests:
             self._has_given_way = False
             return self._write(now)
         self._has_given_way = True
@@ -245,12 +244,12 @@ class Pubend:
 
     def _write(self, now: Instant) -> list[Effect]:
         """Write what waits, as one batch, unless a write is under way."""
-        if self.writing or self.transactions.is_copying or not self.waiting:
+        if self.batch.requests or self.transactions.is_copying or not self.pending_requests:
             return []
         limits = self.timing.batch_events_max, self.timing.batch_bytes_max
-        publishers, runs_max = self.publishers.durable, self.timing.receipts_max
-        batch = gather(self.waiting, self._next_tick(now), limits, publishers, runs_max)
-        self._batch, self.writing = batch, batch.requests
+        publishers, runs_max = self.publishers.records, self.timing.receipts_max
+        batch = gather(self.pending_requests, self._next_tick(now), limits, publishers, runs_max)
+        self.batch = batch
         writes: list[Write] = []
         if batch.events:
             writes.append(Append(self.stream, batch.ticks, batch.events))
@@ -273,7 +272,7 @@ class Pubend:
             effects = self.transactions.written(now, ok=message.ok)
             knowledge = self._tell_copied(now)
             return effects + self._go_on(now), knowledge
-        batch, self._batch, self.writing = self._batch, WriteBatch(), []
+        batch, self.batch = self.batch, WriteBatch()
         self.pending_count -= len(batch.events)
         self.pending_size -= batch.size
         if not message.ok:
@@ -282,7 +281,7 @@ class Pubend:
         receipts = [self._receipt(request) for request in batch.requests]
         knowledge = self._settle(batch.ticks, batch.events, batch.size, now)
         effects = [*receipts, *self._go_on(now)]
-        if not self.writing and not self.waiting:
+        if not self.batch.requests and not self.pending_requests:
             self.publishers.settle()
         return effects, knowledge
 
@@ -311,20 +310,20 @@ class Pubend:
     def _receipt(self, request: PendingPublication) -> Send:
         message = request.message
         if isinstance(message, PublisherQuery):
-            following = self.publishers.durable[message.publisher].next
+            following = self.publishers.records[message.publisher].next
             return Send(request.client, PublisherPosition(message.request, following, request.term))
         count = len(message.events)
         if message.publisher is None:
             first = request.first_tick
             ticks = tuple(range(first, first + count * STEP, STEP))
         else:
-            ticks = self.publishers.durable[message.publisher].ticks(message.sequence, count)
+            ticks = self.publishers.records[message.publisher].ticks(message.sequence, count)
         return Send(request.client, Receipt(message.request, self.name, ticks))
 
     def _refuse_all(self, requests: list[PendingPublication]) -> list[Effect]:
         """No room: nothing was written, so everything that waits is refused, in order."""
-        refused = [*requests, *self.waiting]
-        self.waiting.clear()
+        refused = [*requests, *self.pending_requests]
+        self.pending_requests.clear()
         self.pending_count = self.pending_size = 0
         self.publishers.settle()
         return [refuse(each.client, each.message, NO_ROOM) for each in refused]
@@ -343,7 +342,12 @@ class Pubend:
         least, though the clock be behind, so that whoever waits for a sign of life gets one.
         `is_promised`: a promise was just written; if time has passed it already, as on a slow disk,
         what it covers is told and no other promise follows at once, or nothing ever were."""
-        if self.writing or self.waiting or self.transactions.is_busy or self.is_over:
+        if (
+            self.batch.requests
+            or self.pending_requests
+            or self.transactions.is_busy
+            or self.is_over
+        ):
             return [], []
         skew_end = min(now + self.timing.clock_skew_max, CLOCK_MAX) << PUBEND_BITS
         clock_end = min(now, CLOCK_MAX) << PUBEND_BITS
@@ -396,12 +400,12 @@ class Pubend:
         for span in spans:
             self._wanted_end = max(self._wanted_end, span.end)
             release = self.release
-            kept = release.gone, release.going, self.end
+            kept = release.chop_end, release.next_chop_end, self.end
             answers += answer(self.store, self.stream, kept, span, nack, room)
             room -= sum(size_of(answer.events.events) for answer in answers[-1:])
             if answers and answers[-1].more:
                 break
-        self.overdue.heard()
+        self.ack_timer.heard()
         is_late = self._wanted_end > self.end
         if is_late:
             self._active_at = now
@@ -410,16 +414,16 @@ class Pubend:
 
     def _put_off(self, nack: Nack, now: Instant) -> None:
         """Answer this in the next step; if there is too much of that, it will be asked again."""
-        if len(self._late) * self.timing.nack_spans_max < self.timing.catch_up_spans_max:
-            self._late.append(nack)
-            self._late_due = Instant(now + 1)
+        if len(self._deferred_nacks) * self.timing.nack_spans_max < self.timing.catch_up_spans_max:
+            self._deferred_nacks.append(nack)
+            self._deferred_due = Instant(now + 1)
 
     def _answer_late(self, now: Instant) -> tuple[list[Effect], list[Knowledge]]:
         """What is next of what was put off."""
-        if self._late_due is None or now < self._late_due:
+        if self._deferred_due is None or now < self._deferred_due:
             return [], []
-        nack = self._late.popleft()
-        self._late_due = Instant(now + 1) if self._late else None
+        nack = self._deferred_nacks.popleft()
+        self._deferred_due = Instant(now + 1) if self._deferred_nacks else None
         return self.receive_nack(nack, now)
 
     def _tell_lost(self, nack: Nack) -> tuple[list[Knowledge], list[Span]]:
@@ -441,18 +445,18 @@ class Pubend:
         delivered = min(delivered, self.end)
         release.acknowledge(delivered, delivered if released is None else released, now)
         if release.delivered > before:
-            self.overdue.heard()
+            self.ack_timer.heard()
         if self._is_done:
-            self.overdue.done()
+            self.ack_timer.done()
 
     @property
     def _is_done(self) -> bool:
         """Does everyone below have everything, and does nobody need it any more?"""
-        return min(self.release.delivered, self.release.freed) >= self.newest
+        return min(self.release.delivered, self.release.needed_from) >= self.newest
 
     def _expect(self, now: Instant) -> None:
         if not self._is_done:
-            self.overdue.expect(self.newest, now)
+            self.ack_timer.expect(self.newest, now)
 
     def fire(self, now: Instant) -> tuple[list[Effect], list[Knowledge], int]:
         """What is due: effects, knowledge, and the tick whose acknowledgement is overdue or 0."""
@@ -464,7 +468,7 @@ class Pubend:
             self._silence_due = self._next_silence(now)
             more, silence = self._promise_silence(now)
             effects, knowledge = effects + more, knowledge + silence
-        expected = self.overdue.fire(now)
+        expected = self.ack_timer.fire(now)
         if expected:
             self._expect(now)
         return effects, knowledge, expected
@@ -472,13 +476,13 @@ class Pubend:
     def check(self) -> None:
         self.release.check()
         assert self.release.delivered <= self.end, "I1"
-        pending = [request.events for request in (*self.waiting, *self.writing)]
+        pending = [request.events for request in (*self.pending_requests, *self.batch.requests)]
         assert self.pending_count == sum(map(len, pending))
         assert self.pending_size == sum(map(size_of, pending))
         longest = max(map(len, pending), default=0)
         assert self.pending_count <= max(self.timing.publish_pending_max, longest), "I3"
-        assert len(self.waiting) <= self.timing.publish_pending_max, "I3"
+        assert len(self.pending_requests) <= self.timing.publish_pending_max, "I3"
         self.publishers.check()
         self.transactions.check()
-        is_held_up = self.writing or self.transactions.is_copying
-        assert not self.waiting or is_held_up, "what waits, waits for a write"
+        is_held_up = self.batch.requests or self.transactions.is_copying
+        assert not self.pending_requests or is_held_up, "what waits, waits for a write"

@@ -54,19 +54,21 @@ class Questions:
 
     def __init__(self, timing: KnowledgeTiming) -> None:
         self.timing = timing
-        self.asking: dict[Questioner, OpenQuestion] = {}
-        self.asked: deque[tuple[Instant, Purpose, SpanSet]] = deque()  # out, by when to forget
+        self.open_questions: dict[Questioner, OpenQuestion] = {}
+        self.upstream_questions: deque[tuple[Instant, Purpose, SpanSet]] = (
+            deque()
+        )  # out, by when to forget
 
     def __bool__(self) -> bool:
         """Is anything open, or was anything asked of late?"""
-        return bool(self.asking or self.asked)
+        return bool(self.open_questions or self.upstream_questions)
 
     @property
     def tick_count(self) -> int:
         """How much is open that is needed for delivery."""
         return sum(
             each.wanted.tick_count
-            for asker, each in self.asking.items()
+            for asker, each in self.open_questions.items()
             if asker.purpose == Purpose.DELIVERY
         )
 
@@ -74,7 +76,7 @@ class Questions:
         self, asker: Questioner, cell: CellName | None, unknown: Iterable[Span], now: Instant
     ) -> None:
         """Remember what could not be answered."""
-        each = self.asking.setdefault(asker, OpenQuestion(cell, SpanSet(), {}))
+        each = self.open_questions.setdefault(asker, OpenQuestion(cell, SpanSet(), {}))
         spans = list(unknown)
         if asker.purpose == Purpose.DELIVERY:
             each.wanted.update(spans)
@@ -99,19 +101,19 @@ class Questions:
         self, span: Span, purposes: tuple[Purpose, ...]
     ) -> list[tuple[Questioner, CellName | None, Span]]:
         """Who waits for which parts of the span, for one of these purposes; they do no longer."""
-        for _, purpose, asked in self.asked:
+        for _, purpose, asked in self.upstream_questions:
             if purpose in purposes and purpose != Purpose.DELIVERY:
                 asked.remove(span)
         found: list[tuple[Questioner, CellName | None, Span]] = []
-        for asker in sorted(self.asking):
-            cell, wanted, _ = self.asking[asker]
+        for asker in sorted(self.open_questions):
+            cell, wanted, _ = self.open_questions[asker]
             if asker.purpose in purposes:
                 found += [(asker, cell, part) for part in wanted.within(span)]
                 wanted.remove(span)
                 if asker.purpose == Purpose.DELIVERY:
                     self._limit(wanted)
                 if not wanted:
-                    del self.asking[asker]
+                    del self.open_questions[asker]
         return found
 
     def answer_ticks(
@@ -121,11 +123,11 @@ class Questions:
         them, by index."""
         found: list[tuple[Questioner, CellName | None, list[int]]] = []
         spans = [Span(tick, tick + 1) for tick in ticks]
-        for _, purpose, asked in self.asked:
+        for _, purpose, asked in self.upstream_questions:
             if purpose == Purpose.CATCH_UP:
                 asked.difference_update(spans)
-        for asker in sorted(self.asking):
-            cell, wanted, added = self.asking[asker]
+        for asker in sorted(self.open_questions):
+            cell, wanted, added = self.open_questions[asker]
             if asker.purpose == Purpose.WHOLE:
                 continue
             chosen = [index for index, tick in enumerate(ticks) if tick in wanted]
@@ -135,7 +137,7 @@ class Questions:
             if asker.purpose == Purpose.DELIVERY:
                 self._limit(wanted)
             if not wanted:
-                del self.asking[asker]
+                del self.open_questions[asker]
             if chosen:
                 found.append((asker, cell, chosen))
         return found
@@ -147,9 +149,11 @@ class Questions:
 
     def fresh(self, unknown: SpanSet, purpose: Purpose, now: Instant) -> tuple[Span, ...]:
         """What of this is not being asked for upstream already; it is from now on."""
-        while self.asked and (self.asked[0][0] <= now or not self.asked[0][2]):
-            self.asked.popleft()
-        for _, other, asked in self.asked:
+        while self.upstream_questions and (
+            self.upstream_questions[0][0] <= now or not self.upstream_questions[0][2]
+        ):
+            self.upstream_questions.popleft()
+        for _, other, asked in self.upstream_questions:
             if other == purpose:
                 unknown.difference_update(asked)
         spans = tuple(unknown)
@@ -157,18 +161,21 @@ class Questions:
             spans = spans[: self.timing.nack_spans_max]
         forget = Instant(now + self.timing.nack_forget)
         if spans:
-            self.asked.append((forget, purpose, SpanSet(spans)))
+            self.upstream_questions.append((forget, purpose, SpanSet(spans)))
         return spans
 
     def put_again(self, now: Instant) -> list[tuple[Purpose, SpanSet]]:
         """Whoever was asked may be gone: everything that is open, by purpose."""
-        self.asked.clear()
-        for each in self.asking.values():
+        self.upstream_questions.clear()
+        for each in self.open_questions.values():
             self._forget_old(each, now)
         found: list[tuple[Purpose, SpanSet]] = []
         for purpose in Purpose:
             spans = [
-                s for a, each in self.asking.items() if a.purpose == purpose for s in each.wanted
+                s
+                for a, each in self.open_questions.items()
+                if a.purpose == purpose
+                for s in each.wanted
             ]
             if spans:
                 found.append((purpose, SpanSet(spans)))
@@ -176,21 +183,23 @@ class Questions:
 
     def cut_off(self, end: int, purpose: Purpose) -> None:
         """The answer ended there, with more to come: the rest may be asked for anew."""
-        for _, other, asked in self.asked:
+        for _, other, asked in self.upstream_questions:
             if other == purpose and asked and end < asked.end:
                 asked.remove(Span(end, asked.end))
 
     def remove_below(self, tick: int, cell: CellName | None = None) -> None:
         """Nobody (or nobody of this cell) needs what is before `tick` for delivery."""
-        for asker, (of, wanted, _) in self.asking.items():
+        for asker, (of, wanted, _) in self.open_questions.items():
             if asker.purpose == Purpose.DELIVERY and (cell is None or of == cell):
                 wanted.remove_below(tick)
 
     def remove_cell(self, cell: CellName) -> None:
-        self.asking = {asker: each for asker, each in self.asking.items() if each.cell != cell}
+        self.open_questions = {
+            asker: each for asker, each in self.open_questions.items() if each.cell != cell
+        }
 
     def check(self) -> None:
-        for asker, each in self.asking.items():
+        for asker, each in self.open_questions.items():
             if asker.purpose == Purpose.DELIVERY:
                 assert len(each.wanted) <= self.timing.nack_spans_max, "I1"
             assert len(each.added) <= self.timing.catch_up_spans_max, "I1"

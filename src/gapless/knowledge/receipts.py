@@ -149,13 +149,13 @@ class Publishers:
             for name, fact in store.items(self.table).items()
         }
         in_order = sorted(facts.items(), key=lambda each: each[1].heard_at)
-        self.durable = dict(in_order)  # heard of longest ago first
+        self.records = dict(in_order)  # heard of longest ago first
         owners = store.items(f"{OWNERS}/{pubend}")
         self.owners = {PublisherName(name): fact.decode() for name, fact in owners.items()}
         self.floor = int.from_bytes(store.get(FLOORS, pubend) or b"", "little")
-        self.accepted: dict[PublisherName, Place] = {}  # with all that waits for the disk
-        self._going: list[PublisherName] = []  # forgotten, and on disk still
-        for name in self.durable:
+        self.pending_places: dict[PublisherName, Place] = {}  # with all that waits for the disk
+        self._forgotten_names: list[PublisherName] = []  # forgotten, and on disk still
+        for name in self.records:
             self.account.take(self.owner(name))
 
     def owner(self, name: PublisherName) -> str:
@@ -163,13 +163,13 @@ class Publishers:
         return self.owners.get(name, "")
 
     def is_known(self, name: PublisherName) -> bool:
-        return name in self.durable or name in self.accepted
+        return name in self.records or name in self.pending_places
 
     def place(self, name: PublisherName) -> Place:
         """What counts for the next publication: that is, with all that waits."""
-        if name in self.accepted:
-            return self.accepted[name]
-        known = self.durable.get(name, NEW)
+        if name in self.pending_places:
+            return self.pending_places[name]
+        known = self.records.get(name, NEW)
         return known.next, known.term, known.opening
 
     # --- names that come --------------------------------------------------------------------------
@@ -189,25 +189,25 @@ class Publishers:
 
     def _idlest(self, owner: str, now: Instant) -> PublisherName | None:
         """The name that was heard of longest ago, of this owner or of all; None: not long ago."""
-        for name, known in self.durable.items():
+        for name, known in self.records.items():
             if known.heard_at + self.idle > now:
                 return None
-            if name not in self.accepted and (not owner or self.owner(name) == owner):
+            if name not in self.pending_places and (not owner or self.owner(name) == owner):
                 return name
         return None
 
     def forget(self, name: PublisherName) -> None:
         """It counts no more; what is on disk of it goes with the next write."""
-        assert name not in self.accepted, "what waits for the disk is not forgotten"
+        assert name not in self.pending_places, "what waits for the disk is not forgotten"
         self.account.give_back(self.owner(name))
-        self.floor = max(self.floor, self.durable.pop(name).term, 1)
-        self._going.append(name)
+        self.floor = max(self.floor, self.records.pop(name).term, 1)
+        self._forgotten_names.append(name)
 
     def strike(self, name: PublisherName) -> tuple[Put | Delete, ...] | None:
         """Forget a name that nobody needs: the writes that do; None while it waits for the disk."""
-        if name in self.accepted:
+        if name in self.pending_places:
             return None
-        if name in self.durable:
+        if name in self.records:
             self.forget(name)
         return tuple(self.writes({}))
 
@@ -219,7 +219,7 @@ class Publishers:
             else:
                 self.owners.pop(name, None)
             self.account.take(owner)
-        self.accepted[name] = place
+        self.pending_places[name] = place
 
     def take_over(self, query: PublisherQuery, owner: str, now: Instant) -> int:
         """The term: whatever comes from here on counts under this one only."""
@@ -234,41 +234,41 @@ class Publishers:
     def writes(self, changed: Mapping[PublisherName, PublisherRecord]) -> list[Put | Delete]:
         """Those that have changed, and the end of those that are forgotten."""
         writes: list[Put | Delete] = []
-        for name in self._going:
+        for name in self._forgotten_names:
             writes.append(Delete(self.table, name))
             owner = "" if self.is_known(name) else self.owners.pop(name, "")
             if is_proved(owner):
                 writes.append(Delete(f"{OWNERS}/{self.pubend}", name))
-        if self._going:
+        if self._forgotten_names:
             writes.append(Put(FLOORS, self.pubend, self.floor.to_bytes(8, "little")))
-            self._going.clear()
+            self._forgotten_names.clear()
         for name, each in sorted(changed.items()):
             writes.append(Put(self.table, name, each.encode()))
-            if name not in self.durable and is_proved(self.owner(name)):
+            if name not in self.records and is_proved(self.owner(name)):
                 writes.append(Put(f"{OWNERS}/{self.pubend}", name, self.owners[name].encode()))
         return writes
 
     def written(self, changed: Mapping[PublisherName, PublisherRecord]) -> None:
         """These are durable; whoever was heard of last stands last."""
         for name, each in changed.items():
-            self.durable.pop(name, None)
-            self.durable[name] = each
+            self.records.pop(name, None)
+            self.records[name] = each
 
     def settle(self) -> None:
         """Nothing waits for the disk any more: what is not durable by now never was."""
-        for name in self.accepted:
-            if name not in self.durable:
+        for name in self.pending_places:
+            if name not in self.records:
                 self.account.give_back(self.owner(name))
-        self.accepted.clear()
+        self.pending_places.clear()
 
     def check(self) -> None:
-        for name, (following, term, _) in self.accepted.items():
-            known = self.durable.get(name, NEW)
+        for name, (following, term, _) in self.pending_places.items():
+            known = self.records.get(name, NEW)
             assert known.next <= following, "I3"
             assert known.term <= term, "I3"
         self.account.check()
-        waiting = sum(name not in self.durable for name in self.accepted)
-        assert self.account.total == len(self.durable) + waiting, "I4"
+        waiting = sum(name not in self.records for name in self.pending_places)
+        assert self.account.total == len(self.records) + waiting, "I4"
 
 
 def why_not(name: PublisherName, term: int, current: int) -> tuple[str, str]:

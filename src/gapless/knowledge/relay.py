@@ -124,7 +124,7 @@ class Relay:
             for cell in self.outlets:
                 for run in fresh:
                     out += self._offer(cell, run, knowledge, now)
-        if not self.outlets or any(each.quiet for each in self.outlets.values()):
+        if not self.outlets or any(each.silent_spans for each in self.outlets.values()):
             self._acknowledge(now)  # silence that need not be told: nobody else will say so
         self.stream.keep_newest(self.timing.cache_events_max, self.timing.cache_bytes_max)
         return out
@@ -171,8 +171,8 @@ class Relay:
         for asker, cell, part in self.questions.answer(span, tuple(Purpose)):
             out.append(self._to_asker(asker, damaged(self.pubend, part, asker.purpose)))
             if cell is not None and asker.purpose == Purpose.DELIVERY:
-                self.outlets[cell].quiet.remove(part)
-                self.outlets[cell].told.add(part)
+                self.outlets[cell].silent_spans.remove(part)
+                self.outlets[cell].sent_spans.add(part)
         return out
 
     def _answer_asking(self, span: Span, knowledge: Knowledge) -> list[Outgoing]:
@@ -209,8 +209,8 @@ class Relay:
         """Everything known about `span`, for one that asked."""
         if cell is not None and asker.purpose == Purpose.DELIVERY:
             outlet = self.outlets[cell]
-            outlet.quiet.remove(span)
-            outlet.told.add(span)
+            outlet.silent_spans.remove(span)
+            outlet.sent_spans.add(span)
         if asker.purpose != Purpose.WHOLE:
             ticks, events = self._passing(cell, digest, ticks, events)
         kind = Knowledge(
@@ -230,21 +230,21 @@ class Relay:
         """Tell a cell below what has become known; silence alone may wait."""
         outlet, digest = self.outlets[cell], knowledge.digest
         out: list[Outgoing] = []
-        for span in list(outlet.told.missing(run)):
-            if outlet.quiet_digest != digest:
+        for span in list(outlet.sent_spans.missing(run)):
+            if outlet.silent_digest != digest:
                 out += self._flush(cell)
-                outlet.quiet_digest = digest
+                outlet.silent_digest = digest
             is_all = span == knowledge.span
             known = (knowledge.ticks, knowledge.events.events) if is_all else None
             ticks, events = self._passing(cell, digest, *(known or self.stream.events_in(span)))
-            hole = bool(outlet.told) and span.start < outlet.told.end
+            hole = bool(outlet.sent_spans) and span.start < outlet.sent_spans.end
             if ticks or hole or digest > outlet.digest or cell in LOCAL:
                 outlet.digest = max(outlet.digest, digest)
                 whole = outlet.tell(span)
                 messages = retell(knowledge, whole, ticks, events, self._limits, self.lost_below)
                 out += [ToCell(cell, message) for message in messages]
             else:
-                outlet.quiet.add(span)
+                outlet.silent_spans.add(span)
                 if self._flush_due is None:
                     self._flush_due = Instant(now + self.timing.silence_flush)
         return out
@@ -263,9 +263,9 @@ class Relay:
     def _flush(self, cell: CellName) -> list[Outgoing]:
         """Tell a cell the silence that has waited."""
         outlet = self.outlets[cell]
-        spans, digest = list(outlet.quiet), outlet.quiet_digest
-        outlet.quiet.clear()
-        outlet.told.update(spans)
+        spans, digest = list(outlet.silent_spans), outlet.silent_digest
+        outlet.silent_spans.clear()
+        outlet.sent_spans.update(spans)
         return [
             ToCell(
                 cell,
@@ -357,8 +357,8 @@ class Relay:
         outlet.report(ack.reporter, ReleaseReport(ack.epoch, ack.sequence, ack.released))
         if ack.delivered > outlet.settled:
             outlet.settle(ack.delivered)
-            outlet.told.remove_below(ack.delivered)
-            outlet.quiet.remove_below(ack.delivered)
+            outlet.sent_spans.remove_below(ack.delivered)
+            outlet.silent_spans.remove_below(ack.delivered)
             self.questions.remove_below(ack.delivered, ack.cell)
         self._acknowledge(now)
         return []
@@ -429,7 +429,7 @@ class Relay:
     def check(self) -> None:
         self.stream.check()
         for outlet in self.outlets.values():
-            assert not any(outlet.told.overlaps(span) for span in outlet.quiet), "I1"
+            assert not any(outlet.sent_spans.overlaps(span) for span in outlet.silent_spans), "I1"
             assert outlet.settled >= self.acked or self.acked < 0, "I2"
         assert self.stream.event_count <= self.timing.cache_events_max, "I3"
         self.questions.check()

@@ -124,9 +124,11 @@ class Release:
         self.policy = policy
         self.timing = timing
         self.ended = ended  # to be told when a chop is durable, and when it failed
-        self.gone = self.going = store.bounds(stream)[0]  # everything below is, will be released
-        self.delivered = self.gone
-        self.freed = self.gone  # no durable subscription needs what is below
+        self.chop_end = self.next_chop_end = store.bounds(stream)[
+            0
+        ]  # everything below is, will be released
+        self.delivered = self.chop_end
+        self.needed_from = self.chop_end  # no durable subscription needs what is below
         self.deadline: Instant | None = None
         self._size = LogSize.of(store, stream) if policy.retention_bytes is not None else None
 
@@ -139,12 +141,12 @@ class Release:
     def acknowledge(self, delivered: int, freed: int, now: Instant) -> None:
         """Everyone below has all before `delivered`, and needs nothing before `freed`."""
         self.delivered = max(self.delivered, delivered)
-        self.freed = min(freed, self.delivered)
+        self.needed_from = min(freed, self.delivered)
         self._arm(now)
 
     def _arm(self, now: Instant) -> None:
-        is_limited = self.policy != Policy() and self.going < self.delivered
-        if self.deadline is None and (is_limited or self.freed > self.going):
+        is_limited = self.policy != Policy() and self.next_chop_end < self.delivered
+        if self.deadline is None and (is_limited or self.needed_from > self.next_chop_end):
             self.deadline = Instant(now + self.timing.release_delay)
 
     def fire(self, now: Instant) -> list[Effect]:
@@ -152,35 +154,39 @@ class Release:
         if self.deadline is None or now < self.deadline:
             return []
         self.deadline = None
-        if self.going > self.gone:  # one chop at a time
+        if self.next_chop_end > self.chop_end:  # one chop at a time
             return []
         fitting_from = 0
         if self._size is not None and self.policy.retention_bytes is not None:
             fitting_from = self._size.fitting_from(self.policy.retention_bytes)
-        below = lost_below(self.freed, self.delivered, now, self.policy, fitting_from)
-        self.going = max(self.gone, below)
+        below = lost_below(self.needed_from, self.delivered, now, self.policy, fitting_from)
+        self.next_chop_end = max(self.chop_end, below)
         if self._has_events():
             done, failed = self.ended
-            return [Persist((Chop(self.stream, self.going),), (done,), (failed,))]
-        self.going = self.gone  # nothing but silence: there is nothing to give back, nor to lose
+            return [Persist((Chop(self.stream, self.next_chop_end),), (done,), (failed,))]
+        self.next_chop_end = (
+            self.chop_end
+        )  # nothing but silence: there is nothing to give back, nor to lose
         return []
 
     def chopped(self, now: Instant, *, ok: bool) -> None:
         """The chop is durable, or there was no room to note it."""
         if ok:
-            self.gone = self.going
-        self.going = self.gone
+            self.chop_end = self.next_chop_end
+        self.next_chop_end = self.chop_end
         if self._size is not None:
-            self._size.chop(self.gone)
+            self._size.chop(self.chop_end)
         self._arm(now)
 
     def _has_events(self) -> bool:
         try:
-            return bool(self.store.scan(self.stream, self.gone, self.going, bytes_max=1)[0])
+            return bool(
+                self.store.scan(self.stream, self.chop_end, self.next_chop_end, bytes_max=1)[0]
+            )
         except StorageDamagedError:
             return True
 
     def check(self) -> None:
-        assert self.going <= self.delivered, "I1"
-        assert self.gone <= self.going, "I2"
-        assert self.freed <= self.delivered, "I1"
+        assert self.next_chop_end <= self.delivered, "I1"
+        assert self.chop_end <= self.next_chop_end, "I2"
+        assert self.needed_from <= self.delivered, "I1"

@@ -201,12 +201,14 @@ class Stages:
         self.store = store
         self.timing = timing
         self.facts = f"{TRANSACTIONS}/{pubend}"
-        self.open: dict[Key, StageSlot] = {}
-        self.claimed: dict[Key, StageSlot] = {}  # they are being committed: nothing may change them
-        self.committed: tuple[StageSlot, int, list[str]] | None = None  # found so by a restart
+        self.open_slots: dict[Key, StageSlot] = {}
+        self.claimed_slots: dict[
+            Key, StageSlot
+        ] = {}  # they are being committed: nothing may change them
+        self.committed_slot: tuple[StageSlot, int, list[str]] | None = None  # found so by a restart
         self.staged_bytes = 0
         self.pending_bytes = 0  # not durable yet
-        self.pending: deque[StageWrite] = deque()
+        self.pending_writes: deque[StageWrite] = deque()
         self._free: list[tuple[int, int]] = []  # slots that were used: number, next index
         found = {int(key): fact for key, fact in store.items(self.facts).items()}
         for number, fact in sorted(found.items()):
@@ -214,10 +216,10 @@ class Stages:
             slot, first_tick, parts = StageSlot.recover(number, stream, fact, store, now)
             self.staged_bytes += slot.size
             if first_tick is None:
-                self.open[slot.key] = slot
+                self.open_slots[slot.key] = slot
             else:
-                self.claimed[slot.key] = slot
-                self.committed = slot, first_tick, parts
+                self.claimed_slots[slot.key] = slot
+                self.committed_slot = slot, first_tick, parts
         self._slot_count = max(found, default=-1) + 1
         for number in range(self._slot_count):
             if number not in found:
@@ -225,14 +227,14 @@ class Stages:
 
     @property
     def deadline(self) -> Instant | None:
-        for slot in self.open.values():
+        for slot in self.open_slots.values():
             return Instant(slot.touched + self.timing.transaction_expiry)
         return None
 
     def fire(self, now: Instant) -> list[Effect]:
         """Drop what was not heard of for too long."""
         effects: list[Effect] = []
-        for slot in list(self.open.values()):
+        for slot in list(self.open_slots.values()):
             if slot.touched + self.timing.transaction_expiry > now:
                 break
             if slot.pending:
@@ -243,14 +245,16 @@ class Stages:
 
     def _touch(self, slot: StageSlot, now: Instant) -> None:
         slot.touched = now
-        self.open[slot.key] = self.open.pop(slot.key)
+        self.open_slots[slot.key] = self.open_slots.pop(slot.key)
 
     # --- staging --------------------------------------------------------------------------------
 
     def of(self, owner: str) -> list[StageSlot]:
         """The transactions that somebody has begun and that are not over."""
         return [
-            slot for slot in (*self.open.values(), *self.claimed.values()) if slot.owner == owner
+            slot
+            for slot in (*self.open_slots.values(), *self.claimed_slots.values())
+            if slot.owner == owner
         ]
 
     def stage(
@@ -258,7 +262,7 @@ class Stages:
     ) -> list[Effect]:
         """Keep events of a transaction that is not committed."""
         key, events, position = key_of(message), message.events.events, message.position
-        slot = self.open.get(key)
+        slot = self.open_slots.get(key)
         part = slot.parts.get(message.part) if slot else None
         if part is None:
             if position:
@@ -291,7 +295,10 @@ class Stages:
             if mine and mine + size > share:
                 problem = f"{show_who(owner)} has staged {mine} bytes here, its share is {share}"
                 return [refuse(client, message, problem)]
-        if self.pending and self.pending_bytes + size > self.timing.publish_pending_bytes_max:
+        if (
+            self.pending_writes
+            and self.pending_bytes + size > self.timing.publish_pending_bytes_max
+        ):
             return [refuse(client, message, "more is being staged than the disk has taken")]
         slot = slot or self._begin(key, now, owner)
         slot.parts.setdefault(message.part, StagedPart())
@@ -304,7 +311,7 @@ class Stages:
             number = self._slot_count  # new in this life, but perhaps not on this disk
             index = self.store.bounds(stream_of(number, self.pubend))[1]
             self._slot_count += 1
-        slot = self.open[key] = StageSlot(
+        slot = self.open_slots[key] = StageSlot(
             number, stream_of(number, self.pubend), key, index, index, now
         )
         slot.owner = owner
@@ -322,7 +329,7 @@ class Stages:
         assert message.part is not None
         part, size = slot.parts[message.part], staged_size(record, count)
         place = (slot.end, part.accepted, count, size)
-        self.pending.append(StageWrite(client, message.request, slot, message.part, *place))
+        self.pending_writes.append(StageWrite(client, message.request, slot, message.part, *place))
         writes: list[Write] = []
         if not slot.is_known:
             writes.append(Put(self.facts, str(slot.number), slot.fact()))
@@ -339,7 +346,7 @@ class Stages:
 
     def staged(self, message: Staged, now: Instant, *, was_committed: bool) -> list[Effect]:
         """The oldest write to a slot has ended; `was_committed` is said of its transaction."""
-        write = self.pending.popleft()
+        write = self.pending_writes.popleft()
         slot = write.slot
         slot.pending -= 1
         self.pending_bytes -= write.size
@@ -348,7 +355,7 @@ class Stages:
                 return [Send(write.client, Done(write.request))]
             return [refuse(write.client, write, "the transaction was ended meanwhile", retry=False)]
         effects: list[Effect] = [self._take(write, now) if message.ok else self._undo(write)]
-        if slot.key in self.open and not (slot.parts or slot.pending):
+        if slot.key in self.open_slots and not (slot.parts or slot.pending):
             effects.append(Persist(self.drop(slot)))  # nothing is left of it
         return effects
 
@@ -356,7 +363,7 @@ class Stages:
         """It is durable: does it count? The answer."""
         slot = write.slot
         slot.is_known = True
-        if slot.key in self.open:
+        if slot.key in self.open_slots:
             self._touch(slot, now)
         part = slot.parts.setdefault(write.name, StagedPart())
         if not write.count:
@@ -381,11 +388,11 @@ class Stages:
     @property
     def oldest(self) -> Key:
         """Of the oldest write under way: the transaction."""
-        return self.pending[0].slot.key
+        return self.pending_writes[0].slot.key
 
     def abort(self, client: ClientName, message: Abort, now: Instant) -> list[Effect]:
         """Drop what is staged, or one part of it; fine if there is nothing."""
-        slot, done = self.open.get(key_of(message)), Send(client, Done(message.request))
+        slot, done = self.open_slots.get(key_of(message)), Send(client, Done(message.request))
         if slot is None or (message.part is not None and message.part not in slot.parts):
             return [done]
         if message.part is None or list(slot.parts) == [message.part]:
@@ -401,19 +408,19 @@ class Stages:
 
     def claim(self, key: Key) -> None:
         """From now on nothing may change it."""
-        if (slot := self.open.pop(key, None)) is not None:
-            self.claimed[key] = slot
+        if (slot := self.open_slots.pop(key, None)) is not None:
+            self.claimed_slots[key] = slot
 
     def reopen(self, key: Key, now: Instant) -> None:
         """It could not be committed: all is as before."""
-        if (slot := self.claimed.pop(key, None)) is not None:
+        if (slot := self.claimed_slots.pop(key, None)) is not None:
             slot.touched = now
-            self.open[key] = slot
+            self.open_slots[key] = slot
 
     def drop(self, slot: StageSlot) -> tuple[Write, ...]:
         """It is over; these writes give its space back."""
-        self.open.pop(slot.key, None)
-        self.claimed.pop(slot.key, None)
+        self.open_slots.pop(slot.key, None)
+        self.claimed_slots.pop(slot.key, None)
         slot.is_over = True
         self.staged_bytes -= slot.size
         heapq.heappush(self._free, (slot.number, slot.end))
@@ -423,12 +430,12 @@ class Stages:
         return Delete(self.facts, str(slot.number)), Chop(slot.stream, slot.end)
 
     def check(self) -> None:
-        slots = [*self.open.values(), *self.claimed.values()]
+        slots = [*self.open_slots.values(), *self.claimed_slots.values()]
         used = sorted([slot.number for slot in slots] + [number for number, _ in self._free])
         assert used == list(range(self._slot_count)), "I1"
         assert self.staged_bytes == sum(slot.size for slot in slots), "I2"
-        assert self.pending_bytes == sum(write.size for write in self.pending), "I4"
-        times = [slot.touched for slot in self.open.values()]
+        assert self.pending_bytes == sum(write.size for write in self.pending_writes), "I4"
+        times = [slot.touched for slot in self.open_slots.values()]
         assert times == sorted(times), "I3"
         for slot in slots:
             for part in slot.parts.values():

@@ -54,18 +54,18 @@ class Subend:
         self.horizon = start
         self.seen = start
         self._lost = SpanSet()
-        self._young: deque[tuple[Instant, Span]] = deque()  # gaps not yet asked for, by when
-        self._asked = SpanSet()  # asked for at least once, or waiting for room
-        self._out = SpanSet()  # the last question: when it is answered, the next follows
+        self._new_gaps: deque[tuple[Instant, Span]] = deque()  # gaps not yet asked for, by when
+        self._open_spans = SpanSet()  # asked for at least once, or waiting for room
+        self._last_question = SpanSet()  # the last question: when it is answered, the next follows
         self._is_overfull = False  # something was let go of, and nothing was taken since
         self._repeat_due: Instant | None = None
         self._repeat_after = timing.nack_repeat
 
     @property
     def deadline(self) -> Instant | None:
-        if not self._young:
+        if not self._new_gaps:
             return self._repeat_due
-        first = self._young[0][0]
+        first = self._new_gaps[0][0]
         return first if self._repeat_due is None else min(first, self._repeat_due)
 
     @property
@@ -86,10 +86,10 @@ class Subend:
             self._lost.add(Span(max(final, self.horizon), lost))
         if span.start > self.seen:
             gap = Span(self.seen, span.start)
-            self._young.append((Instant(now + self.timing.gap_patience), gap))
+            self._new_gaps.append((Instant(now + self.timing.gap_patience), gap))
         self.seen = max(self.seen, span.end)
         if self.stream.keep_oldest(*self._room):
-            self._asked.add(Span(self.stream.end, self.seen))
+            self._open_spans.add(Span(self.stream.end, self.seen))
             self._is_overfull = True
         before, self.horizon = self.horizon, self.stream.known.first_missing(self.horizon)
         if knowledge.more and not self._is_overfull:
@@ -109,7 +109,7 @@ class Subend:
             self._lost.remove_below(through)
         self.taken = through
         self._is_overfull = False
-        if self._asked:  # there is room again
+        if self._open_spans:  # there is room again
             self._repeat_due = Instant(now + self.timing.gap_patience)
         return Settled(ticks, events, lost)
 
@@ -139,8 +139,8 @@ class Subend:
     def fire(self, now: Instant) -> list[Nack]:
         """Ask for gaps that have lasted too long."""
         spans: list[Span] = []
-        while self._young and self._young[0][0] <= now:
-            _, gap = self._young.popleft()
+        while self._new_gaps and self._new_gaps[0][0] <= now:
+            _, gap = self._new_gaps.popleft()
             spans += self.stream.known.missing(gap)
         spans = [span for span in spans if span.end > self.horizon]
         nacks = self._ask(spans, now) if spans else []
@@ -157,27 +157,29 @@ class Subend:
 
     def _ask_on(self, now: Instant, *, moved: bool) -> list[Nack]:
         """After something was learnt: drop answered questions, and ask the next ones."""
-        if not self._asked:
+        if not self._open_spans:
             return []
-        self._asked.remove_below(self.horizon)
+        self._open_spans.remove_below(self.horizon)
         if moved:
             self._repeat_after = self.timing.nack_repeat
-        if self._out and not self._is_overfull:
-            self._out.remove_below(self.horizon)  # what was answered may have been taken since
-            if not any(any(self.stream.known.missing(span)) for span in self._out):
-                self._out.clear()
+        if self._last_question and not self._is_overfull:
+            self._last_question.remove_below(
+                self.horizon
+            )  # what was answered may have been taken since
+            if not any(any(self.stream.known.missing(span)) for span in self._last_question):
+                self._last_question.clear()
                 return self._ask([], now)
-        if self._asked and self._repeat_due is None:
+        if self._open_spans and self._repeat_due is None:
             self._repeat_due = Instant(now + self._repeat_after)
         return []
 
     def _ask(self, spans: list[Span], now: Instant) -> list[Nack]:
         """Ask for these and for what was asked before and is still unknown, lowest first."""
-        self._asked.update(spans)
-        open_spans = [part for span in self._asked for part in self.stream.known.missing(span)]
-        self._asked = SpanSet(open_spans)
-        self._asked.remove_below(self.horizon)
-        if not self._asked:
+        self._open_spans.update(spans)
+        open_spans = [part for span in self._open_spans for part in self.stream.known.missing(span)]
+        self._open_spans = SpanSet(open_spans)
+        self._open_spans.remove_below(self.horizon)
+        if not self._open_spans:
             self._repeat_due = None
             self._repeat_after = self.timing.nack_repeat
             return []
@@ -185,9 +187,9 @@ class Subend:
         count_max, bytes_max = self._room
         full = self.stream.event_count >= count_max or self.stream.size >= bytes_max
         end = self.stream.end if full else self.seen
-        chosen = [span for span in self._asked if span.start < end]
+        chosen = [span for span in self._open_spans if span.start < end]
         chosen = chosen[: self.timing.nack_spans_max]
-        self._out = SpanSet(chosen)
+        self._last_question = SpanSet(chosen)
         return [Nack(self.pubend, tuple(chosen))] if chosen else []
 
     def check(self) -> None:

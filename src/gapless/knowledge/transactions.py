@@ -80,7 +80,7 @@ class Copy:
     rest: deque[tuple[int, int]]  # records that are not in the log yet: index, events
     count: int
     owner: str = ""
-    asked: tuple[ClientName, Commit] | None = None  # who to answer when the commit is durable
+    request: tuple[ClientName, Commit] | None = None  # who to answer when the commit is durable
     first_tick: int = 0
     done: int = 0  # events in the log
     skip: int = 0  # of them in the first of `rest`
@@ -124,10 +124,10 @@ class Transactions:
         self.claims: dict[Key, Copy] = {}  # commits that wait for their turn, in order
         self.copy: Copy | None = None
         self.is_writing = False
-        self._untold: deque[tuple[Sequence[int], tuple[bytes, ...]]] = deque()  # in the log
+        self._untold_batches: deque[tuple[Sequence[int], tuple[bytes, ...]]] = deque()  # in the log
         self._retry_due: Instant | None = None
-        if self.stages.committed is not None:
-            slot, first_tick, parts = self.stages.committed
+        if self.stages.committed_slot is not None:
+            slot, first_tick, parts = self.stages.committed_slot
             self.copy = Copy.of(slot.key, tuple(parts), slot)
             self.copy.first_tick = first_tick
             self._retry_due = now
@@ -142,13 +142,13 @@ class Transactions:
 
     @property
     def open_count(self) -> int:
-        return len(self.stages.open) + len(self.claims) + (self.copy is not None)
+        return len(self.stages.open_slots) + len(self.claims) + (self.copy is not None)
 
     # --- time -----------------------------------------------------------------------------------
 
     @property
     def deadline(self) -> Instant | None:
-        if self._untold:
+        if self._untold_batches:
             return Instant(0)
         return self._retry_due if self._retry_due is not None else self.stages.deadline
 
@@ -159,15 +159,15 @@ class Transactions:
 
     @property
     def is_copying(self) -> bool:
-        return self.copy is not None or bool(self._untold)
+        return self.copy is not None or bool(self._untold_batches)
 
     @property
     def wants_to_write(self) -> bool:
         if self.is_writing or self._retry_due is not None:
             return False
         if self.copy is None:
-            return bool(self.claims) and not self._untold
-        return len(self._untold) < self.timing.copy_batches_max
+            return bool(self.claims) and not self._untold_batches
+        return len(self._untold_batches) < self.timing.copy_batches_max
 
     def fire(self, now: Instant) -> list[Effect]:
         """Drop what is too old. It may be time to try a write again: look at `wants_to_write`."""
@@ -192,7 +192,9 @@ class Transactions:
             return [Send(client, Done(message.request))]
         if self._is_claimed(key):
             return [refuse(client, message, "the transaction is being committed")]
-        if key not in self.stages.open and (refused := self._refuse_new(client, message, owner)):
+        if key not in self.stages.open_slots and (
+            refused := self._refuse_new(client, message, owner)
+        ):
             return [refused]
         return self.stages.stage(client, message, now, owner)
 
@@ -214,9 +216,9 @@ class Transactions:
     def refuse_all(self, problem: str, remedy: str) -> list[Effect]:
         """The pubend is going: an answer for everyone who waits for one."""
         copies = [*self.claims.values(), *([self.copy] if self.copy is not None else [])]
-        asked = [copy.asked for copy in copies if copy.asked is not None]
+        asked = [copy.request for copy in copies if copy.request is not None]
         waiting = [(client, message.request) for client, message in asked]
-        waiting += [(write.client, write.request) for write in self.stages.pending]
+        waiting += [(write.client, write.request) for write in self.stages.pending_writes]
         return [Send(client, Refused(request, problem, remedy)) for client, request in waiting]
 
     def _refuse_new(self, client: ClientName, message: Stage | Commit, owner: str) -> Send | None:
@@ -241,7 +243,7 @@ class Transactions:
             who = show_who(owner)
             problem = f"{who} has {names} names of producers here, and its share is {limit}"
             return refuse(client, message, problem, retry=False)
-        open_ones = {key[0] for key in (*self.stages.open, *self.claims)} | {message.producer}
+        open_ones = {key[0] for key in (*self.stages.open_slots, *self.claims)} | {message.producer}
         fresh = {name for name in open_ones if not name.startswith(ONCE)}
         if len(self.last.keys() | fresh) - len(self._once) > self.timing.producers_max:
             return refuse(client, message, "too many producers", retry=False)
@@ -254,7 +256,7 @@ class Transactions:
             return [Send(client, self._repeated(key, message.request))]
         if self._is_claimed(key):
             return [refuse(client, message, "the transaction is being committed")]
-        slot = self.stages.open.get(key)
+        slot = self.stages.open_slots.get(key)
         parts: list[str] = []
         for index, name in enumerate(message.parts):
             wanted = message.counts[index] if message.counts else None
@@ -271,7 +273,7 @@ class Transactions:
             return [refused]
         self.stages.claim(key)
         self.claims[key] = Copy.of(key, tuple(parts), slot)
-        self.claims[key].asked = client, message
+        self.claims[key].request = client, message
         self.claims[key].owner = owner
         return []
 
@@ -307,7 +309,7 @@ class Transactions:
         if slot is not None:
             if copy.done + len(copy.events) == copy.count:
                 writes += self.stages.ending(slot)
-            elif copy.asked is not None:
+            elif copy.request is not None:
                 fact = slot.fact(copy.parts, copy.first_tick)
                 writes.append(Put(self.stages.facts, str(slot.number), fact))
         return tuple(writes)
@@ -318,10 +320,10 @@ class Transactions:
         copy = self.copy
         assert copy is not None
         assert copy.slot is not None
-        if copy.asked is None:
+        if copy.request is None:
             raise damage
         self.is_writing, self.copy = False, None
-        answer = refuse(*copy.asked, "its staged events are damaged on the disk", retry=False)
+        answer = refuse(*copy.request, "its staged events are damaged on the disk", retry=False)
         return [answer, Persist(self.stages.drop(copy.slot))]
 
     def _outdated(self, producer: ProducerName) -> list[ProducerName]:
@@ -361,11 +363,11 @@ class Transactions:
             return self._try_again(copy, now)
         limits = self.timing.batch_events_max, self.timing.batch_bytes_max
         batches = cut(events, *limits) if events else ()
-        self._untold += [(ticks[low:high], events[low:high]) for low, high in batches]
+        self._untold_batches += [(ticks[low:high], events[low:high]) for low, high in batches]
         copy.advance(len(events))
         effects: list[Effect] = []
-        if copy.asked is not None:
-            effects = self._committed(copy, *copy.asked)
+        if copy.request is not None:
+            effects = self._committed(copy, *copy.request)
         if copy.done == copy.count:
             self.copy = None
             if copy.slot is not None:
@@ -374,20 +376,20 @@ class Transactions:
 
     def tell(self) -> tuple[Sequence[int], tuple[bytes, ...]]:
         """What is in the log and not told yet: the next batch of it."""
-        return self._untold.popleft() if self._untold else ((), ())
+        return self._untold_batches.popleft() if self._untold_batches else ((), ())
 
     def _try_again(self, copy: Copy, now: Instant) -> list[Effect]:
         """No room. Before the commit: it is off. After it: nothing stops it but time."""
-        if copy.asked is None:
+        if copy.request is None:
             self._retry_due = Instant(now + self.timing.storage_retry)
             return []
         self.copy = None
         self.stages.reopen(copy.key, now)
-        return [refuse(*copy.asked, NO_ROOM)]
+        return [refuse(*copy.request, NO_ROOM)]
 
     def _committed(self, copy: Copy, client: ClientName, message: Commit) -> list[Effect]:
         """The commit is durable: answer it, and drop what can never be committed any more."""
-        copy.asked = None
+        copy.request = None
         producer, transaction = copy.key
         for _ in self._outdated(producer):
             del self.last[self._once.popleft()]
@@ -398,13 +400,15 @@ class Transactions:
         self.last[producer] = (transaction, copy.first_tick, copy.count)
         answer = Committed(message.request, self.pubend, copy.first_tick, copy.count)
         effects: list[Effect] = [Send(client, answer)]
-        for key, slot in list(self.stages.open.items()):
+        for key, slot in list(self.stages.open_slots.items()):
             if self.is_committed(key):
                 effects.append(Persist(self.stages.drop(slot)))
         for key, claim in list(self.claims.items()):
-            if self.is_committed(key) and claim.asked is not None:
+            if self.is_committed(key) and claim.request is not None:
                 del self.claims[key]
-                effects.append(Send(claim.asked[0], self._repeated(key, claim.asked[1].request)))
+                effects.append(
+                    Send(claim.request[0], self._repeated(key, claim.request[1].request))
+                )
                 if claim.slot is not None:
                     effects.append(Persist(self.stages.drop(claim.slot)))
         return effects
@@ -412,7 +416,9 @@ class Transactions:
     def strike(self, producer: ProducerName) -> tuple[Write, ...] | None:
         """Forget a producer: the writes that do; None while it has transactions under way. What it
         committed may then be committed again."""
-        busy = {key[0] for key in (*self.stages.open, *self.stages.claimed, *self.claims)}
+        busy = {
+            key[0] for key in (*self.stages.open_slots, *self.stages.claimed_slots, *self.claims)
+        }
         if producer in busy or (self.copy is not None and self.copy.key[0] == producer):
             return None
         writes: list[Write] = []
@@ -432,7 +438,7 @@ class Transactions:
         assert len(self._once) <= self.timing.producers_once_max, "I1"
         assert not self.is_writing or self.copy is not None, "I2"
         limit = 2 * self.timing.copy_batches_max * self.timing.batch_events_max
-        assert sum(len(ticks) for ticks, _ in self._untold) < limit, "I3"
+        assert sum(len(ticks) for ticks, _ in self._untold_batches) < limit, "I3"
         if self.copy is not None:
             left = sum(count for _, count in self.copy.rest) - self.copy.skip
             assert self.copy.done + left == self.copy.count

@@ -29,7 +29,7 @@ def statistics(routing: Routing, clients: Clients, services: Services) -> dict[s
             figures["end"] = pubend.end
             figures["released"] = pubend.released
             figures["pending_events"] = pubend.pending_count
-            figures["publishers"] = len(pubend.publishers.durable)
+            figures["publishers"] = len(pubend.publishers.records)
             figures["open_transactions"] = pubend.transactions.open_count
             figures["staged_bytes"] = pubend.transactions.stages.staged_bytes
             figures["producers"] = len(pubend.transactions.last)

@@ -315,7 +315,7 @@ class Topics:
         effects: list[Effect] = []
         for pubend in topic.pubends:
             if (hosted := streams.pubends.get(pubend.name)) is not None:
-                for each in (*hosted.waiting, *hosted.writing):
+                for each in (*hosted.pending_requests, *hosted.batch.requests):
                     effects += refuse(each.client, each.message, problem, REMEDY)
                 effects += hosted.transactions.refuse_all(problem, REMEDY)
         effects += self._end_subscriptions(topic, problem)
