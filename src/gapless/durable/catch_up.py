@@ -1,39 +1,38 @@
 """Catch-up: one returning subscriber's way through one pubend, back to the consolidated stream.
 
 Theory of operation
-    The filtered log says which ticks the subscription wants; all others are silence. A subend of
-    its own, which starts at the token, asks for exactly the wanted ticks. It does so in windows: no
-    more than `catch_up_window` wanted ticks, and no more than the client has credit for, are in
-    question or wait for delivery at a time; when all of a window is known the next is opened, and
-    when the log's answer is used up the log is read again.
-    Where the pubend's log is at hand (`fetch`) the window is read from it and delivered at once;
-    only what is not there is asked for. A window takes half of the credit then, for it is that of
-    other subscriptions of the same client too. It ends at the roundest tick that its second half
-    holds, so that those who want the same come to the same windows, and one of them takes it from
-    the log for all (`convoy`).
-    The usual answer is one event at one wanted tick. Those gather, and are put to the subend
-    with `advance`: wanted ticks that follow each other in one piece, with the silence behind each.
-    Any other answer first makes the subend know all the silence of the window, piece by piece.
-    What was released is lost: the client gets one gap. How far that goes is known here
-    (`released`), or is told with an answer: nothing before it is read, asked for or looked up, so
-    that however much was released costs the same. The gap is held back until something follows that
-    is not lost, so that what was lost in a row is one gap whatever pieces the news came in.
-    The log names no tick without an event. Where someone says that a wanted one is silent, the
-    pubend itself is asked; if it says so too the event is lost (`denied`).
-    Of ticks before `since` the log knows nothing (the subscription came from another broker, or
-    starts in the past): all of them are asked for, with the least vector that counts, and what
-    comes is filtered here.
-    `is_done` when everything before the consolidated stream's durable position is delivered (and
-    before `since`, which a crash may leave ahead of it); the node then adds the stream's `tail` and
-    drops this.
+    The filtered log names the ticks that the subscription wants; all other ticks are silence. The
+    catch-up has a subend of its own, which starts at the token and asks for exactly the wanted
+    ticks, one window at a time. A window has at most `catch_up_window` wanted ticks, and no more
+    than the client has credit for. When a window is wholly known, the catch-up opens the next. When
+    the answer of the filtered log is used up, the catch-up reads that log again.
+    If the pubend's log is at this broker (`fetch`), the catch-up reads the window from it and
+    delivers it at once; it asks only for what is missing there. A window then takes half of the
+    credit, because other subscriptions of the same client share that credit. The window ends at the
+    roundest tick of its second half. So subscriptions with equal conditions arrive at the same
+    windows, and one of them reads each window for all (`catch_up_group`).
+    The usual answer is one event at one wanted tick. Such answers gather, and `advance` gives them
+    to the subend: consecutive wanted ticks in one piece, with the silence after each. Before any
+    other answer, the subend is told all the silence of the window, piece by piece.
+    Released events are lost, and the client is told one gap. This broker knows how far release has
+    gone (`released`), or an answer says so. Nothing before that tick is read, asked for or looked
+    up, so the cost does not depend on how much was released. The gap is held back until something
+    follows that is not lost: then consecutive losses are one gap, in whatever pieces they came.
+    The filtered log names no tick without an event. If an answer says that a wanted tick is silent,
+    the catch-up asks the pubend itself; if the pubend agrees, the event is lost (`contradictions`).
+    Of ticks before `since` the filtered log knows nothing: the subscription came from another
+    broker, or starts in the past. The catch-up asks the pubend for all of them and filters here.
+    The catch-up `is_done` when everything before the consolidated stream's durable position is
+    delivered, and everything before `since`, which may lie ahead of that position after a crash.
+    The node then adds the stream's `tail` and drops the catch-up.
 
 Invariants (checked by `check`)
-    I1  position <= what the subend gave out <= told; none moves back
+    I1  position <= what the subend gave out <= window_end; none moves back
     I2  at most `catch_up_window` events wait
     I3  position lies before a gap that is held back
-    I4  what has arrived and was not put to the subend yet is in the window, and not known there
+    I4  an answer that the subend was not given yet is in the window, and not known there
 
-Cost: a few dictionary steps per wanted tick; the machinery works once per answered question.
+Cost: a few dictionary steps for each wanted tick; the machinery works once per answered question.
 Source: DSN 2003, sec. 4.1 (catchup stream, switchover); docs/protocols/durable-subscriptions.md,
 3.2, 3.6, 3.8.
 Deviation: the stream ends at the durable position and takes nothing beyond it from the live one.
@@ -63,17 +62,17 @@ if TYPE_CHECKING:
     from gapless.durable.timing import DurableTiming
 
     Matches = Callable[[Sequence[bytes]], Sequence[int]]
-    """The indices of the events that the subscription wants, ascending."""
+    """Returns the indices of the events that the subscription wants, ascending."""
 
     Fetch = Callable[[Sequence[int]], Sequence[bytes | None]]
-    """The events at these ticks, as many as are to be taken at a time; None where there is none."""
+    """Returns the events at these ticks, None where there is none; a prefix if it stops early."""
 
     Released = Callable[[], int]
-    """Below this tick the pubend has released everything, as far as is known here."""
+    """Returns the tick below which the pubend has released everything, as far as is known here."""
 
 
 class LostSpan(NamedTuple):
-    """Everything that the subscription wanted in the span is lost."""
+    """A span in which everything that the subscription wanted is lost."""
 
     span: Span
 
@@ -98,7 +97,7 @@ class CatchUpSource:
 
 
 class CatchUpWindow(Subend):
-    """At most `window` events wait in it."""
+    """The subend of a catch-up: at most `window` events wait in it."""
 
     window = 1
 
@@ -107,7 +106,7 @@ class CatchUpWindow(Subend):
         return self.window, self.timing.waiting_bytes_max
 
     def ask_for(self, ticks: Sequence[int], now: Instant) -> list[Nack]:
-        """Ask for these, when nothing was in question: no more than one question can take."""
+        """Ask for these ticks while no question is open. One question must be able to take them."""
         spans = [Span(tick, tick + 1) for tick in ticks]
         if not spans or self.stream.size >= self.timing.waiting_bytes_max:
             return self._ask(spans, now)
@@ -118,8 +117,7 @@ class CatchUpWindow(Subend):
 
 
 def roundest(low: int, high: int) -> int:
-    """Of the numbers after `low`, up to `high`, the one with the most zeros at its end in binary;
-    `high` if there are none."""
+    """The number in (low, high] with the most trailing zeros in binary; `high` if there is none."""
     zeros = max(0, (low ^ high).bit_length() - 1)
     return high >> zeros << zeros
 
@@ -138,24 +136,24 @@ class CatchUp:
         self.group = source.group if source.fetch is not None else None
         self.released = source.released
         self.timing = timing
-        self.position = start  # everything before was delivered
+        self.position = start  # everything before it is delivered
         self.subend = CatchUpWindow(self.log.pubend, start, timing)
         self.subend.window = timing.catch_up_window
-        self.window_end = start  # what is before it was put to the subend
+        self.window_end = start  # the subend was told of everything before it
         self._reading = LogReading(start, start, [], start, start)
         self._trail = self.group.trail if self.group is not None else Trail()
-        self._window: list[int] = []  # the wanted ticks that were told last
-        self._is_silence_known = True  # to the subend, between those
-        self._answers: dict[int, bytes] = {}  # answers to be put to the subend
-        self._wanted_ticks: set[int] = set()  # told, and not taken yet
-        self._unknown_spans = SpanSet()  # told, of which the log knows nothing
+        self._window: list[int] = []  # the wanted ticks of the current window
+        self._is_silence_known = True  # does the subend know the silence between those?
+        self._answers: dict[int, bytes] = {}  # not yet given to the subend
+        self._wanted_ticks: set[int] = set()  # of the window, and not delivered yet
+        self._unknown_spans = SpanSet()  # of the window; the filtered log knows nothing of them
         self._contradictions = Contradictions(self.log.pubend, timing, is_whole=start < self.since)
         self._lost_below = 0
-        self._gap: Span | None = None  # held back: the loss may go on
+        self._gap: Span | None = None  # held back: the loss may continue
         self._read_due: Instant | None = None
-        self._window_start: int | None = None  # where the window began that is wholly known
-        self.is_waiting = False  # it would have asked for more, if there had been room
-        self.is_shared = False  # what was delivered last, someone else took from the log
+        self._window_start: int | None = None  # of a window that is wholly known
+        self.is_waiting = False  # would it have asked for more, given room?
+        self.is_shared = False  # did another catch-up read what was delivered last?
 
     def is_done(self, latest: int) -> bool:
         """Is all before the consolidated stream's durable position delivered?"""
@@ -170,17 +168,16 @@ class CatchUp:
 
     @property
     def open_count(self) -> int:
-        """How many events are asked for and not delivered; as many as may be, where that is not
-        known."""
+        """How many events are asked for and not delivered; the limit, where that is unknown."""
         return len(self._wanted_ticks) + (self.timing.catch_up_window if self._unknown_spans else 0)
 
     def advance(
         self, latest: int, credit: int, now: Instant, room: int = 1 << 62
     ) -> tuple[list[SubscriptionBatch | LostSpan], list[Nack]]:
-        """What can be delivered now, with at most `credit` events, and what to ask for, with at
-        most `room` events; of what is at hand, one window.
+        """What to deliver now (at most `credit` events), and what to ask for (at most `room`
+        events). From a log at this broker it takes one window.
 
-        To be called after everything else here, and when `latest`, credit or room has grown.
+        Call it after every other method, and when `latest`, credit or room has grown.
         """
         self.is_waiting = self.is_shared = False
         latest = max(latest, self.since)
@@ -211,7 +208,7 @@ class CatchUp:
     def _deliver(
         self, latest: int, credit: int, pieces: list[SubscriptionBatch | LostSpan], now: Instant
     ) -> int:
-        """Add what is settled to `pieces`; how many events that are."""
+        """Append what is settled to `pieces`; return the number of events."""
         subend = self.subend
         through = subend.horizon
         if through > subend.taken:
@@ -243,7 +240,7 @@ class CatchUp:
         return len(settled.ticks)
 
     def _add(self, batch: SubscriptionBatch, pieces: list[SubscriptionBatch | LostSpan]) -> None:
-        """Deliver a batch; silence alone does not end a gap, for the loss may go on behind it."""
+        """Deliver a batch. Silence alone does not end a gap: the loss may continue after it."""
         if self._gap and batch.ticks:
             self._add_gap(pieces)
         if not self._gap and batch.through > self.position:
@@ -256,7 +253,7 @@ class CatchUp:
         self.position, self._gap = self._gap.end, None
 
     def _share(self, room: int, pieces: list[SubscriptionBatch | LostSpan], now: Instant) -> int:
-        """Deliver the next window if someone else took it from the log; how many events it has."""
+        """Deliver the next window if another catch-up has read it; return the number of events."""
         start, subend = self.position, self.subend
         if (
             self.group is None
@@ -269,7 +266,7 @@ class CatchUp:
             return 0
         self._window = []
         self.window_end = subend.seen = batch.through
-        self._tell(Span(start, batch.through), now)  # to the subend it is as good as silence
+        self._tell(Span(start, batch.through), now)  # the subend may take it for silence
         subend.take(batch.through, now)
         self.is_shared = True
         self._add(batch, pieces)
@@ -278,7 +275,7 @@ class CatchUp:
     # --- what is wanted -------------------------------------------------------------------------
 
     def _open_window(self, latest: int, credit: int, now: Instant) -> list[Nack]:
-        """If all that was asked for is known, tell the subend of the next wanted ticks."""
+        """If the last window is wholly known, tell the subend of the next wanted ticks."""
         subend = self.subend
         room = min(self.timing.catch_up_window, credit) - subend.stream.event_count
         if subend.horizon < self.window_end or self.window_end >= latest or room <= 0:
@@ -289,11 +286,11 @@ class CatchUp:
             self._lost_below = max(self._lost_below, self.released())
         if self.window_end >= self._reading.through:
             self._reading = self._read(latest)
-            if self._reading.through == self.window_end:  # more to look at than one read may
+            if self._reading.through == self.window_end:  # one read was not enough
                 self._read_due = Instant(now + 1)
                 return []
         self._reading = self._reading.lose_below(self._lost_below)
-        if self.fetch is None:  # what waits for the next question is only in the way
+        if self.fetch is None:  # more than one question takes would only be in the way
             room = min(room, self.timing.nack_spans_max)
         start, end = self.window_end, self._next_end(room)
         self.window_end = subend.seen = end
@@ -303,7 +300,7 @@ class CatchUp:
         return nacks
 
     def _read(self, latest: int) -> LogReading:
-        """What the log knows from here on, or what it said to another that wants the same."""
+        """What the filtered log knows from here on, or what another of the group has read of it."""
         group, start = self.group, self.window_end
         found = None if group is None or start < self.since else group.reading(start)
         if found is None:
@@ -322,7 +319,7 @@ class CatchUp:
         return found
 
     def _next_end(self, room: int) -> int:
-        """Where the next window ends: with its zone, or with as many wanted ticks as fit."""
+        """The end of the next window: that of its zone, or after as many wanted ticks as fit."""
         unknown_below, lost_below, wanted, unknown_from, through = self._reading
         for end in (unknown_below, lost_below):
             if self.window_end < end:
@@ -336,7 +333,7 @@ class CatchUp:
         return through
 
     def _tell_known(self, span: Span, now: Instant) -> list[Nack]:
-        """Tell the subend what the log knows of a part of one of its zones; ask for the rest."""
+        """Tell the subend what the log knows of a span within one zone; ask for the rest."""
         reading, start = self._reading, span.start
         self._window = []
         if span.end <= reading.unknown_below or start >= reading.unknown_from:
@@ -364,7 +361,7 @@ class CatchUp:
         return self.subend.expect(span.end, now)
 
     def _tell_silence(self, now: Instant) -> None:
-        """Tell the subend all that is silent in the window, once."""
+        """Tell the subend all the silence of the window, once."""
         if self._is_silence_known or not self._window:
             return
         self._is_silence_known = True
@@ -380,7 +377,7 @@ class CatchUp:
     # --- answers --------------------------------------------------------------------------------
 
     def receive_knowledge(self, knowledge: Knowledge, now: Instant) -> list[Nack]:
-        """Learn what was asked for; all else is not for us, or not yet."""
+        """Learn what was asked for; ignore everything else."""
         if not knowledge.damaged:
             self._lost_below = max(self._lost_below, knowledge.lost_below)
         gone = max(knowledge.lost_below, knowledge.final_below)
@@ -431,18 +428,18 @@ class CatchUp:
         return self._contradictions.address(nacks)
 
     def _lost_end(self, gone: int) -> int:
-        """Where what is wanted ends that is lost, if all below `gone` is."""
+        """The end of the wanted ticks that are lost, if everything below `gone` is."""
         place = bisect_left(self._window, gone)
         return self._window[place - 1] + 1 if place else gone
 
     def lacks(self, span: Span) -> bool:
-        """Is this, which was asked for, still not known?"""
+        """Is this span, which was asked for, still unknown?"""
         if span.end <= self.subend.horizon or span.start in self._answers:
             return False
         return not self.subend.stream.known.covers(span)
 
     def _take_in(self, now: Instant) -> list[Nack]:
-        """Put to the subend what has arrived, in runs with the silence between and behind."""
+        """Give the subend the answers, in runs with the silence between and after them."""
         arrived, self._answers = self._answers, {}
         ticks, window, nacks = sorted(arrived), self._window, list[Nack]()
         while ticks:
@@ -457,7 +454,7 @@ class CatchUp:
         return nacks
 
     def _for_us(self, knowledge: Knowledge, part: Span) -> tuple[tuple[int, ...], EventBatch]:
-        """The events of a part that are wanted: by the log's word, or by the condition."""
+        """The wanted events of a part: the filtered log names them, or the condition matches."""
         low, high = (bisect_left(knowledge.ticks, edge) for edge in (part.start, part.end))
         chosen = [i for i in range(low, high) if knowledge.ticks[i] in self._wanted_ticks]
         if self._unknown_spans:
@@ -469,7 +466,7 @@ class CatchUp:
         return tuple(knowledge.ticks[i] for i in chosen), knowledge.events.pick(chosen)
 
     def fire(self, now: Instant) -> list[Nack]:
-        """Ask again for what did not come; `advance` goes on with reading."""
+        """Ask again for what did not come; `advance` continues reading."""
         self._read_due = None
         return self._contradictions.address(self._take_in(now) + self.subend.fire(now))
 
