@@ -1,22 +1,22 @@
 """Transactions: events that are staged at a pubend, and published all at once or never.
 
 Theory of operation
-    What is staged is durable and invisible (`stages`). A commit waits for the pubend to have no
-    write under way; then ONE write makes it fact: the producer's last number, which parts count,
-    the first tick, and as many events as go into one write. From then on the pubend does nothing
-    else, no publication, no promise of silence, until the rest has followed at consecutive ticks,
-    write by write, through the same log as everything else; the last one also ends the stage.
-    A write takes several batches, for each costs a sync. They are told one by one, and others have
-    their turn in between; meanwhile the next are written.
-    How far that has come needs no note: the log ends there. So a restart goes on from the end of
-    the log, and a disk that has no room is tried again.
-    The last committed number of each producer is kept for good. Not above it: a repeat, which is
-    answered and changes nothing. Of producers of one transaction (`ONCE`) the oldest are forgotten:
-    their parts are gone with the commit, so a late repeat is refused and publishes nothing.
-    Of open transactions, staged bytes and names of producers, each owner may have a share. Whose an
-    open transaction is, a restart does not know; it ends in time. Whose a name is, is written down.
-    Names are not forgotten by themselves, however idle: a repeated transaction of a forgotten
-    producer would be published again. An administrator may strike one off.
+    What is staged is durable and invisible (`stages`). A commit waits until the pubend has no write
+    under way; then ONE write makes it fact: the producer's last number, which parts count, the
+    first tick, and as many events as go into one write. From then on the pubend does nothing else,
+    no publication and no promise of silence, until the rest has followed at consecutive ticks,
+    write by write, through the same log as everything else; the last write also ends the stage.
+    A write takes several batches, because each write costs a sync. The batches are told one by one,
+    and other work has its turn in between; meanwhile the next batches are written.
+    Progress needs no note: the log ends there. So a restart continues from the end of the log, and
+    a disk without room is tried again.
+    The last committed number of each producer is kept for good. A number not above it is a repeat,
+    which is answered and changes nothing. Of producers of one transaction (`ONCE`) the oldest are
+    forgotten: their parts are gone with the commit, so a late repeat is refused.
+    Each owner has a share of open transactions, staged bytes and names of producers. A restart does
+    not know the owner of an open transaction, which expires in time; the owner of a name is written
+    down. Names are never forgotten by themselves, however idle: a repeated transaction of a
+    forgotten producer would be published again. An administrator may strike one off.
 
 Invariants (checked by `check`)
     I1  at most `transactions_max` are open, at most `producers_max` producers are known, and
@@ -80,13 +80,16 @@ class Copy:
     rest: deque[tuple[int, int]]  # records that are not in the log yet: index, events
     count: int
     owner: str = ""
-    request: tuple[ClientName, Commit] | None = None  # who to answer when the commit is durable
+    request: tuple[ClientName, Commit] | None = None  # the commit to answer when it is durable
     first_tick: int = 0
     done: int = 0  # events in the log
-    skip: int = 0  # of them in the first of `rest`
-    ticks: range = range(0)  # what is being written
+    skip: int = 0  # of them in the first record of `rest`
+    ticks: range = range(0)  # in the current write
     events: tuple[bytes, ...] = ()
-    ahead: tuple[int, tuple[bytes, ...]] = (-1, ())  # the last record that was read: its events
+    ahead: tuple[int, tuple[bytes, ...]] = (
+        -1,
+        (),
+    )  # the record that was read last: its index and events
 
     @classmethod
     def of(cls, key: Key, parts: tuple[str, ...], slot: StageSlot | None) -> Copy:
@@ -94,7 +97,7 @@ class Copy:
         return cls(key, parts, slot, deque(layout), sum(count for _, count in layout))
 
     def advance(self, count: int) -> None:
-        """So many more are in the log."""
+        """Note that `count` more events are in the log."""
         self.done += count
         self.skip += count
         while self.rest and self.skip >= self.rest[0][1]:
@@ -170,7 +173,7 @@ class Transactions:
         return len(self._untold_batches) < self.timing.copy_batches_max
 
     def fire(self, now: Instant) -> list[Effect]:
-        """Drop what is too old. It may be time to try a write again: look at `wants_to_write`."""
+        """Drop expired stages. A write may be due again: look at `wants_to_write`."""
         if self._retry_due is not None and self._retry_due <= now:
             self._retry_due = None
         return self.stages.fire(now)
@@ -186,7 +189,7 @@ class Transactions:
     def stage(
         self, client: ClientName, message: Stage, now: Instant, owner: str = ""
     ) -> list[Effect]:
-        """Keep events for a transaction; answered when they are durable, or were before."""
+        """Stage events; answered when they are durable, or at once if they were before."""
         key = key_of(message)
         if self.is_committed(key):
             return [Send(client, Done(message.request))]
@@ -203,7 +206,7 @@ class Transactions:
         return self.stages.staged(message, now, was_committed=was_committed)
 
     def abort(self, client: ClientName, message: Abort, now: Instant) -> list[Effect]:
-        """Drop what is staged. What is committed stays, and that is no error."""
+        """Drop what is staged. A committed transaction stays, and that is no error."""
         key = key_of(message)
         if self._is_claimed(key) and not self.is_committed(key):
             return [refuse(client, message, "the transaction is being committed")]
@@ -214,7 +217,7 @@ class Transactions:
         return [Send(client, ProducerPosition(query.request, last[0] if last else None))]
 
     def refuse_all(self, problem: str, remedy: str) -> list[Effect]:
-        """The pubend is going: an answer for everyone who waits for one."""
+        """Answer every waiting request: the pubend is being deleted."""
         copies = [*self.claims.values(), *([self.copy] if self.copy is not None else [])]
         asked = [copy.request for copy in copies if copy.request is not None]
         waiting = [(client, message.request) for client, message in asked]
@@ -222,7 +225,7 @@ class Transactions:
         return [Send(client, Refused(request, problem, remedy)) for client, request in waiting]
 
     def _refuse_new(self, client: ClientName, message: Stage | Commit, owner: str) -> Send | None:
-        """Why there is no room for one more transaction; None if there is."""
+        """The refusal if there is no room for one more transaction; None if there is."""
         if self.open_count >= self.timing.transactions_max:
             problem = f"{self.open_count} transactions are open, which is the limit"
             return refuse(client, message, problem)
@@ -250,7 +253,7 @@ class Transactions:
         return None
 
     def commit(self, client: ClientName, message: Commit, owner: str = "") -> list[Effect]:
-        """Take a commit in, to be carried out when the pubend is free; or say why not."""
+        """Accept a commit, to be carried out when the pubend is free; or refuse it."""
         key = key_of(message)
         if self.is_committed(key):
             return [Send(client, self._repeated(key, message.request))]
@@ -286,7 +289,7 @@ class Transactions:
     # --- into the log ---------------------------------------------------------------------------
 
     def write(self, log: str, next_tick: int) -> tuple[Write, ...]:
-        """The next events of a transaction; the first with the record that commits it."""
+        """The writes for the next events of a transaction; the first of them commit it."""
         assert self.wants_to_write
         writes: list[Write] = []
         if self.copy is None:
@@ -315,8 +318,9 @@ class Transactions:
         return tuple(writes)
 
     def refuse_damaged(self, damage: StorageDamagedError) -> list[Effect]:
-        """What is staged cannot be read. Before the commit it is off, and has to be staged again;
-        after it, nobody could be told which events are missing: that ends the broker."""
+        """Handle staged events that cannot be read. Before the commit, refuse it: the client must
+        stage again. After it, nobody could be told which events are missing: raise, which ends the
+        broker."""
         copy = self.copy
         assert copy is not None
         assert copy.slot is not None
@@ -327,13 +331,13 @@ class Transactions:
         return [answer, Persist(self.stages.drop(copy.slot))]
 
     def _outdated(self, producer: ProducerName) -> list[ProducerName]:
-        """Those of one transaction that are forgotten when this one commits."""
+        """The producers of one transaction that are forgotten when this one commits."""
         if not producer.startswith(ONCE) or producer in self.last:
             return []
         return list(self._once)[: max(len(self._once) + 1 - self.timing.producers_once_max, 0)]
 
     def _read(self, copy: Copy) -> tuple[bytes, ...]:
-        """The staged events that come next, as many as go into one write."""
+        """The next staged events, as many as go into one write."""
         events, size, skip = list[bytes](), 0, copy.skip
         count_max = self.timing.batch_events_max * self.timing.copy_batches_max
         bytes_max = self.timing.batch_bytes_max * self.timing.copy_batches_max
@@ -353,7 +357,7 @@ class Transactions:
         return tuple(events)
 
     def written(self, now: Instant, *, ok: bool) -> list[Effect]:
-        """A write has ended: what to answer. What is in the log now is to be told."""
+        """Handle the end of a write; return the answers. `tell` then has what is new in the log."""
         copy = self.copy
         assert copy is not None
         self.is_writing = False
@@ -371,15 +375,15 @@ class Transactions:
         if copy.done == copy.count:
             self.copy = None
             if copy.slot is not None:
-                self.stages.drop(copy.slot)  # on disk it is
+                self.stages.drop(copy.slot)  # on disk that is done
         return effects
 
     def tell(self) -> tuple[Sequence[int], tuple[bytes, ...]]:
-        """What is in the log and not told yet: the next batch of it."""
+        """The next batch that is in the log and not told yet."""
         return self._untold_batches.popleft() if self._untold_batches else ((), ())
 
     def _try_again(self, copy: Copy, now: Instant) -> list[Effect]:
-        """No room. Before the commit: it is off. After it: nothing stops it but time."""
+        """Handle a full disk: refuse a commit that is not durable, retry one that is."""
         if copy.request is None:
             self._retry_due = Instant(now + self.timing.storage_retry)
             return []
@@ -388,7 +392,7 @@ class Transactions:
         return [refuse(*copy.request, NO_ROOM)]
 
     def _committed(self, copy: Copy, client: ClientName, message: Commit) -> list[Effect]:
-        """The commit is durable: answer it, and drop what can never be committed any more."""
+        """Answer a durable commit, and drop what can never be committed any more."""
         copy.request = None
         producer, transaction = copy.key
         for _ in self._outdated(producer):
@@ -414,7 +418,7 @@ class Transactions:
         return effects
 
     def strike(self, producer: ProducerName) -> tuple[Write, ...] | None:
-        """Forget a producer: the writes that do; None while it has transactions under way. What it
+        """The writes that forget a producer; None while it has transactions under way. What it has
         committed may then be committed again."""
         busy = {
             key[0] for key in (*self.stages.open_slots, *self.stages.claimed_slots, *self.claims)
@@ -445,7 +449,7 @@ class Transactions:
 
 
 def leftovers(pubend: PubendName, store: Store) -> list[Write]:
-    """The writes that leave nothing of the transactions of a pubend that is gone."""
+    """The writes that delete all transactions of a deleted pubend."""
     slots = f"{TRANSACTIONS}/{pubend}"
     writes: list[Write] = []
     for table in (f"{PRODUCERS}/{pubend}", f"{OWNERS}/{pubend}"):
