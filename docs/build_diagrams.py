@@ -134,12 +134,12 @@ class Publication:
             written = self.answers[request] == "Receipt"
             if not written:
                 return "Refused"
-            if pubend.release.going < pubend.newest:
+            if pubend.release.next_chop_end < pubend.newest:
                 return "Durable"
             return "Released" if pubend.released >= pubend.newest else "Chopping"
-        if any(each.message.request == request for each in pubend.writing):
+        if any(each.message.request == request for each in pubend.batch.requests):
             return "Writing"
-        waits = any(each.message.request == request for each in pubend.waiting)
+        waits = any(each.message.request == request for each in pubend.pending_requests)
         return "Waiting" if waits else "[*]"
 
     def step(self, request: int, label: str, act: Callable[[], list[Effect]]) -> None:

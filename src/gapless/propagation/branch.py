@@ -78,8 +78,8 @@ class Branch:
         }
         self.leaves = frozenset(leaf for child in self.children.values() for leaf in child.leaves)
         self.vector: Vector = {}
-        self.pending: list[PendingChange] = []
-        self._asking: dict[BrokerName, Vector] = {}  # brokers above, by what they want
+        self.pending_changes: list[PendingChange] = []
+        self._open_questions: dict[BrokerName, Vector] = {}  # brokers above, by what they want
         self._owes_state = False  # something was not told while a child was not exact
         self._reader = ConditionReader()
 
@@ -152,8 +152,8 @@ class Branch:
         """Keep what may apply later; ask for the state behind it in any case."""
         constraint, vector = pending.change.constraint, pending.change.vector
         if not any(self.vector.get(leaf, 0) > time for leaf, time in constraint.items()):
-            self.pending.append(pending)
-            del self.pending[: -self.timing.changes_pending_max]
+            self.pending_changes.append(pending)
+            del self.pending_changes[: -self.timing.changes_pending_max]
         child.want(join(restrict(self.vector, child.leaves), constraint, vector), now)
 
     def _advanced(self, now: Instant) -> list[Outgoing]:
@@ -162,7 +162,7 @@ class Branch:
         progress = True
         while progress:
             progress = False
-            waiting, self.pending = self.pending, []
+            waiting, self.pending_changes = self.pending_changes, []
             for each in waiting:
                 child = self.children[each.change.cell]
                 if is_at_least(self.vector, each.change.vector):
@@ -184,10 +184,10 @@ class Branch:
         if self._owes_state and self.upstream is not None:
             out.append(ToCell(self.upstream, self._state()))
         self._owes_state = False
-        for asker, wanted in sorted(self._asking.items()):
+        for asker, wanted in sorted(self._open_questions.items()):
             if is_at_least(self.vector, wanted):
                 out.append(ToBroker(asker, self._state()))
-                del self._asking[asker]
+                del self._open_questions[asker]
         return out
 
     def receive_state(
@@ -249,7 +249,7 @@ class Branch:
         wanted = restrict(nack.wanted, self.leaves & nack.wanted.keys())
         if self.is_exact and is_at_least(self.vector, wanted):
             return [ToBroker(asker, self._state())]
-        self._asking[asker] = join(self._asking.get(asker, {}), wanted)
+        self._open_questions[asker] = join(self._open_questions.get(asker, {}), wanted)
         self.notice(wanted, now)
         return []
 
@@ -272,4 +272,4 @@ class Branch:
             assert all(one in self.graph for one in child.conditions), "I1"
             assert child.is_exact or child.deadline is not None, "I4"
         assert self.vector.keys() <= self.leaves, "I2"
-        assert len(self.pending) <= self.timing.changes_pending_max, "I3"
+        assert len(self.pending_changes) <= self.timing.changes_pending_max, "I3"

@@ -57,7 +57,7 @@ class Child:
         self.conditions: dict[Conjunction, str] = {}
         self.matcher: Matcher[str] = Matcher()
         self.is_exact = True
-        self.wanted: Vector = {}
+        self.wanted_vector: Vector = {}
         self.deadline: Instant | None = None
 
     def matches(self, attributes: Mapping[str, Value]) -> bool:
@@ -109,25 +109,25 @@ class Child:
 
     def want(self, wanted: Mapping[str, int], now: Instant) -> None:
         """There is more behind this cell than we know."""
-        self.wanted = join(self.wanted, restrict(wanted, self.leaves & wanted.keys()))
+        self.wanted_vector = join(self.wanted_vector, restrict(wanted, self.leaves & wanted.keys()))
         if self.deadline is None:
             self.deadline = Instant(now + self.timing.lag_patience)
 
     def settle(self, vector: Mapping[str, int]) -> None:
         """Want no more, if what was wanted has come."""
-        if self.is_exact and is_at_least(vector, self.wanted):
-            self.wanted = {}
+        if self.is_exact and is_at_least(vector, self.wanted_vector):
+            self.wanted_vector = {}
             self.deadline = None
 
     def fire(self, now: Instant) -> list[Outgoing]:
         if self.deadline is None or now < self.deadline:
             return []
         self.deadline = Instant(now + self.timing.lag_repeat)
-        return [ToCell(self.cell, SubscriptionNack(self.cell, without_zeros(self.wanted)))]
+        return [ToCell(self.cell, SubscriptionNack(self.cell, without_zeros(self.wanted_vector)))]
 
     def check(self, vector: Mapping[str, int]) -> None:
         for one in self.conditions:
             above = (node.conjunction for node in self.graph.coverers(one))
             assert not any(other in self.conditions for other in above), "I1"
-        satisfied = self.is_exact and is_at_least(vector, self.wanted)
+        satisfied = self.is_exact and is_at_least(vector, self.wanted_vector)
         assert satisfied or self.deadline is not None, "I2"

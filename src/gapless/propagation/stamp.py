@@ -61,8 +61,8 @@ class Stamp:
         known = store.get(STAMPS, source)
         self.digest, self.vector = (first, dict[str, int]()) if known is None else _decode(known)
         self._first = first if known is None else 0
-        self._known: Vector = dict(self.vector)
-        self._writing: Vector | None = None
+        self._next_vector: Vector = dict(self.vector)
+        self._vector_in_write: Vector | None = None
         self.is_in_use = known is not None or first == 1
 
     @property
@@ -73,7 +73,7 @@ class Stamp:
     @property
     def coming(self) -> Vector:
         """What will be in use once it is durable."""
-        return self._known
+        return self._next_vector
 
     def begin(self, leaves: Iterable[str] = ()) -> list[Persist]:
         """Reckon with all leaves that there are. A first digest that is not always the same must
@@ -82,16 +82,20 @@ class Stamp:
         if unheard:
             self.is_in_use = False
             return self.advance(unheard)
-        return [] if self.is_in_use or self._writing is not None else self._put(self.digest, {})
+        return (
+            []
+            if self.is_in_use or self._vector_in_write is not None
+            else self._put(self.digest, {})
+        )
 
     def advance(self, known: Mapping[str, int]) -> list[Persist]:
         """This is what the broker knows now; it will be in use as soon as it is durable."""
-        self._known = join(self._known, known)
+        self._next_vector = join(self._next_vector, known)
         return self._write()
 
     def persisted(self, message: StampPersisted) -> list[Persist]:
         """A write has ended. One without room is tried again with the next advance."""
-        written, self._writing = self._writing, None
+        written, self._vector_in_write = self._vector_in_write, None
         assert written is not None
         if not message.ok:
             return []
@@ -99,19 +103,19 @@ class Stamp:
         return self._write()
 
     def _write(self) -> list[Persist]:
-        if self._writing is not None or is_at_least(self.vector, self._known):
+        if self._vector_in_write is not None or is_at_least(self.vector, self._next_vector):
             return []
-        return self._put(self.digest + 1, self._known)
+        return self._put(self.digest + 1, self._next_vector)
 
     def _put(self, digest: int, vector: Vector) -> list[Persist]:
-        self._writing = vector
-        put = Put(STAMPS, self.source, _encode(digest, self._writing))
+        self._vector_in_write = vector
+        put = Put(STAMPS, self.source, _encode(digest, self._vector_in_write))
         done = Tell(StampPersisted(self.source, digest))
         failed = Tell(StampPersisted(self.source, digest, ok=False))
         return [Persist((put,), (done,), (failed,))]
 
     def check(self) -> None:
-        assert is_at_least(self._known, self.vector), "I1"
+        assert is_at_least(self._next_vector, self.vector), "I1"
         assert self.digest > self._first or not self.vector, "I2"
 
 

@@ -178,7 +178,7 @@ class DurableService(Service):
         effects: list[Effect] = []
         for pubend in topic.pubends:
             if (hosted := self.streams.pubends.get(pubend.name)) is not None:
-                for each in (*hosted.waiting, *hosted.writing):
+                for each in (*hosted.pending_requests, *hosted.batch.requests):
                     refused = Refused(each.message.request, problem, remedy)
                     effects.append(Send(each.client, refused))
                 effects += hosted.transactions.refuse_all(problem, remedy)

@@ -635,7 +635,7 @@ class Streams:
                 figures["end"] = pubend.end
                 figures["released"] = pubend.released
                 figures["pending_events"] = pubend.pending_count
-                figures["publishers"] = len(pubend.publishers.durable)
+                figures["publishers"] = len(pubend.publishers.records)
                 figures["open_transactions"] = pubend.transactions.open_count
                 figures["staged_bytes"] = pubend.transactions.stages.staged_bytes
                 figures["producers"] = len(pubend.transactions.last)

@@ -11,8 +11,8 @@ Theory of operation
     filtered logs looked at. There is a new one when time has passed (`fire`), and not with each
     message: a hundred that return in one turn of the driver's loop share one. What is left goes on
     then, and steps of the live stream that come between are not held up. Those with one condition
-    travel together (`durable.convoy`): what one took, others are sent as it is, and it counts less,
-    for it costs less.
+    share what they read (`durable.catch_up_group`): what one took, others are sent as it is, and it
+    counts less, for it costs less.
     What a subscription wants from before it was known here is asked for as a whole, and filtered
     here.
 
@@ -96,8 +96,8 @@ class Behind:
         self._sent = 0  # events, of the budget
         self._spent = 0  # work, of the budget
         self._made: Made = {}  # messages, in this step
-        self._hold = WindowCache(context.config.catch_up_shared_bytes_max)
-        self._convoys: dict[tuple[PubendName, Filter], CatchUpGroup] = {}  # while anyone is behind
+        self._windows = WindowCache(context.config.catch_up_shared_bytes_max)
+        self._groups: dict[tuple[PubendName, Filter], CatchUpGroup] = {}  # while anyone is behind
         self._later: dict[Key, None] = {}  # to go on in the next step
         self._due: Instant | None = None  # when that is
 
@@ -114,8 +114,8 @@ class Behind:
             if not (session.behind or has_much) or self._session(name) is not session:
                 del self._some[name]
         if not self._some:
-            self._convoys.clear()
-            self._hold.clear()
+            self._groups.clear()
+            self._windows.clear()
         return list(self._some.items())
 
     def add_log(self, pubend: PubendName, log: str) -> None:
@@ -148,7 +148,11 @@ class Behind:
         pubend, span = knowledge.pubend, knowledge.span
         for name, session in self._all():
             catch_up = session.behind.get(pubend)
-            if catch_up is not None and catch_up.position < span.end and span.start < catch_up.told:
+            if (
+                catch_up is not None
+                and catch_up.position < span.end
+                and span.start < catch_up.window_end
+            ):
                 self._ask((name, pubend), catch_up.receive_knowledge(knowledge, now))
                 self._stirred[name, pubend] = None
 
@@ -294,7 +298,7 @@ class Behind:
         source = CatchUpSource(
             self.durables.streams[pubend].log,
             None if log is None else partial(self._fetch, log),
-            self._convoys.setdefault((pubend, condition), CatchUpGroup(self._hold)),
+            self._groups.setdefault((pubend, condition), CatchUpGroup(self._windows)),
             partial(self.released_of, pubend),
         )
         taker = Taker(subscription.number, subscription.since[pubend], matches)
@@ -325,7 +329,7 @@ class Behind:
 
     def check(self) -> None:
         self.turns.check(self.config.catch_up_window)
-        self._hold.check()
+        self._windows.check()
         sessions = dict(self.durables.table.sessions())
         for name, session in sessions.items():
             assert not session.behind or self._some.get(name) is session, "I2"
