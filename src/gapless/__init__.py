@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         RefusedError,
         SubscriptionInterruptedError,
     )
-    from gapless.client.together import together
+    from gapless.client.joint_reader import together
     from gapless.core.errors import (
         EventError,
         FilterError,
@@ -49,7 +49,7 @@ _HOME = {
     "SubscriptionInterruptedError": "gapless.client.errors",
     "Token": "gapless.core.token",
     "connect": "gapless.client.client",
-    "together": "gapless.client.together",
+    "together": "gapless.client.joint_reader",
 }
 _ERRORS = "gapless.core.errors"
 
