@@ -12,6 +12,7 @@ from gapless.version import __version__
 
 if TYPE_CHECKING:
     from gapless import sync
+    from gapless.client.channel import ConnectionChange
     from gapless.client.client import connect
     from gapless.client.delivery import Gap, Silence
     from gapless.client.errors import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from gapless.filters.matcher import Matcher
 
 _HOME = {
+    "ConnectionChange": "gapless.client.channel",
     "Event": "gapless.core.events",
     "Filter": "gapless.filters.filter",
     "Gap": "gapless.client.delivery",
@@ -54,6 +56,7 @@ _HOME = {
 _ERRORS = "gapless.core.errors"
 
 __all__ = [
+    "ConnectionChange",
     "Event",
     "EventError",
     "Filter",

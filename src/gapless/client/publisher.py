@@ -98,7 +98,6 @@ class Publisher:
         self.linger_s = arguments.seconds("linger_s", linger_s, may_be_zero=True)
         self.sequence = 0
         """The number that the next event gets: so many were sent under this name so far."""
-        self.repeats = 0  # batches sent again
         self._term = 0  # of our use of the name
         self._channel = channel
         self._window_events_max = arguments.count("window_events_max", window_events_max, least=1)
@@ -312,7 +311,6 @@ class Publisher:
             return
         self._turn += 1
         for batch in self._batches:
-            self.repeats += 1
             self._send(batch)
 
     def _answered(self, batch: UnconfirmedBatch, answer: Message | GaplessError, turn: int) -> None:
@@ -361,7 +359,9 @@ class Publisher:
         if self._retry is not None:
             return
         now_s = self._loop.time()
-        self._stuck_since_s = self._stuck_since_s or now_s
+        if self._stuck_since_s is None:
+            self._stuck_since_s = now_s
+            self._channel.report("retrying", refused.problem)
         if now_s - self._stuck_since_s > self._channel.patience_s:
             self._fail(RefusedError(refused.problem, refused.remedy))
             return
