@@ -51,7 +51,7 @@ def main() -> None:
         step(f"Java for Spark: {java}")
     step("compiling what brokers and clients load (a minute the first time)")
     run([str(python), "-m", "gapless.broker.compiled_code"])
-    run([str(python), "-c", "from gapless.client.flat import prepare; prepare()"])
+    run([str(python), "-c", "from gapless.client.columns import prepare; prepare()"])
     run([str(python), "-c", "from gapless.wire.survey import prepare; prepare()"])
     STAMP.write_text(digest(), encoding="utf-8")
     step(f"done in {time.monotonic() - begin:.0f} s")

@@ -9,7 +9,7 @@ import pytest
 
 import gapless
 from gapless.client.errors import LostError
-from gapless.client.range import RangeBatch
+from gapless.client.range_reads import RangeBatch
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
 from gapless.pipelines.archive import ArchiveLimits, archive

@@ -20,8 +20,8 @@ from pyspark.sql.types import (
     StringType,
 )
 
-from gapless.client import flat as module
-from gapless.client.flat import flatten
+from gapless.client import columns as module
+from gapless.client.columns import flatten
 from gapless.core.events import EventRun
 from gapless.spark.typed import from_flat, from_values
 from gapless.wire.events import encode_event

@@ -59,18 +59,18 @@ SEND_BYTES_HIGH = 4 << 20
 
 
 @dataclass(frozen=True)
-class Pass:
+class Passport:
     """What makes a connection ours: the context of TLS, if it is, and what we say first."""
 
     context: ssl.SSLContext | None = None
     hello: Hello = HELLO
 
     @classmethod
-    def of(cls, credentials: Credentials) -> Pass:
+    def of(cls, credentials: Credentials) -> Passport:
         return cls(credentials.context(), replace(HELLO, token=credentials.token))
 
 
-OPEN = Pass()
+OPEN = Passport()
 
 UNFIT = (WireError, ValueError, TypeError, OverflowError)
 """What cannot be sent: too large, text without UTF-8, a type or a number that no message has."""
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         receive: Callable[[Message], None],
         lost: Callable[[GaplessError], None],
         patience_s: float,
-        shown: Pass = OPEN,
+        passport: Passport = OPEN,
     ) -> Connection:
         """Connect and exchange Hellos; `LinkError` or `RefusedError` if that fails."""
         loop = asyncio.get_running_loop()
@@ -114,10 +114,10 @@ class Connection(asyncio.Protocol):
         try:
             async with asyncio.timeout(patience_s):
                 _, connection = await loop.create_connection(
-                    lambda: cls(receive, lost, shown.hello),
+                    lambda: cls(receive, lost, passport.hello),
                     address.host,
                     address.port,
-                    ssl=shown.context,
+                    ssl=passport.context,
                 )
                 await connection.opened
         except OSError as error:  # TimeoutError is one
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
                 connection.abort()
             if isinstance(error, LinkError):
                 raise
-            if shown.context is not None and (refused := tls_refusal(address, error)):
+            if passport.context is not None and (refused := tls_refusal(address, error)):
                 raise refused from None
             reason = reason_of(error)
             raise LinkError(f"no broker answers at {address} ({reason})") from None

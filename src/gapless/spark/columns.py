@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from gapless.client.columns import VALUE, attributes_column, places
-from gapless.client.flat import flatten
+from gapless.client.columns import VALUE, attributes_column, flatten, places
 from gapless.core.errors import UsageError
 from gapless.core.events import EventBatch
 from gapless.core.ticks import PUBEND_BITS

@@ -19,9 +19,9 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from gapless.client.columns import join_runs
 from gapless.client.delivery import Gap
 from gapless.client.errors import LostError
-from gapless.client.flat import join_runs
 from gapless.core.token import Token
 from gapless.sync import connect
 from gapless.wire.buffers import keep_buffers
@@ -29,7 +29,7 @@ from gapless.wire.buffers import keep_buffers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gapless.client.range import RangeBatch
+    from gapless.client.range_reads import RangeBatch
     from gapless.core.events import EventRun
     from gapless.spark.columns import Columns
     from gapless.spark.options import ReadOptions

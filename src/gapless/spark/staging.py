@@ -117,4 +117,5 @@ def abort(options: SinkOptions, messages: Sequence[Any]) -> None:
 
 
 def _connect(options: SinkOptions, patience_s: float) -> sync.Client:
-    return sync.connect(options.url, patience_s=patience_s, **options.credentials)
+    credentials: Any = options.credentials
+    return sync.connect(options.url, patience_s=patience_s, **credentials)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from gapless.client.wish import Start
+    from gapless.client.subscription_options import Start
     from gapless.sync import Client
 
 POLL_S = 0.05

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType
 
-    from gapless.client.flat import Found
+    from gapless.client.columns import ParsedValues
 
 
 def from_values(values: Sequence[Any], kind: DataType, arrow: Any) -> tuple[Any, Sequence[int]]:
@@ -45,7 +45,7 @@ def from_values(values: Sequence[Any], kind: DataType, arrow: Any) -> tuple[Any,
     return pa.array(fitted, arrow), unfit
 
 
-def from_flat(found: Found, kind: DataType, arrow: Any) -> tuple[Any, Sequence[int]]:
+def from_flat(found: ParsedValues, kind: DataType, arrow: Any) -> tuple[Any, Sequence[int]]:
     """The same."""
     kinds, bits = found.kinds, WHOLE_TYPES.get(type(kind))
     if isinstance(kind, StringType):

@@ -8,7 +8,7 @@ import pytest
 
 from gapless.client.delivery import Gap
 from gapless.client.errors import LinkError, SubscriptionInterruptedError
-from gapless.client.together import together
+from gapless.client.joint_reader import together
 from gapless.core.client_messages import (
     Acknowledge,
     Ended,
@@ -24,18 +24,18 @@ from tests.client.test_subscription import TOPIC, deliveries
 
 if TYPE_CHECKING:
     from gapless.client.delivery import Delivery
+    from gapless.client.joint_reader import JointReader
     from gapless.client.subscription import Subscription
-    from gapless.client.together import Together
 
 
 def shown(items: list[Delivery]) -> list[object]:
     return [each.tick if isinstance(each, Event) else each for each in items]
 
 
-async def in_step(*subscriptions: Subscription) -> Together:
+async def in_step(*subscriptions: Subscription) -> JointReader:
     reader = together(subscriptions)
     assert reader._gather() == []
-    assert all(each._lane is not None for each in subscriptions)
+    assert all(each._shared is not None for each in subscriptions)
     return reader
 
 
@@ -70,7 +70,7 @@ def test_who_leaves_takes_along_what_waits_and_what_is_not_finished() -> None:
             desk.inbox.deliver(deliveries((11,), 15, ((1,),)))
             assert len(reader._gather()) == 1
             desk.inbox.deliver(deliveries((16, 17), 18, ((1, 2), (2,))))
-            first.fall_out()
+            first.leave_shared()
             assert (first.token.get("t/0"), first._finished().get("t/0")) == (15, 10)
             assert [(each is second, item.tick) for each, item in reader._gather()] == [  # type: ignore[union-attr]
                 (False, 16),
@@ -80,7 +80,7 @@ def test_who_leaves_takes_along_what_waits_and_what_is_not_finished() -> None:
             assert desk.consumed == 1, "one event of three is finished"
             assert reader._gather() == []
             assert desk.consumed == 3
-            assert first._lane is not None, "it is in step again"
+            assert first._shared is not None, "it is in step again"
 
     run(main())
 
@@ -112,14 +112,14 @@ def test_events_wait_for_one_that_left_and_did_not_take_them() -> None:
         async with desk.subscription() as first, desk.subscription() as second:
             await in_step(first, second)
             desk.inbox.deliver(deliveries((11,), 15, ((1, 2),)))
-            lane = desk.inbox.lane
+            lane = desk.inbox.shared
             assert lane is not None
-            first.fall_out()
+            first.leave_shared()
             assert len(lane.take()) == 1
             assert lane.take() == []
             assert desk.consumed == 0
-            assert shown(first.take_at_once() or []) == [11]
-            assert first.take_at_once() == []
+            assert shown(first.take_available() or []) == [11]
+            assert first.take_available() == []
             assert desk.consumed == 1
 
     run(main())
@@ -135,7 +135,7 @@ def test_events_wait_for_the_slowest_of_those_that_are_read_apart() -> None:
             assert reader._gather() == []
             assert desk.consumed == 0
             assert len(await apart.take()) == 2
-            assert apart.take_at_once() == []
+            assert apart.take_available() == []
             assert desk.consumed == 2
 
     run(main())
@@ -155,9 +155,9 @@ def test_a_lane_forgets_the_positions_of_a_connection_that_is_gone(is_finished: 
             desk.inbox.start(Subscribed(0, 1, {"t/0": 60}))
             desk.inbox.start(Subscribed(0, 2, {"t/0": 60}))
             async with desk.subscription(name="three") as third:  # from further back
-                assert desk.inbox.lane is not None
-                third.fall_in(desk.inbox.lane)
-                assert third._lane is not None
+                assert desk.inbox.shared is not None
+                third.join_shared(desk.inbox.shared)
+                assert third._shared is not None
                 assert third.token.get("t/0") == 10
                 assert reader._gather() == []
                 assert third.token.get("t/0") == 10
@@ -176,11 +176,11 @@ def test_what_came_before_at_another_broker_does_not_come_again() -> None:
             desk.come_back("b2")
             desk.inbox.start(Subscribed(0, 1, {"t/0": 10}))
             assert reader._gather() == []
-            assert first._lane is None, "it has received more than it is sent here"
+            assert first._shared is None, "it has received more than it is sent here"
             desk.inbox.deliver(deliveries((20, 35), 40))
             assert shown([item for _, item in reader._gather()]) == [35]
             assert reader._gather() == []
-            assert first._lane is not None
+            assert first._shared is not None
 
     run(main())
 
@@ -194,7 +194,7 @@ def test_in_total_order_the_token_moves_at_all_pubends() -> None:
             desk.inbox.deliver(deliveries((2048, 3073), 4096, pubend=None))
             assert [item.pubend for _, item in reader._gather()] == ["t/0", "t/1"]
             assert dict(subscription.token) == {"t/0": 4096, "t/1": 4096}
-            subscription.fall_out()
+            subscription.leave_shared()
             assert dict(subscription.token) == {"t/0": 4096, "t/1": 4096}
             assert dict(subscription._finished()) == {"t/0": 1024, "t/1": 1024}
 
@@ -221,7 +221,7 @@ def test_one_that_hands_out_silences_is_read_beside_the_lane() -> None:
         async with desk.subscription() as first, desk.subscription(silence=True) as listener:
             reader = together([first, listener])
             assert reader._gather() == []
-            assert listener._lane is None
+            assert listener._shared is None
             desk.inbox.deliver(deliveries((11,), 15, ((1, 2),)))
             got = reader._gather()
             assert [each is listener for each, _ in got] == [True, True, False]
@@ -271,7 +271,7 @@ def test_an_error_waits_for_what_was_taken_before_it() -> None:
         async with desk.subscription() as first, desk.subscription() as second:
             reader = await in_step(first, second)
             desk.inbox.deliver(deliveries((11,), 15, ((2,),)))
-            second.fall_out()
+            second.leave_shared()
             desk.inbox.ended(Ended(1, "too slow"))
             assert shown([item for _, item in reader._gather()]) == [11]
             with pytest.raises(SubscriptionInterruptedError, match="too slow"):
@@ -290,7 +290,7 @@ def test_a_subscription_can_be_read_alone_after_the_loop_was_left() -> None:
             assert len(await anext(batches)) == 2
             desk.inbox.deliver(deliveries((16,), 17, ((2,),)))
             await batches.aclose()  # type: ignore[attr-defined]
-            assert desk.inbox.lane is None
+            assert desk.inbox.shared is None
             assert shown(await second.take()) == [16]
             assert first.token.get("t/0") == 12
             again = together([first, second]).batches()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from gapless.client import arguments
 from gapless.client.delivery import Gap
 from gapless.client.errors import LostError
-from gapless.client.insistence import obtain
+from gapless.client.requests import ask_for
 from gapless.core.errors import UsageError
 from gapless.core.events import EventRun
 from gapless.core.identity import PubendName, TopicName
@@ -28,7 +28,7 @@ from gapless.wire.events import decode_event
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from gapless.client.carrier import Carrier
+    from gapless.client.channel import Channel
     from gapless.core.events import Event
     from gapless.core.token import Token
 
@@ -68,15 +68,17 @@ class RangeBatch:
         return to_arrow(self.topic, self.pubend, self.run)
 
 
-class Reading:
-    """What a client can read of the log."""
+class RangeReads:
+    """The requests for ranges of the log that a client has."""
 
-    async def positions(self: Carrier, topic: str) -> dict[str, tuple[int, int]]:
+    channel: Channel
+
+    async def positions(self, topic: str) -> dict[str, tuple[int, int]]:
         """By pubend: from which tick on it can be read, and up to where it is settled."""
-        return await find_positions(self, arguments.topic(topic))
+        return await find_positions(self.channel, arguments.topic(topic))
 
     async def read(
-        self: Carrier,
+        self,
         topic: str,
         condition: str = "",
         *,
@@ -101,9 +103,9 @@ class Reading:
         if pubends is not None:
             pubends = [arguments.text("pubends", each) for each in pubends]
         name = arguments.topic(topic)
-        spans = await find_spans(self, name, start, end, pubends)
+        spans = await find_spans(self.channel, name, start, end, pubends)
         for pubend, span in spans:
-            async for item in read_span(self, name, pubend, span, condition, limit):
+            async for item in read_span(self.channel, name, pubend, span, condition, limit):
                 if isinstance(item, Gap):
                     if start is None and item.span.start == span.start:
                         continue  # released since we asked for the oldest
@@ -116,7 +118,7 @@ class Reading:
                 return
 
     async def read_arrow(
-        self: Carrier,
+        self,
         topic: str,
         condition: str = "",
         *,
@@ -128,25 +130,23 @@ class Reading:
         """As `read`, all of it, as one `pyarrow.Table`."""
         from gapless.client.columns import to_table
 
-        batches = Reading.read(
-            self, topic, condition, start=start, end=end, pubends=pubends, limit=limit
-        )
+        batches = self.read(topic, condition, start=start, end=end, pubends=pubends, limit=limit)
         return to_table([each.to_arrow() async for each in batches if isinstance(each, RangeBatch)])
 
 
 async def find_positions(
-    carrier: Carrier, topic: TopicName, pubends: Sequence[str] | None = None
+    channel: Channel, topic: TopicName, pubends: Sequence[str] | None = None
 ) -> dict[str, tuple[int, int]]:
     """Of all pubends, or of these, wherever they are hosted, by name."""
     positions: dict[str, tuple[int, int]] = {}
     rest = set[str](pubends or ())
     if pubends is None:
-        found = await obtain(carrier, lambda request: PositionsQuery(topic, request), Positions)
+        found = await ask_for(channel, lambda request: PositionsQuery(topic, request), Positions)
         positions, rest = dict(found.here), set(found.elsewhere)
     for name in rest:
         pubend = PubendName(name)
-        found = await obtain(
-            carrier,
+        found = await ask_for(
+            channel,
             lambda request, pubend=pubend: PositionsQuery(topic, request, pubend),  # type: ignore[misc]
             Positions,
             about(pubend),
@@ -156,7 +156,7 @@ async def find_positions(
 
 
 async def find_spans(
-    carrier: Carrier,
+    channel: Channel,
     topic: TopicName,
     start: Token | None,
     end: Token | None,
@@ -164,10 +164,10 @@ async def find_spans(
 ) -> list[tuple[PubendName, Span]]:
     """What is to be read of each pubend, by name."""
     spans: list[tuple[PubendName, Span]] = []
-    positions = await find_positions(carrier, topic, pubends)
+    positions = await find_positions(channel, topic, pubends)
     named = {name for token in (start, end) if token is not None for name, _ in token}
     if not named <= positions.keys():
-        await _check_names(carrier, topic, named)
+        await _check_names(channel, topic, named)
     for name, (released, settled) in positions.items():
         low = released if start is None else start.get(name)
         high = settled if end is None else end.get(name)
@@ -179,9 +179,9 @@ async def find_spans(
     return spans
 
 
-async def _check_names(carrier: Carrier, topic: TopicName, named: set[str]) -> None:
+async def _check_names(channel: Channel, topic: TopicName, named: set[str]) -> None:
     """`UsageError` if the topic does not have them all."""
-    found = await obtain(carrier, lambda request: PositionsQuery(topic, request), Positions)
+    found = await ask_for(channel, lambda request: PositionsQuery(topic, request), Positions)
     known = sorted({**found.here, **found.elsewhere})
     if unknown := sorted(named.difference(known)):
         raise UsageError(
@@ -197,7 +197,7 @@ def about(pubend: PubendName) -> str:
 
 
 async def read_span(
-    carrier: Carrier,
+    channel: Channel,
     topic: TopicName,
     pubend: PubendName,
     span: Span,
@@ -208,8 +208,8 @@ async def read_span(
     at = span.start
     while at < span.end and limit != 0:
         rest, events_max = Span(at, span.end), limit or 0
-        found = await obtain(
-            carrier,
+        found = await ask_for(
+            channel,
             lambda request, rest=rest, events_max=events_max: ReadRange(  # type: ignore[misc]
                 topic, request, pubend, rest, condition, events_max, whole=True
             ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.client.errors import SubscriptionInterruptedError
-from gapless.client.together import together
+from gapless.client.joint_reader import together
 from gapless.core.client_messages import Ended
 from gapless.core.events import Event
 from tests.broker.stage import connected, make_broker, run
@@ -101,11 +101,11 @@ def test_durable_ones_go_on_over_a_broken_connection_and_repeat_nothing(tmp_path
                         count = sum(map(len, found.values())) - first
                         if count >= 200:
                             break
-                        if count < 100 and client._connection is not None:
-                            client._connection.abort()
+                        if count < 100 and client.channel._connection is not None:
+                            client.channel._connection.abort()
                     await publishing
             assert found == {k: list(range(k, 400, 3)) for k in found}
-            assert client.session > 2
+            assert client.channel.session > 2
 
     run(main())
 

@@ -1,10 +1,10 @@
-"""Many subscriptions, one reader: whichever has something is handed out next.
+"""One reader for many subscriptions: it hands out what any of them has.
 
-A task for each of a thousand subscriptions is woken for each event. Here one task is woken once for
-all that has come meanwhile. `batches` hands out all of that at once, as pairs of a subscription and
-what came for it, and is the quickest: subscriptions that have nothing of their own to do keep in
-step with each other (`gapless.client.lane`), so that an event costs a pair and no more. Iterating
-over the reader itself hands out one subscription's batch at a time; subscriptions take turns.
+With a task for each of a thousand subscriptions, each event wakes a task. Here one task is woken
+once for all that has arrived. `batches` hands out all of that at once, as pairs of a subscription
+and what came for it, and is the quickest way: subscriptions with nothing of their own to do share a
+backlog (`gapless.client.shared_backlog`), so that an event costs a pair and no more. Iterating over
+the reader itself hands out one subscription's batch at a time; subscriptions take turns.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self, cast
 
-from gapless.client.lane import Lane
+from gapless.client.shared_backlog import SharedBacklog
 from gapless.core.errors import GaplessError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from gapless.client.carrier import Mail
+    from gapless.client.channel import ChannelInbox
     from gapless.client.delivery import Delivery
     from gapless.client.subscription import Subscription
 
     Pairs = list[tuple[Subscription, Delivery]]
 
 
-class Together:
+class JointReader:
     """Made by `together`; for one task at a time."""
 
     def __init__(self, subscriptions: Iterable[Subscription]) -> None:
         self._ready: dict[Subscription, None] = dict.fromkeys(subscriptions)
         self._open = set(self._ready)
-        self._inboxes: list[Mail] = []  # whose lanes are ours
+        self._inboxes: list[ChannelInbox] = []  # whose shared backlogs are ours
         self._error: GaplessError | None = None
         self._waiter: asyncio.Future[None] | None = None
         for each in self._open:
@@ -63,7 +63,7 @@ class Together:
             while self._ready:
                 subscription = next(iter(self._ready))
                 del self._ready[subscription]
-                batch = subscription.take_at_once()
+                batch = subscription.take_available()
                 if batch:
                     self._ready[subscription] = None  # what was handed out is finished next time
                     return subscription, batch
@@ -76,8 +76,8 @@ class Together:
     # --- all at once -----------------------------------------------------------------------------
 
     async def batches(self) -> AsyncIterator[Pairs]:
-        """All that has come, as pairs of a subscription and what came for it, in the order of each;
-        asking for the next batch says that this one is finished."""
+        """All that has come, as pairs of a subscription and what came for it, in the order of each
+        subscription. Asking for the next batch means that this one is finished."""
         try:
             while self._open:
                 if batch := self._gather():
@@ -87,55 +87,56 @@ class Together:
         finally:
             inboxes, self._inboxes = self._inboxes, []
             for inbox in inboxes:
-                lane, inbox.lane = inbox.lane, None
-                if lane is not None:
-                    lane.close()
+                shared, inbox.shared = inbox.shared, None
+                if shared is not None:
+                    shared.close()
 
     def _gather(self) -> Pairs:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        found: Pairs = []
+        pairs: Pairs = []
         for subscription in list(self._ready):
             try:
-                batch = subscription.take_at_once()
+                batch = subscription.take_available()
             except GaplessError as error:
                 del self._ready[subscription]
                 self._close(subscription)
-                if not found:
+                if not pairs:
                     raise
                 self._error = error  # after what was taken just now
-                return found
+                return pairs
             if batch:
-                found += [(subscription, item) for item in batch]
+                pairs += [(subscription, item) for item in batch]
                 continue
             del self._ready[subscription]
             if batch is None:
                 self._close(subscription)
             else:
-                self._line_up(subscription)
+                self._share(subscription)
         for inbox in self._inboxes:
-            assert inbox.lane is not None
-            pairs = cast("Pairs", inbox.lane.take())
-            found = [*found, *pairs] if found else pairs
-        return found
+            assert inbox.shared is not None
+            shared_pairs = cast("Pairs", inbox.shared.take())
+            pairs = [*pairs, *shared_pairs] if pairs else shared_pairs
+        return pairs
 
-    def _line_up(self, subscription: Subscription) -> None:
-        """It has nothing of its own to do: let it keep in step with the others."""
+    def _share(self, subscription: Subscription) -> None:
+        """It has nothing of its own to do: let it share a backlog with the others."""
         inbox = subscription.inbox
-        if inbox.lane is None:
-            inbox.lane = Lane(inbox.carrier, self._wake)
+        if inbox.shared is None:
+            inbox.shared = SharedBacklog(inbox.channel, self._wake)
             self._inboxes.append(inbox)
-        if inbox in self._inboxes:  # or else another reader was here first
-            subscription.fall_in(inbox.lane)
+        if inbox in self._inboxes:  # otherwise another reader was here first
+            subscription.join_shared(inbox.shared)
 
 
-def together(subscriptions: Iterable[Subscription]) -> Together:
+def together(subscriptions: Iterable[Subscription]) -> JointReader:
     """Read several subscriptions at once.
 
-    `async for batch in together(some).batches()`: each is all that has come, as a list of pairs
-    `(subscription, delivery)`. `async for subscription, batch in together(some)`: each is all that
-    one of them had. Asking for the next says that the last is finished. It ends when all are over;
-    the error of one that failed is raised, and the others may be read on.
+    `async for batch in together(some).batches()`: each batch is all that has come, as a list of
+    pairs `(subscription, delivery)`. `async for subscription, batch in together(some)`: each batch
+    is all that one subscription had. Asking for the next batch means that the last is finished. It
+    ends when all subscriptions are over. If one fails, its error is raised, and the others may be
+    read on.
     """
-    return Together(subscriptions)
+    return JointReader(subscriptions)

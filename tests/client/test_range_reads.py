@@ -10,7 +10,7 @@ import pytest
 import gapless
 from gapless.client.delivery import Gap
 from gapless.client.errors import LostError, RefusedError
-from gapless.client.range import RangeBatch
+from gapless.client.range_reads import RangeBatch
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
 from gapless.node.config import Config
@@ -55,8 +55,8 @@ def test_a_range_is_read_whole_filtered_and_again_the_same(tmp_path: Path) -> No
             first = await read(client, "even AND i >= 100", end=end)
             assert first == list(range(100, 400, 2))
             await client.publish("t", {"i": 1_000, "even": True})
-            assert client._connection is not None
-            client._connection.abort()
+            assert client.channel._connection is not None
+            client.channel._connection.abort()
             assert await read(client, "even AND i >= 100", end=end) == first
             assert await read(client, "i >= 399", start=end) == [1_000]
             assert await read(client, limit=7) == list(range(7))
@@ -93,7 +93,7 @@ def test_who_stops_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
             async for batch in client.read("t"):
                 assert len(batch)
                 break
-            assert not client._answers
+            assert not client.channel._answers
             assert len(await read(client)) == 200
 
     run(main())

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from gapless.client.wish import Wish, make_wish, parse_start
+from gapless.client.subscription_options import SubscriptionOptions, check_options, parse_start
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
 
 TOKEN = Token({"t/0": 7})
 
 
-def wish(**changes: Any) -> Wish:
+def wish(**changes: Any) -> SubscriptionOptions:
     usual = {
         "name": "desk", "order": "publisher", "start": "latest", "tokens": "client",
         "interruption": "raise", "silence": False,
     }  # fmt: skip
-    return make_wish("t", "a = 1", **{**usual, **changes})
+    return check_options("t", "a = 1", **{**usual, **changes})
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_what_cannot_be_is_refused_in_words(changes: dict[str, object], problem:
 def test_a_wish_says_what_was_asked_for() -> None:
     made = wish(start=TOKEN, tokens="broker", interruption="gap", silence=True)
     assert (made.topic, made.condition, made.name) == ("t", "a = 1", "desk")
-    assert (made.token, made.tokens, made.goes_on, made.silence) == (TOKEN, "broker", True, True)
+    assert (made.token, made.tokens, made.resumes, made.silence) == (TOKEN, "broker", True, True)

@@ -1,35 +1,57 @@
-"""An event loop in a thread of its own, for callers that have none.
+"""The event loop of a client: the running one, or one in a thread for callers that have none.
 
 What a caller iterates over is taken in the caller's thread, in chunks: it may be slow, and it may
 use the client itself. In the loop it would hold up everything else, heartbeats too, or wait for
 itself for ever.
+A loop that plays a simulated world draws random numbers itself (`draw`), so that the same seed
+takes the same course.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 import time
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gapless.client.errors import LinkError
+from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 CLOSED = "the client is closed", "Connect again with gapless.sync.connect."
 
+LOOPS = "Use it in the loop where it was made; gapless.sync needs none, and any thread may use it."
+
 CHUNK_EVENTS_MAX = 1_024
 CHUNK_S = 0.005
 """How many events are handed over at once, and how long they may wait for others."""
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        remedy = "Connect in an `async def`; or use gapless.sync.connect."
+        raise UsageError("there is no event loop here", remedy) from None
+
+
+def draw(limit: int) -> int:
+    """A random number from 0 to below `limit`: the loop's, or the system's, so that forked
+    processes do not draw alike."""
+    loop = asyncio.get_running_loop()
+    drawn: Callable[[int], int] = getattr(loop, "draw", secrets.randbelow)
+    return drawn(limit)
+
+
 def chunks(events: Iterable[Item]) -> Iterator[list[Item]]:
-    """All of them in order, also those before an error of their own iterator."""
+    """All events in order, also those before an error of their iterator."""
     rest, is_over = iter(events), False
     while not is_over:
         some: list[Item] = []
@@ -48,8 +70,8 @@ def chunks(events: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 class LoopThread:
-    """An event loop in a thread; `run` gives it work and waits for the result. Whatever was given
-    to it ends, at the latest when it is closed: then with `LinkError`."""
+    """An event loop in a thread; `run` hands it work and waits for the result. All work ends when
+    the loop is closed, at the latest: then with `LinkError`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -86,7 +108,7 @@ class LoopThread:
         self._thread.join()
 
     async def _end(self) -> None:
-        """What was given to the loop before it was to stop has not even begun, perhaps."""
+        """Cancel what is left. Work that came just before the end may not even have begun."""
         await asyncio.sleep(0)
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for task in rest:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gapless.client.elsewhere import HOPS_MAX
 from gapless.client.errors import LinkError, RefusedError, SubscriptionInterruptedError
+from gapless.client.requests import HOPS_MAX
 from gapless.core.client_messages import (
     Acknowledge,
     Deliveries,
@@ -22,8 +22,8 @@ from gapless.core.token import Token
 from gapless.wire.events import encode_event
 from tests.broker.stage import run, wait_until
 from tests.client.desk import PUBEND, Desk
-from tests.client.test_elsewhere import away
 from tests.client.test_named import deliver, named, reconnect, resubscribed
+from tests.client.test_redirects import away
 from tests.client.test_subscription import TOPIC, take
 
 
@@ -33,7 +33,7 @@ def asked(desk: Desk) -> Subscribe:
 
 def sent_away(desk: Desk, place: str) -> Desk:
     """A desk at `place`, of another broker, which the first is sent to."""
-    desk.others.at((place,))
+    desk.other_brokers.at((place,))
     there = desk.places[place]
     there.broker = BrokerName(place)
     there.address = place

@@ -1,4 +1,4 @@
-"""A wish: what an application asks for when it subscribes, checked before anything is sent."""
+"""Options of a subscription, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Interruption = Literal["raise", "gap"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """One subscription as it was asked for. `name` is None for an anonymous one."""
+class SubscriptionOptions:
+    """What an application asked for. `name` is None for an anonymous subscription."""
 
     topic: TopicName
     condition: str = ""
@@ -34,11 +34,11 @@ class Wish:
     earliest: bool = False
     instant: int | None = None  # microseconds
     tokens: TokenKeeper = "client"
-    goes_on: bool = False  # an anonymous one: after a lost connection, with a gap
+    resumes: bool = False  # anonymous: goes on after a lost connection, with a gap
     silence: bool = False
 
 
-def make_wish(
+def check_options(
     topic: str,
     condition: str,
     *,
@@ -48,8 +48,8 @@ def make_wish(
     tokens: TokenKeeper,
     interruption: Interruption,
     silence: bool,
-) -> Wish:
-    """`UsageError` for what cannot be."""
+) -> SubscriptionOptions:
+    """The options as given; `UsageError` if they contradict each other."""
     choices: Mapping[str, tuple[object, tuple[object, ...]]] = {
         "order": (order, get_args(Order)),
         "tokens": (tokens, get_args(TokenKeeper)),
@@ -65,7 +65,7 @@ def make_wish(
     if name == "":
         raise UsageError("a subscription's name is not empty", "Give another, or none.")
     token, earliest, instant = parse_start(start)
-    return Wish(
+    return SubscriptionOptions(
         topic=arguments.topic(topic),
         condition=arguments.condition(condition),
         order=order,
@@ -74,13 +74,13 @@ def make_wish(
         earliest=earliest,
         instant=instant,
         tokens=tokens,
-        goes_on=interruption == "gap",
+        resumes=interruption == "gap",
         silence=silence,
     )
 
 
 def parse_start(start: Start) -> tuple[Token | None, bool, int | None]:
-    """Where to start: a token, from the oldest on, or an instant; none of them: now."""
+    """A token, or whether to start at the oldest event, or an instant; none of them: start now."""
     if isinstance(start, Token):
         return start, False, None
     if isinstance(start, datetime):

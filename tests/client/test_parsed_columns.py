@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapless.client import flat as module
-from gapless.client.columns import VALUE, attributes_column, to_arrow
-from gapless.client.flat import flatten, join_runs
+from gapless.client import columns as module
+from gapless.client.columns import VALUE, attributes_column, flatten, join_runs, to_arrow
 from gapless.core.events import EventBatch, EventRun
 from gapless.core.identity import PublisherName
 from gapless.wire.events import decode_contents, encode_event

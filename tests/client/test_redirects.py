@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gapless.client.elsewhere import HOPS_MAX, OTHERS_MAX, Others, ask_anywhere
 from gapless.client.errors import LinkError, RefusedError
+from gapless.client.requests import HOPS_MAX, OTHERS_MAX, OtherBrokers, ask_with_redirects
 from gapless.core.client_messages import (
     Publish,
     PublisherPosition,
@@ -40,14 +40,14 @@ def test_a_request_follows_and_the_next_one_goes_straight_there() -> None:
         desk = Desk()
         desk.refusals = [away(), away()]
         for _ in range(2):
-            answer = await ask_anywhere(desk, question, "feed")
+            answer = await ask_with_redirects(desk, question, "feed")
             assert answer.message == PublisherPosition(0, 0)
-            assert answer.carrier is desk.places["b:1"]
+            assert answer.channel is desk.places["b:1"]
         assert len(desk.refusals) == 1, "the second was not asked here"
         desk.places["b:1"].is_up = False
-        await ask_anywhere(desk, question, "feed")
+        await ask_with_redirects(desk, question, "feed")
         assert desk.refusals == [], "a connection that is down is not waited for"
-        await ask_anywhere(desk, question, "else")
+        await ask_with_redirects(desk, question, "else")
         assert list(desk.places) == ["b:1"]
 
     run(main())
@@ -57,11 +57,11 @@ def test_a_refusal_at_the_place_is_the_answer_and_the_place_is_forgotten() -> No
     async def main() -> None:
         desk = Desk()
         desk.refusals = [away(), away()]
-        await ask_anywhere(desk, question, "feed")
+        await ask_with_redirects(desk, question, "feed")
         refused = Refused(0, "no", "Stop.")
         desk.places["b:1"].refusals = [refused]
-        assert (await ask_anywhere(desk, question, "feed")).message == refused
-        await ask_anywhere(desk, question, "feed")
+        assert (await ask_with_redirects(desk, question, "feed")).message == refused
+        await ask_with_redirects(desk, question, "feed")
         assert desk.refusals == [], "it began anew at home"
 
     run(main())
@@ -71,10 +71,10 @@ def test_brokers_that_send_each_other_the_same_request_are_not_followed_for_ever
     async def main() -> None:
         desk = Desk()
         desk.refusals = [away()]
-        there = desk.others.at(PLACE)
+        there = desk.other_brokers.at(PLACE)
         assert isinstance(there, Desk)
         there.refusals = [away() for _ in range(2 * HOPS_MAX)]
-        answer = await ask_anywhere(desk, question)
+        answer = await ask_with_redirects(desk, question)
         assert isinstance(answer.message, Refused)
         assert len(there.refusals) == HOPS_MAX + 1
 
@@ -88,7 +88,7 @@ def test_further_connections_are_bounded_and_the_one_idle_longest_goes_first() -
         def connect(addresses: str) -> Desk:
             return desks.setdefault(addresses, Desk())
 
-        others = Others(connect)
+        others = OtherBrokers(connect)
         for number in range(OTHERS_MAX):
             others.at((str(number),))
         desks["0"].is_idle = False

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gapless.client.errors import LinkError
-from gapless.client.together import together
+from gapless.client.joint_reader import together
 from gapless.core.client_messages import (
     CaughtUp,
     Deliveries,
@@ -22,7 +22,7 @@ from gapless.core.ticks import Span
 from gapless.wire.events import encode_event
 from tests.broker.stage import run
 from tests.client.desk import PUBEND, Desk
-from tests.client.test_lane import shown
+from tests.client.test_shared_backlog import shown
 from tests.client.test_subscription import TOPIC, deliveries
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Reader:
         self._tokens = [each.token for each in subscriptions]
 
     def take(self) -> bool:
-        taken = [self._keep(each, each.take_at_once() or []) for each in self.subscriptions]
+        taken = [self._keep(each, each.take_available() or []) for each in self.subscriptions]
         return any(taken)
 
     def _keep(self, subscription: Subscription, items: list[Delivery]) -> bool:
@@ -170,7 +170,7 @@ def test_whoever_keeps_in_step_gets_the_same_as_alone(steps: list[Step], tokens:
                 broker.play("caught up", number)
             while reader.take():
                 reader.watch()
-            assert [each.take_at_once() for each in made] == [[], [], []]
+            assert [each.take_available() for each in made] == [[], [], []]
             items = {index: shown(got) for index, got in reader.got.items()}
             credit = desk.consumed if desk.session == 1 else None  # a cut loses more or less of it
             ends.append((items, reader.watch(), credit))
