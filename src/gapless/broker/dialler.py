@@ -68,6 +68,7 @@ class Dialler:
             try:
                 link = await self._dial(name)
             except OSError as error:
+                self._note(name, error)
                 if not told:
                     logger.warning("no answer", extra={"peer": name, "error": str(error)})
                 told = True
@@ -110,7 +111,13 @@ class Dialler:
                 finally:
                     writer.transport.abort()
         except OSError as error:
+            self._note(name, error)
             logger.debug("no answer", extra={"peer": name, "error": str(error)})
+
+    def _note(self, name: BrokerName, error: OSError) -> None:
+        """A refused dial says that no broker runs there: the node need not wait for its silence."""
+        if isinstance(error, ConnectionRefusedError) and name != ANYBODY:
+            self._links.give_up(name)
 
     @property
     def _context(self) -> SSLContext | None:

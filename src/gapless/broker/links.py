@@ -292,6 +292,9 @@ class Links:
             self._past[figure] += getattr(link, figure)
         if link.peer is None:
             logger.info("link refused", extra={"address": link.address, "reason": reason})
+            far = link.dialled not in self.neighbours
+            if link.dialled is not None and far and link.dialled in self.whereabouts:
+                self.give_up(link.dialled)  # it died, or sent us away, before it said who it is
             return
         logger.info("link down", extra={"peer": link.peer, "reason": reason})
         if self.named.get(link.peer) is link:
@@ -326,8 +329,8 @@ class Links:
         self.on_missing(BrokerName(to))
 
     def give_up(self, name: BrokerName) -> None:
-        """A broker that is far does not answer: what waits for it is lost, and whoever wants to
-        reach it need not wait for its silence."""
+        """A broker cannot be reached: what waits for it is lost, and the node need not wait for
+        its silence."""
         self.unsent += len(self._held.pop(name, ()))
         if name not in self.named:
             self.pump.link_down(name)
