@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from gapless.testing.processes.brokers import Processes, cell, topic
 
 import gapless
 from gapless import sync
@@ -17,6 +16,7 @@ from gapless.client.requests import ask_with_retries
 from gapless.core.client_messages import PublisherQuery, Refused
 from gapless.core.identity import PublisherName, TopicName
 from gapless.core.messages import Goodbye, Hello
+from gapless.testing.processes.brokers import Processes, cell, topic
 from tests.broker.stage import run, wait_until
 from tests.client.desk import Desk, receipt
 from tests.client.test_connection import frames, played

@@ -293,7 +293,7 @@ class Links:
         if link.peer is None:
             logger.info("link refused", extra={"address": link.address, "reason": reason})
             far = link.dialled not in self.neighbours
-            if link.dialled is not None and far and link.dialled in self.whereabouts:
+            if link.dialled is not None and far and link.dialled in self.address_book:
                 self.give_up(link.dialled)  # it died, or sent us away, before it said who it is
             return
         logger.info("link down", extra={"peer": link.peer, "reason": reason})

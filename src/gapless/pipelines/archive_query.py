@@ -79,6 +79,7 @@ def start_archive(
     rows = (
         spark.readStream.format("gapless")
         .options(url=log.url, topic=log.topic, subscription=name, gaps="rows")
+        .options(attributesAs="typed", keepLastBatch="false")  # the manifest decides
         .options(**{key: str(value) for key, value in log.options.items() if value})
         .option("startingOffsets", lake.manifest().token.to_json())
         .load()

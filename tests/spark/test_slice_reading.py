@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gapless.spark.columns import Columns
-from gapless.spark.feed import BATCH_EVENTS, read_slice
+from gapless.spark.arrow_batches import ArrowBatches
 from gapless.spark.options import parse_options
-from gapless.spark.plan import Slice
 from gapless.spark.schema import default_schema
+from gapless.spark.slices import BATCH_EVENTS, Slice, read_slice
 from gapless.testing.processes.brokers import cell, topic
 from tests.spark.conftest import brokers
 
@@ -30,10 +29,10 @@ def test_a_broker_that_is_killed_in_the_middle_of_a_slice_makes_no_difference() 
     ) as desk:
         part = fill(desk)
         options = parse_options(
-            {"url": desk.url, "topic": "t", "filter": "i >= 0"}, is_stream=False
+            {"url": desk.url, "topic": "t", "filter": "i >= 0", "columns": "tick,sequence"},
+            is_stream=False,
         )
-        columns = Columns(default_schema(("tick", "sequence"), "fail"), options)
-        batches = read_slice(part, columns, options)
+        batches = read_slice(part, ArrowBatches(default_schema(options), options), options)
         found = numbers(next(batches))
         desk.kill("b")
         desk.start("b")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
-from gapless.spark.plan import plan, resolve_end, resolve_start
+from gapless.spark.slices import plan, resolve_end, resolve_start
 
 TOKENS = st.dictionaries(st.sampled_from(["t/0", "t/1", "t/2"]), st.integers(0, 300)).map(Token)
 POSITIONS = {"t/0": (10, 100 << 10), "t/1": (0, 50 << 10)}
@@ -30,6 +30,9 @@ def test_starts_and_ends_are_found_by_name_time_or_token() -> None:
     assert resolve_start("earliest", POSITIONS) == Token({"t/0": 10})
     assert resolve_start("latest", POSITIONS) == Token({"t/0": 100 << 10, "t/1": 50 << 10})
     assert resolve_start(60, POSITIONS) == Token({"t/0": 60 << 10, "t/1": 50 << 10})
+    kept = {"t/0": (70 << 10, 100 << 10)}
+    assert resolve_start(60, kept) == Token({"t/0": 70 << 10}), "it begins with what is kept"
+    assert resolve_start(60, kept, gaps="rows") == Token({"t/0": 60 << 10}), "and a row tells"
     assert resolve_start(Token({"t/1": 5}), POSITIONS) == Token({"t/0": 10, "t/1": 5})
     assert resolve_end(Token({"t/1": 5}), POSITIONS) == Token({"t/1": 5})
     assert resolve_end(60, POSITIONS) == Token({"t/0": 60 << 10, "t/1": 50 << 10})

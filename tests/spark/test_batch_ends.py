@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import gapless
 from gapless.core.token import Token
+from gapless.spark.batch_ends import BatchEnds
 from gapless.spark.options import parse_options
-from gapless.spark.plan import plan
-from gapless.spark.progress import Progress
+from gapless.spark.slices import plan
 from tests.spark.conftest import wait_until
 from tests.test_sync import broker_in_a_thread
 
@@ -23,13 +23,13 @@ OPTIONS = {"topic": "two", "filter": "i >= 0", "subscription": "s"}
 
 
 @contextmanager
-def two_pubends(folder: Path) -> Iterator[tuple[Client, Progress, Token]]:
+def two_pubends(folder: Path) -> Iterator[tuple[Client, BatchEnds, Token]]:
     """A client, and where everything begins. Publishers alice and bob are at different pubends."""
     with broker_in_a_thread(folder) as url, gapless.sync.connect(url) as client:
         client.create_topic("two", pubends=2)
         with client.subscribe("two", name="keeper", start="earliest") as keeper:
             start = keeper.token
-        yield client, Progress(parse_options({"url": url, **OPTIONS}, is_stream=True)), start
+        yield client, BatchEnds(parse_options({"url": url, **OPTIONS}, is_stream=True)), start
 
 
 def publish(client: Client, *numbers: int) -> None:

@@ -1,4 +1,4 @@
-"""Progress: how far the next micro-batch of a stream may go.
+"""Batch ends: how far the next micro-batch of a stream may go.
 
 Theory of operation
     A pubend's settled end moves on with time, also when nothing is published; if every move were
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gapless.sync import Client
 
 
-class Progress:
+class BatchEnds:
     """What is known of the log ahead of a query. See the module docstring."""
 
     def __init__(self, options: ReadOptions) -> None:

@@ -1,39 +1,41 @@
-"""Columns: encoded events as an Arrow batch of the query's schema.
+"""Arrow batches: encoded events as record batches of the query's schema.
 
 Theory of operation
     Everything is done by column, of a few thousand events at a time, by compiled code that finds
-    the attribute of a column in all of them (`client.flat`); a few events are decoded instead. Only
-    where something does not fit its type are rows looked at one by one: its value is null and the
-    row is marked, or the read fails (`mode`).
+    the attribute of a column in all of them (`client.columns`); a few events are decoded instead.
+    Only where something does not fit its type (`attribute_types`) are rows looked at one by one:
+    its value is null and the row is marked, or the read fails (`mode`).
 
 Invariants
     I1  a batch has exactly the schema that Spark expects: Spark checks the first one only
-    I2  no value is converted, other than a whole number for a column of floating point
 
 Cost: `python -m benchmarks spark` has rows per second.
 """
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import MapType, StringType
 
 from gapless.client.columns import VALUE, attributes_column, flatten, places
+from gapless.client.json_values import to_json
 from gapless.core.errors import UsageError
 from gapless.core.events import EventBatch
 from gapless.core.ticks import PUBEND_BITS
-from gapless.spark.schema import LOST_UNTIL, PLACES
-from gapless.spark.typed import from_flat, from_values
+from gapless.spark.attribute_types import from_flat, from_values
+from gapless.spark.schema import ATTRIBUTES, LOST_UNTIL, PLACES
+from gapless.wire.columnar import to_json_texts
 from gapless.wire.events import decode_contents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
     from gapless.client.delivery import Gap
     from gapless.core.events import EventRun
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from gapless.wire.events import Content
 
 
-class Columns:
+class ArrowBatches:
     """Makes batches of one schema. Sent to executors: holds nothing but what it was made with."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -57,7 +59,7 @@ class Columns:
 
     def batch(self, pubend: str, run: EventRun) -> Any:
         """A `pyarrow.RecordBatch` of these events, in order."""
-        rows = Rows(self.options, pubend, run)
+        rows = EventRows(self.options, pubend, run)
         corrupt = self.options.corrupt_column
         arrays = {
             field.name: rows.column(field, arrow.type)
@@ -81,7 +83,7 @@ class Columns:
         return pa.record_batch(arrays, schema=self._arrow)
 
 
-class Rows:
+class EventRows:
     """The events of one batch, on the way to columns."""
 
     def __init__(self, options: ReadOptions, pubend: str, run: EventRun) -> None:
@@ -90,6 +92,7 @@ class Rows:
         self.run = run
         self.count = len(run)
         self.flat = flatten(run)
+        self.names = {column: attribute for attribute, column in options.rename.items()}
         self._corrupt: set[int] = set()
 
     @cached_property
@@ -102,12 +105,15 @@ class Rows:
 
     def column(self, field: StructField, arrow: Any) -> Any:
         """Of an attribute, or of what is known of every event."""
+        if field.name == ATTRIBUTES:
+            return self.attributes(field.dataType)
         if field.name in MAKERS:
             return MAKERS[field.name](self)
+        name = self.names.get(field.name, field.name)
         if self.flat is not None:
-            array, unfit = from_flat(self.flat.find(field.name), field.dataType, arrow)
+            array, unfit = from_flat(self.flat.find(name), field.dataType, arrow)
         else:
-            values = [content.attributes.get(field.name) for content in self.contents]
+            values = [content.attributes.get(name) for content in self.contents]
             array, unfit = from_values(values, field.dataType, arrow)
         if unfit and self.options.mode == "FAILFAST":
             raise self._refusal(unfit[0], field)
@@ -115,7 +121,7 @@ class Rows:
         return array
 
     def _refusal(self, row: int, field: StructField) -> UsageError:
-        value = self._attributes(row)[field.name]
+        value = self._attributes(row)[self.names.get(field.name, field.name)]
         return UsageError(
             f"the event at tick {self.run.tick_numbers()[row]} of {self.pubend} has {field.name}="
             f"{value!r:.80}, which is no {field.dataType.simpleString()}",
@@ -127,10 +133,10 @@ class Rows:
 
     def corrupt(self) -> Any:
         """The attributes, as JSON, of the rows of which something did not fit."""
-        texts: list[str | None] = [None] * self.count
+        texts: list[Any] = [None] * self.count
         for row in self._corrupt:
-            texts[row] = json.dumps(self._attributes(row))
-        return pa.array(texts, pa.string())
+            texts[row] = to_json(self._attributes(row))
+        return to_json_texts(texts)
 
     # --- what is known of every event -------------------------------------------------------------
 
@@ -144,10 +150,16 @@ class Rows:
             return self.flat.sequences()
         return pa.array([each.sequence for each in self.contents], pa.int64())
 
-    def attributes(self) -> Any:
+    def attributes(self, kind: DataType) -> Any:
+        """As JSON, as a map of texts, or as the map that keeps every type."""
+        if isinstance(kind, StringType):
+            return to_json_texts(to_json(each.attributes) for each in self.contents)
         if self.flat is not None:
-            return self.flat.attributes(VALUE)
-        return attributes_column([each.attributes for each in self.contents])
+            maps = self.flat.attributes(VALUE)
+        else:
+            maps = attributes_column([each.attributes for each in self.contents])
+        assert isinstance(kind, MapType)
+        return as_texts(maps) if isinstance(kind.valueType, StringType) else maps
 
     def bodies(self) -> Any:
         if self.flat is not None:
@@ -155,15 +167,20 @@ class Rows:
         return pa.array([each.body for each in self.contents], pa.binary())
 
 
-MAKERS: dict[str, Callable[[Rows], Any]] = {
+def as_texts(maps: Any) -> Any:
+    """A map of texts: true, 17, 92.5."""
+    fields = [each.cast(pa.string()) for each in maps.items.flatten()]
+    return pa.MapArray.from_arrays(maps.offsets, maps.keys, pc.coalesce(*fields))
+
+
+MAKERS: dict[str, Callable[[EventRows], Any]] = {
     "topic": lambda rows: pa.repeat(pa.scalar(rows.options.topic), rows.count),
     "pubend": lambda rows: pa.repeat(pa.scalar(rows.pubend), rows.count),
     "tick": lambda rows: places(rows.run)[0],
     "published": lambda rows: places(rows.run)[1],
-    "publisher": Rows.publishers,
-    "sequence": Rows.sequences,
-    "attributes": Rows.attributes,
-    "body": Rows.bodies,
+    "publisher": EventRows.publishers,
+    "sequence": EventRows.sequences,
+    "body": EventRows.bodies,
     LOST_UNTIL: lambda rows: pa.nulls(rows.count, pa.int64()),
 }
-assert MAKERS.keys() == {*PLACES, LOST_UNTIL}
+assert {*MAKERS, ATTRIBUTES} == {*PLACES, LOST_UNTIL}
