@@ -15,7 +15,7 @@ from numba import float64, int64, uint8
 
 from gapless import machine_code
 from gapless.filters.matching import kernels
-from gapless.filters.matching.kernels import FIXED_BYTES, WORDS, Entry
+from gapless.filters.matching.kernels import FIXED_BYTES, WORDS, EntryPoint
 from gapless.wire import parse
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 PLACES = int64[:, ::1]
 READING = (
-    Entry(parse.is_plain, (FIXED_BYTES, WORDS, int64, int64)),
-    Entry(
+    EntryPoint(parse.is_plain, (FIXED_BYTES, WORDS, int64, int64)),
+    EntryPoint(
         parse.locate,
         (FIXED_BYTES, WORDS, FIXED_BYTES, WORDS, uint8[:, ::1], float64[:, ::1], PLACES, PLACES),
     ),
@@ -32,7 +32,7 @@ READING = (
 """As `wire.attribute_rows` calls them."""
 
 
-def missing() -> Iterator[Entry]:
+def missing() -> Iterator[EntryPoint]:
     """What is not compiled yet."""
     return (entry for entry in (*kernels.ENTRIES, *READING) if not entry.is_ready())
 

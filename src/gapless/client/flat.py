@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.core.events import EventRun
 from gapless.core.identity import PublisherName
-from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

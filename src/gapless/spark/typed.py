@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BooleanType, DoubleType, FloatType, StringType
 
-from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.spark.schema import ATTRIBUTE_TYPES, WHOLE_TYPES
 
 if TYPE_CHECKING:

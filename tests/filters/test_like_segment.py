@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapless.filters.like import parse_pattern
-from gapless.filters.segment import (
+from gapless.filters.like_segment import (
     FINDS_MAX,
     FINDS_MIN,
     STRETCH_FIRST,
     Search,
     Segment,
-    Stretch,
+    TextStretch,
 )
 
 segments = st.lists(st.sampled_from(["", "", "a", "b", "ab", "é"]), min_size=1, max_size=12)
@@ -74,10 +74,10 @@ def test_what_stands_where_one_stretch_ends_is_found(place: int, other: str) -> 
 
 
 def test_a_start_beyond_the_last_does_not_count() -> None:
-    stretch = Stretch("aaaa", 0, 4)
+    stretch = TextStretch("aaaa", 0, 4)
     assert stretch.first([("a", 0)], 2, 3) == 2
     assert stretch.first([("a", 0)], 3, 3) == -1
-    assert Stretch("bbba", 0, 4).first([("a", 0)], 0, 3) == -1
+    assert TextStretch("bbba", 0, 4).first([("a", 0)], 0, 3) == -1
 
 
 class Counted(str):

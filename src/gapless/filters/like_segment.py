@@ -109,7 +109,7 @@ class Search:
     def __init__(self, text: str) -> None:
         self.text = text
         self.finds_left = FINDS_MAX
-        self._stretch: Stretch | None = None
+        self._stretch: TextStretch | None = None
 
     def first(self, pieces: Pieces, size: int, start: int, last: int) -> int:
         """The first of the starts from `start` to `last` at which all pieces stand; -1 if none."""
@@ -117,7 +117,7 @@ class Search:
         while start <= last:
             if stretch is None or start + size > stretch.end:
                 end = min(start + count, last + 1) + size - 1
-                stretch = self._stretch = Stretch(self.text, start, end)
+                stretch = self._stretch = TextStretch(self.text, start, end)
             after = min(stretch.end - size, last, start + count - 1) + 1
             found = stretch.first(pieces, start, after)
             if found >= 0:
@@ -126,7 +126,7 @@ class Search:
         return -1
 
 
-class Stretch:
+class TextStretch:
     """Some of a text, from `base` to `end`, and where it has each character that was asked for."""
 
     __slots__ = ("_codes", "_kept", "base", "end")
