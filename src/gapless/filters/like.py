@@ -46,10 +46,6 @@ class Pattern(msgspec.Struct, frozen=True, gc=False):
 
     parts: tuple[Part, ...]
 
-    def matches(self, text: str) -> bool:
-        """For many texts, see `compile_pattern`."""
-        return compile_pattern(self)(text)
-
     @property
     def exact(self) -> str | None:
         """The only string this matches; None where there are several."""

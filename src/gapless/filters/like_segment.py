@@ -63,14 +63,6 @@ class Segment:
                 self._pieces.append((part, self.size))
             self.size += len(part) or 1
 
-    @property
-    def literal(self) -> str | None:
-        """Its text, if it has no `_`."""
-        if not self._pieces:
-            return None if self.size else ""
-        piece, _ = self._pieces[0]
-        return piece if len(piece) == self.size else None
-
     def stands_at(self, text: str, start: int) -> bool:
         """Does the text, which is long enough, have it there?"""
         for piece, offset in self._pieces:  # noqa: SIM110 - a generator takes twice as long
