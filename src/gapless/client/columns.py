@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.core.events import EventBatch, EventRun
 from gapless.core.identity import PublisherName
-from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.core.ticks import PUBEND_BITS
 from gapless.wire.events import decode_contents, encode_event
 

@@ -35,25 +35,6 @@ if TYPE_CHECKING:
 
     from gapless.core.events import Value
 
-__all__ = [
-    "Booleans",
-    "Constraint",
-    "Missing",
-    "Number",
-    "Numbers",
-    "Pattern",
-    "Present",
-    "Strings",
-    "admits",
-    "booleans",
-    "holds",
-    "may_start_in",
-    "numbers",
-    "prefix_end",
-    "strings",
-    "within",
-]
-
 Number = int | float
 Ordered = TypeVar("Ordered", Number, str)
 

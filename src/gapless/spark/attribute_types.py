@@ -49,7 +49,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.wire.columnar import from_json_text, to_json_texts
 
 if TYPE_CHECKING:

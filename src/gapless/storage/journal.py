@@ -33,20 +33,20 @@ from gapless.core.errors import (
     StorageFilesError,
     StorageFullError,
 )
-from gapless.storage.extent import BY_LAST, Extent, encode_index
-from gapless.storage.frame import ENTRY_BYTES, TERMINATOR, Hold, Mark, Move, Section, encode
+from gapless.storage.extent import BY_LAST, Extent, FrameRange, encode_index
+from gapless.storage.frame import ENTRY_BYTES, TERMINATOR, Holding, Mark, Move, Section, encode
 from gapless.storage.reading import records_of
 from gapless.storage.recovery import State, recover
 from gapless.storage.segment import FRAMES_START, NO_DESCRIPTOR, Segments
-from gapless.storage.volume import Limits, Recovery
+from gapless.storage.volume import Recovery, VolumeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gapless.core.effects import Write
-    from gapless.core.store import Run
+    from gapless.core.store import RecordRun
     from gapless.storage.folder import Folder
-    from gapless.storage.reading import Reader
+    from gapless.storage.reading import RecordReader
 
 RESERVE_BYTES = 16 << 10
 """The end of each segment, for chops and deletes; at most an eighth of it."""
@@ -66,7 +66,12 @@ class Journal:
     """The writing half of a disk volume. One thread at a time writes; readers take `reading`."""
 
     def __init__(
-        self, folder: Folder, segments: Segments, reader: Reader, limits: Limits, segment_bytes: int
+        self,
+        folder: Folder,
+        segments: Segments,
+        reader: RecordReader,
+        limits: VolumeLimits,
+        segment_bytes: int,
     ) -> None:
         self.state = State()
         self.reading = threading.RLock()  # guards the state; never held during a sync
@@ -78,7 +83,7 @@ class Journal:
         self._limits = limits
         self._segment_bytes = segment_bytes
         self._reserve_bytes = min(RESERVE_BYTES, segment_bytes // 8)
-        self._holds: dict[int, list[Hold]] = {}
+        self._holds: dict[int, list[Holding]] = {}
         self._unmovable: set[int] = set()
 
     def open(self) -> Recovery:
@@ -138,8 +143,9 @@ class Journal:
                 case Append(stream, indices, records) if indices:
                     kept = next(rest) + ENTRY_BYTES * len(records)
                     moved = isinstance(write, Move)
-                    extent = (stream, indices[0], indices[-1], kept, moved, state.active)
-                    state.catalogue.add(Extent(*extent, start, end))
+                    frame = FrameRange(state.active, start, end)
+                    extent = Extent(stream, indices[0], indices[-1], kept, frame, moved)
+                    state.catalogue.add(extent)
                 case Chop(stream, index):
                     state.catalogue.chop(stream, index)
                     has_chopped = True
@@ -190,13 +196,13 @@ class Journal:
         needed = FRAMES_START + 2 * checkpoint_bytes + frame_bytes + 2 * self._reserve_bytes
         return max(self._segment_bytes, needed)
 
-    def _holds_of(self, segment: int) -> list[Hold]:
+    def _holds_of(self, segment: int) -> list[Holding]:
         """What a full segment holds of each stream; found once, less what was chopped since."""
         holds = self._holds.get(segment)
         if holds is None:
             extents = self.state.catalogue.in_segment(segment)
             lasts = {extent.stream: extent.last for extent in sorted(extents, key=BY_LAST)}
-            holds = [Hold(segment, stream, last) for stream, last in lasts.items()]
+            holds = [Holding(segment, stream, last) for stream, last in lasts.items()]
         bounds = self.state.facts.bounds
         holds = [one for one in holds if one.last >= bounds[one.stream].start]
         if segment != self.state.active:  # that one may still grow, if no other can be made
@@ -257,7 +263,7 @@ class Journal:
 
     def _copy(self, extents: list[Extent]) -> Move:
         """The live records of neighbouring extents of one stream, as one section."""
-        runs: list[Run] = []
+        runs: list[RecordRun] = []
         for extent in extents:
             start = max(extent.first, self.state.facts.bounds[extent.stream].start)
             self._reader.scan(extent, start, extent.last + 1, sys.maxsize, runs)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gapless.core.events import Value
     from gapless.filters.constraint import Constraint
-    from gapless.filters.matching.checks import Check as ValueCheck
+    from gapless.filters.matching.checks import ValueCheck
     from gapless.filters.syntax import Condition
 
     Identities = NDArray[np.uint32]

@@ -1,4 +1,4 @@
-"""Located attributes match as the same attributes do as maps."""
+"""AttributeTable attributes match as the same attributes do as maps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gapless.core.events import EventBatch
 from gapless.filters.matcher import SMALL_MAX, Matcher
-from gapless.filters.matching import kernels, located_encoder
-from gapless.filters.matching.columns import Columns
-from gapless.filters.matching.located_encoder import make_located_encoder
+from gapless.filters.matching import kernels, table_encoder
+from gapless.filters.matching.columns import ColumnLayout
+from gapless.filters.matching.table_encoder import make_table_encoder
 from gapless.filters.show import show
 from gapless.wire.attribute_rows import AttributeRows
 from gapless.wire.events import encode_event
@@ -37,19 +37,19 @@ SIMPLE = [
 ODD = ["{} LIKE 'a%'", "{} LIKE '%b%'", "{} + 1 > 2", "{} = 9007199254740993"]
 
 
-class Located(AttributeRows):
+class AttributeTable(AttributeRows):
     """Counts what was decoded after all."""
 
     decoded = 0
 
     def __iter__(self) -> Iterator[Attributes]:
-        Located.decoded += len(self)
+        AttributeTable.decoded += len(self)
         return super().__iter__()
 
 
-def located(rows: Sequence[Attributes]) -> Located:
-    Located.decoded = 0
-    return Located(EventBatch.join(encode_event(row) for row in rows))
+def located(rows: Sequence[Attributes]) -> AttributeTable:
+    AttributeTable.decoded = 0
+    return AttributeTable(EventBatch.join(encode_event(row) for row in rows))
 
 
 def random_rows(count: int, names: Sequence[str]) -> list[Attributes]:
@@ -72,7 +72,7 @@ def test_all_that_is_simple_matches_without_decoding(engine: Any) -> None:
     pairs = matcher.match_batch(batch)
     assert pairs == matcher.match_batch(rows)
     assert len({key for _, key in pairs}) == len(matcher)
-    assert Located.decoded == (0 if engine == "compiled" else 300)
+    assert AttributeTable.decoded == (0 if engine == "compiled" else 300)
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -80,7 +80,7 @@ def test_what_needs_the_values_themselves_is_decoded(odd: str) -> None:
     matcher = Matcher({odd: odd.format("a"), "b": "b = 1"}, engine="compiled")
     rows = random_rows(100, "ab")
     assert matcher.match_batch(located(rows)) == matcher.match_batch(rows)
-    assert Located.decoded == 100
+    assert AttributeTable.decoded == 100
 
 
 def test_an_event_in_a_strange_form_makes_its_batch_be_decoded() -> None:
@@ -110,11 +110,11 @@ def test_many_numbers_are_looked_up_and_too_many_are_left_to_decoding(
     matcher = Matcher({n: f"a = {n}" for n in range(50)}, engine="compiled")
     rows: list[Attributes] = [{"a": n} for n in range(60)]
     assert matcher.match_batch(located(rows)) == [(n, n) for n in range(50)]
-    assert Located.decoded == 0
-    monkeypatch.setattr(located_encoder, "NUMBERS_NAMED_MAX", 50)
+    assert AttributeTable.decoded == 0
+    monkeypatch.setattr(table_encoder, "NUMBERS_NAMED_MAX", 50)
     matcher.add(50, "a = 50")
     assert matcher.match_batch(located(rows)) == [(n, n) for n in range(51)]
-    assert Located.decoded == 60
+    assert AttributeTable.decoded == 60
 
 
 def test_filters_that_ask_for_nothing_look_at_no_event() -> None:
@@ -123,14 +123,14 @@ def test_filters_that_ask_for_nothing_look_at_no_event() -> None:
         *((0, "all"), (0, "too")),
         *((1, "all"), (1, "too")),
     ]
-    assert Located.decoded == 0
+    assert AttributeTable.decoded == 0
     matcher.add("some", "a = 1")
     assert len(matcher.match_batch(located([{"a": 1}] * 2))) == 6
-    assert Located.decoded == 2
+    assert AttributeTable.decoded == 2
 
 
 def test_an_encoder_of_no_columns_makes_empty_rows() -> None:
-    encoder = make_located_encoder(Columns())
+    encoder = make_table_encoder(ColumnLayout())
     assert encoder is not None
     found = located([{"a": 1}]).locate(encoder.names)
     assert found is not None

@@ -1,11 +1,11 @@
-"""Located encoder: located attributes become rows of floats, and no attribute map is made.
+"""Table encoder: a table of attributes becomes rows of floats, and no attribute map is made.
 
 Theory of operation
-    `core.located` says where the values that filters ask for stand in encoded events. A kernel
+    An `AttributeTable` says where the values that filters ask for stand in encoded events. A kernel
     writes numbers, truths and presence into the rows; codes of texts are looked up by another, from
     the bytes; those of numbers by numpy, in a sorted table. What needs a value as Python has it
     (truths of patterns, prefixes, expressions, and numbers beyond 2^53 that filters name) is left
-    to `encoder`: `make_located_encoder` gives nothing then.
+    to `encoder`: `make_table_encoder` gives nothing then.
 
 Invariants
     I1  a row that comes out is what `encoder` makes of the same attributes
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gapless.core.located import FLOAT, INT, MISSING
+from gapless.core.attribute_table import FLOAT, INT, MISSING
 from gapless.filters.matching import kernels
 from gapless.filters.matching.attribute_columns import EXACT_MAX
 from gapless.filters.matching.edge_keys import EdgeKeys
@@ -26,18 +26,18 @@ from gapless.filters.matching.text_codes import TextCodes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gapless.core.located import Located
+    from gapless.core.attribute_table import AttributeTable
     from gapless.filters.matching.attribute_columns import AttributeColumns
-    from gapless.filters.matching.columns import Columns
+    from gapless.filters.matching.columns import ColumnLayout
 
 NUMBERS_NAMED_MAX = 1_000
 """Numbers that filters name of one attribute; beyond it, attributes are decoded."""
 
 
-class LocatedEncoder:
+class TableEncoder:
     """For the columns there are now."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: ColumnLayout) -> None:
         self._attributes = list(columns.attributes.values())
         self.names = tuple(attribute.name for attribute in self._attributes)
         self._width = columns.width
@@ -46,11 +46,11 @@ class LocatedEncoder:
         self._columns = np.array(flat, np.int64)
         self._named: dict[int, NamedNumbers] = {}
 
-    def rows(self, located: Located) -> NDArray[np.float64] | None:
-        """All rows; None if they cannot be made from what is located."""
-        count = located.kinds.shape[1]
+    def rows(self, table: AttributeTable) -> NDArray[np.float64] | None:
+        """All rows; None if they cannot be made from the table."""
+        count = table.kinds.shape[1]
         rows = np.empty(count * self._width)
-        kernels.fill_rows(located.kinds, located.values, self._columns, rows, self._width)
+        kernels.fill_rows(table.kinds, table.values, self._columns, rows, self._width)
         for index, attribute in enumerate(self._attributes):
             if attribute.code is None or not attribute.codes:
                 continue
@@ -58,20 +58,20 @@ class LocatedEncoder:
                 attribute.texts = TextCodes()
             if not attribute.texts.learn(attribute.codes):
                 return None
-            attribute.texts.place(located, index, rows, self._width, attribute.code)
+            attribute.texts.place(table, index, rows, self._width, attribute.code)
             if attribute.numbers:
                 named = self._named_numbers(index, attribute)
                 if named is None:
                     return None
-                named.place(located, index, rows[attribute.code :: self._width])
+                named.place(table, index, rows[attribute.code :: self._width])
         return rows
 
-    def edges(self, located: Located) -> EdgeKeys:
+    def edges(self, table: AttributeTable) -> EdgeKeys:
         """The edge keys of the attributes that are there."""
         found = EdgeKeys()
         for index, attribute in enumerate(self._attributes):
             if attribute.guard is not None:
-                rows = np.flatnonzero(located.kinds[index] != MISSING)
+                rows = np.flatnonzero(table.kinds[index] != MISSING)
                 found.add(rows, np.full(len(rows), attribute.guard))
         return found
 
@@ -93,9 +93,9 @@ class NamedNumbers:
         self._points = np.array([point for point, _ in ordered], np.float64)
         self._codes = np.array([code for _, code in ordered])
 
-    def place(self, located: Located, attribute: int, column: NDArray[np.float64]) -> None:
-        """Write the codes of those located numbers that have one."""
-        kinds, values = located.kinds[attribute], located.values[attribute]
+    def place(self, table: AttributeTable, attribute: int, column: NDArray[np.float64]) -> None:
+        """Write the codes of those numbers that have one."""
+        kinds, values = table.kinds[attribute], table.values[attribute]
         asked = np.flatnonzero((kinds == INT) | (kinds == FLOAT))
         places = np.searchsorted(self._points, values[asked])
         places[places == len(self._points)] = 0
@@ -103,23 +103,23 @@ class NamedNumbers:
         column[asked[known]] = self._codes[places[known]]
 
 
-def make_located_encoder(columns: Columns) -> LocatedEncoder | None:
+def make_table_encoder(columns: ColumnLayout) -> TableEncoder | None:
     """None where a column needs the values themselves."""
-    if columns.computed or any(a.truths or a.lengths for a in columns.attributes.values()):
+    if columns.expressions or any(a.truths or a.lengths for a in columns.attributes.values()):
         return None
-    return LocatedEncoder(columns)
+    return TableEncoder(columns)
 
 
 def rows_of(
-    events: object, encoder: LocatedEncoder | None
+    events: object, encoder: TableEncoder | None
 ) -> tuple[NDArray[np.float64], EdgeKeys] | None:
     """The rows of events that can locate attributes, and their edge keys; None where they are to be
     decoded."""
     locate = getattr(events, "locate", None)
     if encoder is None or locate is None:
         return None
-    located: Located | None = locate(encoder.names)
-    if located is None:
+    table: AttributeTable | None = locate(encoder.names)
+    if table is None:
         return None
-    rows = encoder.rows(located)
-    return None if rows is None else (rows, encoder.edges(located))
+    rows = encoder.rows(table)
+    return None if rows is None else (rows, encoder.edges(table))

@@ -1,6 +1,6 @@
-"""Warm: compile the matcher's kernels once for this machine. Run it as a module.
+"""Compile the matcher's kernels once for this machine. Run it as a module.
 
-    python -m gapless.filters.matching.warm
+    python -m gapless.filters.matching.compile_kernels
 
 About half a minute of CPU the first time, a second when there is nothing to do. Brokers and jobs
 that start later load the compiled code instead of staying on the Python engine.

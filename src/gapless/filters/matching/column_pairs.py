@@ -1,4 +1,4 @@
-"""Sparse: events as pairs of a column and a value, for indexes that know very many attributes.
+"""Column pairs: events as pairs of a column and a value, for indexes of very many attributes.
 
 Theory of operation
     Filters may name hundreds of thousands of attributes, and an event has a dozen of them. So what
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gapless.filters.matching.columns import Columns
+    from gapless.filters.matching.columns import ColumnLayout
 
 
 class Pairs(NamedTuple):
@@ -38,9 +38,9 @@ class Pairs(NamedTuple):
     edge_ends: NDArray[np.int64]
 
 
-def encode_pairs(columns: Columns, events: Iterable[Mapping[str, Any]]) -> Pairs:
+def encode_pairs(columns: ColumnLayout, events: Iterable[Mapping[str, Any]]) -> Pairs:
     known = columns.attributes.get
-    computed = [(one.column, one.of) for one in columns.computed.values()]
+    computed = [(one.column, one.of) for one in columns.expressions.values()]
     places: list[int] = []
     values: list[float] = []
     edges: list[int] = []

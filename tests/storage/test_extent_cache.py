@@ -8,7 +8,7 @@ import pytest
 
 from gapless.core.effects import Append, Chop
 from gapless.core.errors import StorageCorruptError
-from gapless.storage import whole
+from gapless.storage import extent_cache
 from gapless.storage.disk import DiskVolume
 from tests.storage.labs import NO_SYNC, append
 
@@ -99,7 +99,7 @@ def test_beside_a_damaged_page_records_can_still_be_read(tmp_path: Path) -> None
 def test_no_more_is_kept_than_may_be_and_the_oldest_goes(
     volume: DiskVolume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whole, "WHOLE_BYTES_MAX", 200_000)
+    monkeypatch.setattr(extent_cache, "WHOLE_BYTES_MAX", 200_000)
     fill(volume, range(0, 1_000, 100))
     for start in range(0, 1_000, 100):
         look_often(volume, start)

@@ -1,4 +1,4 @@
-"""Located: where the values of a few attributes stand in encoded events, as flat arrays.
+"""Attribute table: where the values of a few attributes stand in encoded events, as flat arrays.
 
 What reads encoded events (`gapless.wire`) and what matches them (`gapless.filters`) know nothing of
 each other. Between them goes this: for each name and event, the kind of a value and a number, or
@@ -18,7 +18,7 @@ MISSING, BOOL, INT, FLOAT, TEXT = range(5)
 """The kinds of values."""
 
 
-class Located(NamedTuple):
+class AttributeTable(NamedTuple):
     """By name and event. Of a name that occurs twice in an event the last counts."""
 
     data: NDArray[np.uint8]

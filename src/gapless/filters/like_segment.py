@@ -63,14 +63,6 @@ class Segment:
                 self._pieces.append((part, self.size))
             self.size += len(part) or 1
 
-    @property
-    def literal(self) -> str | None:
-        """Its text, if it has no `_`."""
-        if not self._pieces:
-            return None if self.size else ""
-        piece, _ = self._pieces[0]
-        return piece if len(piece) == self.size else None
-
     def stands_at(self, text: str, start: int) -> bool:
         """Does the text, which is long enough, have it there?"""
         for piece, offset in self._pieces:  # noqa: SIM110 - a generator takes twice as long
@@ -109,7 +101,7 @@ class Search:
     def __init__(self, text: str) -> None:
         self.text = text
         self.finds_left = FINDS_MAX
-        self._stretch: Stretch | None = None
+        self._stretch: TextStretch | None = None
 
     def first(self, pieces: Pieces, size: int, start: int, last: int) -> int:
         """The first of the starts from `start` to `last` at which all pieces stand; -1 if none."""
@@ -117,7 +109,7 @@ class Search:
         while start <= last:
             if stretch is None or start + size > stretch.end:
                 end = min(start + count, last + 1) + size - 1
-                stretch = self._stretch = Stretch(self.text, start, end)
+                stretch = self._stretch = TextStretch(self.text, start, end)
             after = min(stretch.end - size, last, start + count - 1) + 1
             found = stretch.first(pieces, start, after)
             if found >= 0:
@@ -126,7 +118,7 @@ class Search:
         return -1
 
 
-class Stretch:
+class TextStretch:
     """Some of a text, from `base` to `end`, and where it has each character that was asked for."""
 
     __slots__ = ("_codes", "_kept", "base", "end")

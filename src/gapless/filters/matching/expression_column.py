@@ -1,11 +1,11 @@
-"""Computed columns: the value of an expression such as `price * size`, as a column of numbers.
+"""Expression columns: the value of an expression such as `price * size`, as a column of numbers.
 
 Theory of operation
     A comparison of an expression with a number demands of its value what `price > 5` demands of
     an attribute. So each distinct expression has one column, computed once an event, however many
     filters compare it. The value is that of `evaluate`, and NaN where it has none.
 
-At most `COMPUTED_MAX` of at most `TERMS_MAX` terms, for every event pays for each: further and
+At most `EXPRESSIONS_MAX` of at most `TERMS_MAX` terms, for every event pays for each: further and
 longer ones are checked on survivors.
 """
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.filters.syntax import Condition, Expression
 
-COMPUTED_MAX = 16
+EXPRESSIONS_MAX = 16
 TERMS_MAX = 32
 
 
-class Computed:
+class ExpressionColumn:
     """One expression and its column."""
 
     def __init__(self, expression: Expression, column: int) -> None:
@@ -38,7 +38,7 @@ class Computed:
         self._read = compile_expression(expression)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Computed, (self.expression, self.column)
+        return ExpressionColumn, (self.expression, self.column)
 
     def of(self, attributes: Mapping[str, Value]) -> float:
         """The value as a float. (What arithmetic gives is no integer beyond 64 bits.)"""

@@ -1,4 +1,4 @@
-"""Computed columns: comparisons of expressions, exact for every kind of value on every path."""
+"""Expression columns: comparisons of expressions, exact for every kind of value on every path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gapless.filters.filter import Filter
 from gapless.filters.matcher import Matcher
-from gapless.filters.matching.computed import COMPUTED_MAX, read_comparison
+from gapless.filters.matching.expression_column import EXPRESSIONS_MAX, read_comparison
 from tests.filters.matching.scan import LinearScan, assert_agree
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def test_what_is_no_comparison_with_a_number_has_no_column(text: str) -> None:
 def test_more_expressions_than_have_columns(engine: Engine) -> None:
     scan, matchers = LinearScan(), [Matcher[int](engine=engine)]
     everyone: list[Any] = [scan, *matchers]
-    for number in range(3 * COMPUTED_MAX):
+    for number in range(3 * EXPRESSIONS_MAX):
         for one in everyone:
             one.add(number, f"a * {number} > 20 AND b % 3 = {number % 3}")
     events: list[dict[str, Any]] = [{"a": a, "b": b} for a in (0, 1, 2.5, "x") for b in (1, 2, 6)]

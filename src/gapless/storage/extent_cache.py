@@ -28,9 +28,9 @@ from gapless.storage.reading import records_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gapless.core.store import Run
+    from gapless.core.store import RecordRun
     from gapless.storage.extent import Extent
-    from gapless.storage.reading import Reader
+    from gapless.storage.reading import RecordReader
 
 LOOK_BYTES = 8 << 10
 WHOLE_BYTES_MAX = 16 << 20
@@ -43,7 +43,7 @@ LOOKS_MAX = 1_000
 """Extents of which looks are counted; beyond it the one counted longest is forgotten."""
 
 
-class Whole(NamedTuple):
+class CachedExtent(NamedTuple):
     """All records of an extent."""
 
     end: int
@@ -51,12 +51,12 @@ class Whole(NamedTuple):
     size: int
 
 
-class Wholes:
+class ExtentCache:
     """The extents of one volume that are kept. See the module docstring."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: RecordReader) -> None:
         self._reader = reader
-        self._kept: dict[Extent, Whole] = {}
+        self._kept: dict[Extent, CachedExtent] = {}
         self._size = 0
         self._looks: dict[Extent, int] = {}
 
@@ -71,7 +71,7 @@ class Wholes:
         record = self._reader.read(extent, index)
         return {} if record is None else {index: record}
 
-    def _look(self, extent: Extent) -> Whole | None:
+    def _look(self, extent: Extent) -> CachedExtent | None:
         """Count a look; the whole extent, if there were enough."""
         looks = self._looks.pop(extent, 0)
         if looks * LOOK_BYTES >= max(extent.kept, 1):
@@ -84,15 +84,15 @@ class Wholes:
             del self._looks[next(iter(self._looks))]
         return None
 
-    def _keep(self, extent: Extent) -> Whole:
-        runs: list[Run] = []
+    def _keep(self, extent: Extent) -> CachedExtent:
+        runs: list[RecordRun] = []
         self._reader.scan(extent, extent.first, extent.last + 1, sys.maxsize, runs)
         found = records_of(runs)
         size = sum(map(len, found.records)) + RECORD_BYTES * len(found.records)
         self._drop(extent)
         while self._kept and self._size + size > WHOLE_BYTES_MAX:
             self._drop(next(iter(self._kept)))
-        kept = self._kept[extent] = Whole(extent.end, dict(zip(*found, strict=True)), size)
+        kept = self._kept[extent] = CachedExtent(extent.end, dict(zip(*found, strict=True)), size)
         self._size += size
         return kept
 
