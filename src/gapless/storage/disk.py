@@ -18,8 +18,9 @@ from __future__ import annotations
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gapless.core.errors import StorageError, StorageMissingError
 from gapless.storage.draft import Draft
@@ -40,11 +41,24 @@ from gapless.storage.volume import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gapless.core.effects import Write
+    from gapless.core.effects import Put, Write
     from gapless.core.errors import StorageDamagedError
     from gapless.core.store import RecordRun
 
 SEGMENT_BYTES = 16 << 20
+
+
+class Mirror(Protocol):
+    """A second place for commits, which has each of them first (`replica`)."""
+
+    @property
+    def stamp(self) -> Put:
+        """A fact that the volume writes beside the next commit."""
+        ...
+
+    def append(self, writes: Sequence[Write]) -> None:
+        """Return when the second place has them; if this raises, the volume writes nothing."""
+        ...
 
 
 class DiskVolume:
@@ -82,6 +96,7 @@ class DiskVolume:
         except BaseException:
             self._release()
             raise
+        self.mirror: Mirror | None = None
         self._reading = self._journal.reading
         self._state = self._journal.state
 
@@ -98,9 +113,18 @@ class DiskVolume:
             draft = Draft(self._state.facts, self.limits)
             verdicts = draft.add_each(commits)
             if draft.writes:
-                self._journal.commit(draft.writes, grows=draft.grows)
+                self._commit(draft)
                 self._statistics.commits += 1
             return verdicts
+
+    def _commit(self, draft: Draft) -> None:
+        writes, mirror = draft.writes, self.mirror
+        if mirror is None:
+            self._journal.commit(writes, grows=draft.grows)
+        else:
+            stamped = [*writes, mirror.stamp]
+            first = partial(mirror.append, writes)
+            self._journal.commit(stamped, grows=draft.grows, first=first)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -156,6 +180,11 @@ class DiskVolume:
         self._check_readable()
         with self._reading:
             return sorted(self._state.facts.bounds)
+
+    def tables(self) -> list[str]:
+        self._check_readable()
+        with self._reading:
+            return sorted(table for table, facts in self._state.facts.tables.items() if facts)
 
     def get(self, table: str, key: str) -> bytes | None:
         self._check_readable()

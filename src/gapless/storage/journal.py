@@ -41,7 +41,7 @@ from gapless.storage.segment import FRAMES_START, NO_DESCRIPTOR, Segments
 from gapless.storage.volume import Recovery, VolumeLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gapless.core.effects import Write
     from gapless.core.store import RecordRun
@@ -97,9 +97,12 @@ class Journal:
         self._drop_dead()
         return recovery
 
-    def commit(self, writes: Sequence[Write], *, grows: bool) -> None:
-        """All of `writes`, durable and then visible."""
-        start, end, sizes = self._store(writes, grows=grows)
+    def commit(
+        self, writes: Sequence[Write], *, grows: bool, first: Callable[[], None] | None = None
+    ) -> None:
+        """All of `writes`, durable and then visible. `first` is called when they are sure to fit;
+        if it raises, nothing is written."""
+        start, end, sizes = self._store(writes, grows=grows, first=first)
         with self.reading:
             has_chopped = self._apply(writes, start, end, sizes)
         if has_chopped:
@@ -110,7 +113,13 @@ class Journal:
         live = {n for n, size in self.state.catalogue.live_bytes.items() if size}
         assert live <= set(self._segments.sizes), "I2"
 
-    def _store(self, sections: Sequence[Section], *, grows: bool) -> tuple[int, int, list[int]]:
+    def _store(
+        self,
+        sections: Sequence[Section],
+        *,
+        grows: bool,
+        first: Callable[[], None] | None = None,
+    ) -> tuple[int, int, list[int]]:
         """Write one frame durably; where it stands, and the bytes of each append that has records.
         Visible only after `_apply`."""
         state = self.state
@@ -121,6 +130,8 @@ class Journal:
             if not self._fits(size, grows=grows):
                 self._roll(size, grows=grows)
                 frame = encode(sections, state.sequence + 1, self._salt)
+            if first is not None:
+                first()
             self._segments.write(state.offset, frame)
         except OSError as error:
             self.problem = f"the disk failed: {error.strerror}"

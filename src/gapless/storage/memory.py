@@ -245,6 +245,10 @@ class MemoryVolume:
         self._check_readable()
         return sorted(self._content.facts.bounds)
 
+    def tables(self) -> list[str]:
+        self._check_readable()
+        return sorted(table for table, facts in self._content.facts.tables.items() if facts)
+
     def get(self, table: str, key: str) -> bytes | None:
         self._check_readable()
         return self._content.facts.tables.get(table, {}).get(key)

@@ -169,6 +169,10 @@ class Volume(Protocol):
         """Every stream ever written, sorted."""
         ...
 
+    def tables(self) -> list[str]:
+        """Every table that has facts, sorted."""
+        ...
+
     def get(self, table: str, key: str) -> bytes | None:
         """One fact."""
         ...
