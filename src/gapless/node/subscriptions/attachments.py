@@ -1,17 +1,17 @@
-"""Attachments: which clients are attached to the durable subscriptions of one broker.
+"""Attachments: clients attach to named subscriptions, acknowledge, leave, and end them.
 
 Theory of operation
-    A client that gives its subscription a name is attached to it, from its token on; a session
-    says at which pubends it is level with the stream and at which it catches up. A subscription
-    that does not exist yet waits like any other until everything it wants gets here; then it is
-    made, and its client attached when that is durable.
-    One that came from another broker is confirmed nothing until nobody can find the old copy any
-    more that is left there: else its client, if it lost its token, would get again what it has
-    finished here.
+    A client that names its subscription is attached to it, from its token on. A session says at
+    which pubends the client is level with the stream, and at which it catches up. A subscription
+    that does not exist yet waits, like any other, until everything that it wants gets here. Then
+    this broker writes it, and attaches the client when that is durable.
+    After a move the old broker may still hold a copy. As long as a client could find that copy,
+    acknowledgements count here but are not confirmed: a client that lost its token would get events
+    again that it had finished.
 
 Invariants (checked by `check`): those of the sessions, and
-    I1  a session's client is connected, and its subscription lives
-    I2  whoever waits for a subscription to be durable is connected, and has its number to itself
+    I1  the client of a session is connected, and its subscription lives
+    I2  a number on a connection is attached, or waits to be attached, and not both
 
 Source: DSN 2003, sec. 4; docs/protocols/durable-subscriptions.md, 3.1, 3.2.
 """
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 
 UNCONFIRMED_MAX = 1_000
-"""Acknowledgements of one subscription that wait for its move to be known; more are refused."""
+"""Acknowledgements of one subscription that wait until its move is known; more are refused."""
 
 
 class Created(Message, frozen=True):
-    """To ourselves: a new subscription is durable (or, not `ok`, there was no room for it)."""
+    """To ourselves: a new subscription is durable; not `ok`: the disk had no room for it."""
 
     name: SubscriptionName
     number: int
@@ -60,15 +60,17 @@ class Created(Message, frozen=True):
 
 
 class Left(Message, frozen=True):
-    """To ourselves: a subscription is over, after so many moves, and that is durable."""
+    """To ourselves: the end of a subscription is durable. `moves`: its count of moves."""
 
     name: SubscriptionName
     moves: int
 
 
 class Attachments:
-    """All sessions of one broker. See the module docstring. `tokens` is set once there are
-    streams."""
+    """The clients at the named subscriptions of one broker. See the module docstring.
+
+    `tokens` is set as soon as the broker has streams.
+    """
 
     tokens: Tokens
 
@@ -126,7 +128,7 @@ class Attachments:
         return [Send(before.client, Refused(before.message.request, problem, remedy, retry=True))]
 
     def known(self, subscription: DurableSubscription, token: Mapping[str, int]) -> Token:
-        """What a client's token says of the pubends that there are."""
+        """The position of a token at each pubend of the subscription; 0 where it has none."""
         return Token({pubend: token.get(pubend, 0) for pubend in subscription.since})
 
     def _open(
@@ -137,7 +139,7 @@ class Attachments:
         number: int,
         start: Token,
     ) -> list[Effect]:
-        """Begin a session; one that was there ends."""
+        """Begin a session. A session that the subscription already has ends."""
         name = subscription.definition.name
         effects: list[Effect] = []
         if self.table.session(name) is not None:
@@ -184,11 +186,11 @@ class Attachments:
         taken: dict[PubendName, int],
         now: Instant,
     ) -> tuple[int | None, list[Effect]]:
-        """A new subscription, which counts from the ticks `since` on, while everything below
-        `taken` is delivered: its number, and effects."""
+        """Make a subscription that counts from the ticks `since` on; everything below `taken` is
+        delivered. The answer is its number, or None if it was refused or exists, and effects."""
         assert message.name is not None
         attached = self.attach(client, message)
-        if attached is not None:  # it was made meanwhile, by someone else
+        if attached is not None:  # another client has made it meanwhile
             return None, attached
         previous, moves = self._origin(message)
         definition = Definition(
@@ -214,15 +216,14 @@ class Attachments:
         return number, effects + self._wait_for_it(number, client, message)
 
     def _origin(self, message: Subscribe) -> tuple[BrokerName | None, int]:
-        """Where it was before, as its client knows or as we remember, and its count of moves."""
+        """The broker that the subscription comes from, if any, and its count of moves."""
         assert message.name is not None
         moved = self.durables.moved(message.name)
         if moved is not None and moved.moves > message.moves:
             return moved.broker, moved.moves + 1
         if message.previous is None or message.previous == self.name:
-            ended = self.table.ended(
-                message.name
-            )  # a copy on its way elsewhere must count as older
+            # A copy of a life that ended may be on its way to another broker: it must be older.
+            ended = self.table.ended(message.name)
             return None, message.moves if ended is None else max(message.moves, ended + 2)
         return message.previous, message.moves + 1
 
@@ -243,7 +244,7 @@ class Attachments:
         return self.created(message)
 
     def created(self, message: Created) -> list[Effect]:
-        """Attach whoever waits for it, if he is still there."""
+        """Attach the client that waits for the subscription, if it is still connected."""
         attacher = self.table.end_creation(message.name, message.number)
         subscription = self.durables.subscriptions.get(message.name)
         if subscription is None or subscription.number != message.number:
@@ -263,8 +264,8 @@ class Attachments:
         return self.attach(*attacher) or []
 
     def acknowledge(self, client: ClientName, message: Acknowledge, now: Instant) -> list[Effect]:
-        """Everything below a token is consumed. The client may be ahead of us: a crash sets this
-        broker back to what is durable, but not what its clients have got."""
+        """Release everything below a token. The client may be ahead of this broker: a crash sets
+        the broker back to what was durable, but not the client."""
         if message.name is not None:
             subscription = self.durables.subscriptions.get(message.name)
             assert subscription is not None
@@ -301,7 +302,7 @@ class Attachments:
         return self.durables.subscriptions.acknowledge(name, token, now, then=then)
 
     def confirm(self, now: Instant) -> list[Effect]:
-        """At the end of a step: what was acknowledged while a move was not known."""
+        """At the end of a step: answer acknowledgements that waited for a move to be known."""
         effects: list[Effect] = []
         for name in self.table.names(Work.CONFIRM):
             known = self.durables.subscriptions.get(name)
@@ -322,11 +323,11 @@ class Attachments:
         return self.subscribers.sessions_of.get(client, {}).get(number)
 
     def has(self, client: ClientName, number: int) -> bool:
-        """Is the number taken on the connection, by a session or by one that is about to be?"""
+        """Is the number on this connection attached, or about to be?"""
         return self.table.attaching(client, number) or self._session(client, number) is not None
 
     def detach(self, client: ClientName, number: int) -> bool:
-        """The client leaves a subscription, which goes on."""
+        """Detach the client; the subscription goes on. False if it was not attached."""
         if self.table.detach_later(client, number):
             return True
         session = self._session(client, number)
@@ -341,10 +342,10 @@ class Attachments:
             self._close(session.subscription.definition.name)
 
     def forget(self, client: ClientName, message: Forget) -> list[Effect]:
-        """End a subscription for good that is here; that is answered when its name is free."""
+        """End a subscription that is here; the client is answered when its name is free."""
         known = self.durables.subscriptions.get(message.name)
         assert known is not None
-        if known.definition.previous is not None:  # else it would live on where it was
+        if known.definition.previous is not None:  # the copy at the old broker must go first
             self.table.end_later(message.name, Ender(client, message))
             return []
         enders = [Ender(client, message)]
@@ -357,7 +358,7 @@ class Attachments:
         enders: Sequence[Ender],
         remedy: str = "",
     ) -> list[Effect]:
-        """A subscription is over, everywhere; when that is durable, its name is to be freed."""
+        """End a subscription everywhere. Its name becomes free when that is durable."""
         known = self.durables.subscriptions.get(name)
         assert known is not None
         self.table.depart(known.definition, enders)
@@ -368,7 +369,7 @@ class Attachments:
         return effects + self.durables.end(name, Happening.END, then)
 
     def move_out(self, name: SubscriptionName, then: tuple[Effect, ...]) -> list[Effect]:
-        """A subscription goes on at another broker; `then` when that is durable here."""
+        """Let a subscription go on at another broker; `then` when that is durable here."""
         effects: list[Effect] = []
         if self.table.session(name) is not None:
             problem = f"{quoted(name)} goes on at another broker"

@@ -1,13 +1,13 @@
-"""Durables: the durable subscriptions of one broker and their consolidated streams.
+"""The named subscriptions of one broker, and the consolidated streams that feed them.
 
 Theory of operation
-    Where a topic has durable subscriptions, each of its pubends has a consolidated stream: what
-    has become settled is matched once for all, written down in the filtered log, and acknowledged
-    upstream when that is durable, not before. Clients are attached elsewhere (`attachments`);
-    a subscription counts whether one is or not.
+    Where a topic has named subscriptions, each of its pubends has a consolidated stream. A settled
+    batch is matched once for all of them and written into the filtered log. It is acknowledged
+    upstream when that write is durable, not before. A subscription counts whether a client is
+    attached to it (`attachments`) or not.
 
-Invariants (checked by `check`): those of the machines, and
-    I1  every durable subscription is in the matcher of its topic, and has a stream at each pubend
+Invariants (checked by `check`): those of the machines and of the table, and
+    I1  every named subscription is in the matcher of its topic, and has a stream at each pubend
 
 Source: DSN 2003, sec. 4; docs/protocols/durable-subscriptions.md, 3.2, 3.5, 3.7.
 """
@@ -42,15 +42,16 @@ if TYPE_CHECKING:
 
 
 MOVED = "moved"
-"""Table: where subscriptions went that were here, and how often they had moved then."""
+"""Table on disk: the broker to which each subscription went that was here, and its moves then."""
 
 
 MOVING_MAX = 1_000
-"""Moves that are remembered until they are surely durable; beyond it the oldest is looked up."""
+"""Moves that are kept in memory until they are surely durable; the oldest is forgotten first, and is
+looked up on disk."""
 
 
 class Moved(NamedTuple):
-    """Where a subscription went."""
+    """The broker to which a subscription went."""
 
     broker: BrokerName
     moves: int
@@ -58,7 +59,7 @@ class Moved(NamedTuple):
 
 
 class Durables:
-    """All durable subscriptions of one broker. See the module docstring."""
+    """All named subscriptions of one broker. See the module docstring."""
 
     def __init__(self, context: Context, subscribers: Subscribers) -> None:
         self.name = context.name
@@ -90,7 +91,7 @@ class Durables:
         self.subscribers.add_durable(key, definition.topic, condition, young, owner)
 
     def survivors(self, topic: TopicName) -> dict[tuple[str, int], Filter]:
-        """The subscriptions of a topic that were here before, for the leaf."""
+        """The subscriptions of a topic that outlived a restart, for the leaf."""
         some = self.subscriptions.of_topic(topic)
         return {(DURABLE, each.number): self.filters[each.number] for each in some}
 
@@ -101,7 +102,8 @@ class Durables:
         return stream is not None and stream.is_full
 
     def position(self, pubend: PubendName, taken: int) -> tuple[int, int]:
-        """What is delivered and what is released here, of a stream that was taken that far."""
+        """The ticks up to which a stream is delivered and released here; `taken` without named
+        subscriptions."""
         stream = self.streams.get(pubend)
         if stream is None:
             return taken, taken
@@ -117,7 +119,7 @@ class Durables:
         through: int,
         now: Instant,
     ) -> list[Effect]:
-        """A batch was delivered to those that are level: write down who takes it."""
+        """Record which subscriptions take a batch that was delivered to the level sessions."""
         stream = self.streams.get(pubend)
         if stream is None:
             return []
@@ -126,8 +128,8 @@ class Durables:
     def taken_as_lost(
         self, topic: TopicName, pubend: PubendName, lost: Span
     ) -> tuple[Settled, list[list[int]]]:
-        """What is to be written down of a span that is lost: at its first tick something that all
-        subscriptions of the topic take. Who catches up asks for it, and is told."""
+        """The record of a span that is lost: at its first tick something that all subscriptions of
+        the topic take. A session that catches up asks for it, and is told of the loss."""
         takers = [
             each.number
             for each in self.subscriptions.all()
@@ -141,7 +143,7 @@ class Durables:
         return reports
 
     def remove(self, pubends: Iterable[PubendName]) -> None:
-        """These are no more; nor are their subscriptions."""
+        """Forget pubends that were deleted with their topic, and their subscriptions."""
         for pubend in pubends:
             self.streams.pop(pubend, None)
             self.reports.pop(pubend, None)
@@ -151,14 +153,14 @@ class Durables:
         self.reports.update(dict.fromkeys(map(PubendName, subscription.since)))
 
     def recorded(self, message: RecordsPersisted, now: Instant) -> list[Effect]:
-        """What was written down is durable: it is to be acknowledged."""
+        """A record is durable: acknowledge it upstream."""
         if message.pubend not in self.streams:
             return []  # it was deleted meanwhile
         self.reports[message.pubend] = None
         return self.streams[message.pubend].persisted(message, now)
 
     def chop(self, pubend: PubendName, released: int) -> list[Effect]:
-        """What everyone has released is needed in the filtered log no more."""
+        """Cut off the part of the filtered log that every subscription has released."""
         stream = self.streams.get(pubend)
         return stream.chop(released) if stream is not None else []
 
@@ -174,8 +176,8 @@ class Durables:
         otherwise: tuple[Effect, ...],
         now: Instant,
     ) -> list[Effect]:
-        """A new subscription, which counts from the ticks `since` on; everything below `taken` is
-        delivered. `UsageError`: it may not be made."""
+        """Make a subscription that counts from the ticks `since` on; everything below `taken` is
+        delivered. `UsageError` if it may not be made."""
         effects: list[Effect] = []
         for pubend, tick in taken.items():
             if pubend not in self.streams:
@@ -209,14 +211,14 @@ class Durables:
         return self.subscriptions.end(name, then=then)
 
     def entry(self, name: SubscriptionName) -> NameEntry | None:
-        """What there is to say to a registrar of a subscription that is here."""
+        """The entry for the registrar of a subscription that is here."""
         known = self.subscriptions.get(name)
         if known is None:
             return None
         return NameEntry(self.name, known.definition.moves, known.definition.owner)
 
     def moved(self, name: SubscriptionName) -> Moved | None:
-        """Where a subscription went that was here."""
+        """The broker to which a subscription went that was here, if it is known."""
         if name in self._moving:
             return self._moving[name]
         fact = self.store.get(MOVED, name)
@@ -227,8 +229,8 @@ class Durables:
         return Moved(BrokerName(broker), int(moves), owner)
 
     def remember_move(self, name: SubscriptionName, moved: Moved) -> list[Effect]:
-        """If there is no room for it, a client that does not know is led nowhere. It counts at
-        once: the client may come back before it is durable."""
+        """Remember where a subscription went. That counts at once: the client may come back before
+        it is durable. If the disk has no room for it, a client without a token is not redirected."""
         remember(self._moving, name, moved, MOVING_MAX)
         fact = f"{moved.moves} {moved.broker}\n{moved.owner}".rstrip("\n")
         return [Persist((Put(MOVED, name, fact.encode()),))]

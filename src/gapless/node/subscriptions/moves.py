@@ -1,14 +1,14 @@
-"""Hand-overs: durable subscriptions that have come here from another broker.
+"""Moves: named subscriptions that have come here from another broker.
 
 Theory of operation
-    A client may go on at another broker with its token. There the subscription is new, but the
-    old broker still holds it, and with it what the client has not consumed. The new one makes
-    sure that it holds that too, up to every pubend (`durable.hand_over`), and then tells the old
-    one to forget it. Moves are counted, so that an old request never ends a newer copy.
-    What was acknowledged at the old one stays so, though the client came with an older token: a
-    copy is forgotten only for one that knows how far it was acknowledged, durably. If that does
-    not, it is told, and asks again.
-    Holds travel up the tree as acknowledgements do, echoes and hand-overs by the way there is.
+    A client may go on at another broker with its token. The subscription is new there, but the old
+    broker still has it, and holds the events that the client has not consumed. The new broker first
+    makes every pubend hold them for it, too (`durable.hand_over`). Then it tells the old one to
+    forget its copy. Moves are counted, so that an old request never ends a newer copy.
+    What was acknowledged at the old broker stays acknowledged, though the client came with an older
+    token: a copy is forgotten only when the new broker knows, durably, how far it was acknowledged.
+    If the new broker does not, it is told, and asks again.
+    Holds travel up the tree as acknowledgements do; echoes and hand-overs take the shortest way.
 
 Source: docs/protocols/durable-subscriptions.md, 3.6.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class HandOvers:
-    """The subscriptions that arrived at one broker and are not forgotten yet where they were."""
+    """The subscriptions that arrived at one broker and that their old broker has not forgotten yet."""
 
     def __init__(self, context: Context, attachments: Attachments) -> None:
         self.name = context.name
@@ -58,7 +58,7 @@ class HandOvers:
         return not (self.holds or self.table.has_work(Work.TAKE_BACK, Work.HAND_OVER, Work.END))
 
     def settle(self, now: Instant) -> list[Effect]:
-        """At the end of a step: begin with those that have arrived in it."""
+        """At the end of a step: begin to hand over the subscriptions that arrived in it."""
         effects: list[Effect] = []
         for name in self.table.take(Work.TAKE_BACK):
             if (message := self.table.take_return(name)) is not None:
@@ -81,7 +81,7 @@ class HandOvers:
         return effects + self._end_those_that_may()
 
     def _end_those_that_may(self) -> list[Effect]:
-        """Subscriptions that are to end, and are nowhere else any more."""
+        """End the subscriptions that are to end and are nowhere else any more."""
         effects: list[Effect] = []
         for name in self.table.names(Work.END):
             record = self.table.get(name)
@@ -95,8 +95,9 @@ class HandOvers:
         return effects
 
     def _take_back(self, name: SubscriptionName, message: Subscribe, now: Instant) -> list[Effect]:
-        """It was elsewhere and is back before we were told to forget it. What its client has shown
-        us counts; and where it was must forget it, after where it was before."""
+        """Take a subscription back that was elsewhere, before that broker told us to forget it. The
+        token of its client counts. The broker where it was must forget it; if it is still arriving
+        from a third broker, that one comes first."""
         known = self.durables.subscriptions.get(name)
         if known is None or message.moves <= known.definition.moves:
             return []
@@ -133,13 +134,13 @@ class HandOvers:
         return effects
 
     def send(self, message: HandOver, now: Instant) -> list[Effect]:
-        """To its receiver, or one hop nearer to him."""
+        """Send a message to its receiver, or one hop nearer to it."""
         if message.receiver == self.name:
             return self.receive(message, now)
         return self.routing.send_on(message, now)
 
     def receive(self, message: HandOver, now: Instant) -> list[Effect]:
-        """At the old broker: forget it, and say so. At the new one: that is all."""
+        """At the old broker: forget the copy, and say so. At the new one: the hand-over is done."""
         self._check(message)
         if message.receiver != self.name:
             return self.send(message, now)
@@ -178,12 +179,12 @@ class HandOvers:
     def _compare(
         self, message: HandOver, known: DurableSubscription, answer: HandOver, now: Instant
     ) -> list[Effect]:
-        """It is at the sender, and it is here: which of the two goes?"""
+        """The subscription is at the sender and here: decide which of the two copies goes."""
         name = message.subscription
         if known.definition.owner != message.owner:
             return self.send(replace(answer, done=True), now)  # only the name is the same
         own, other = (known.definition.moves, self.name), (message.moves, message.sender)
-        if not may_forget(own, other):  # it is for him to forget
+        if not may_forget(own, other):  # the sender must forget its copy
             released = positions(known) if self._is_kin(message, known) else None
             return self.send(replace(answer, moves=own[0], released=released), now)
         arrival = self.table.arrivals.get(name)
@@ -201,7 +202,7 @@ class HandOvers:
             )
             return self.durables.subscriptions.redefine(definition)
         if arrival is not None and arrival.previous != message.sender:
-            return []  # first it has to be forgotten where it was before; he asks again
+            return []  # the broker where it was before comes first; the sender asks again
         acknowledged = known.acknowledged
         if any(tick < acknowledged.get(each) for each, tick in (message.released or {}).items()):
             return self.send(replace(answer, released=dict(acknowledged), ahead=True), now)
@@ -212,23 +213,23 @@ class HandOvers:
         return effects + self.attachments.move_out(name, then)
 
     def _is_kin(self, message: HandOver, known: DurableSubscription) -> bool:
-        """Is the sender's copy where ours came from, or did it come from ours? Else it may be left
-        of an earlier life of the name, and what was acknowledged in that is nothing to us."""
+        """Did our copy come from the sender's, or the sender's from ours? Otherwise the sender's may
+        be of an earlier life of the name, and its acknowledgements mean nothing here."""
         arrival = self.table.arrivals.get(message.subscription)
         came_from_there = arrival is not None and arrival.previous == message.sender
         return came_from_there or message.moves > known.definition.first
 
     def _learn(self, message: HandOver, now: Instant) -> list[Effect]:
-        """Of a copy that is to be forgotten more is acknowledged than of ours. It counts here from
-        now on; when that is durable, the next request to forget it says so."""
+        """The copy that is to be forgotten was acknowledged further than ours: take that over. When
+        it is durable, the next request to forget the copy says so."""
         known = self.durables.subscriptions.get(message.subscription)
         if known is None or message.moves < known.definition.first:
-            return []  # it was for one that was here before
+            return []  # the message is about an earlier life
         token = self.attachments.known(known, message.released or {})
         return self.durables.subscriptions.acknowledge(message.subscription, token, now)
 
     def _follow(self, message: HandOver) -> list[Effect]:
-        """It had moved on before it came here: take it over from where it went."""
+        """The subscription had moved on before it came here: take it over from that broker."""
         name, arrival = message.subscription, self.table.arrivals.get(message.subscription)
         known = self.durables.subscriptions.get(name)
         if known is None or arrival is None or arrival.previous != message.sender:
@@ -255,7 +256,7 @@ class HandOvers:
         return holds
 
     def forget(self, name: SubscriptionName) -> None:
-        """The subscription is no more, so that nothing is to be handed over."""
+        """The subscription has ended: nothing is to be handed over."""
         self.table.end_hand_over(name)
 
     def receive_echo(self, echo: ReleaseEcho, now: Instant) -> list[Effect]:
@@ -286,5 +287,5 @@ class HandOvers:
 
 
 def positions(subscription: DurableSubscription) -> dict[str, int]:
-    """How far it is acknowledged, durably, at every pubend that it counts at."""
+    """The position up to which each pubend is acknowledged, durably."""
     return {pubend: subscription.released.get(pubend) for pubend in subscription.since}
