@@ -12,15 +12,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gapless.broker import broker, process
-from gapless.broker.reader import Reader
+from gapless.broker.event_reader import EventReader
+from gapless.broker.networks import SINGLE, single_network
 from gapless.broker.settings import Settings
-from gapless.broker.single import NAME, single_network
-from gapless.cli.real import processes
 from gapless.core.client_messages import Unsubscribe
 from gapless.node.config import Config
 from gapless.node.context import Encoding
 from gapless.node.reads.look_ahead import Outlook
 from gapless.node.reads.search import LogSearch
+from gapless.testing.processes import brokers
 from gapless_lab.best_effort import BestEffort
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Forgetful(BestEffort):
     def __init__(
         self, name: BrokerName, network: Network, volume: object, now: Instant, **_: Any
     ) -> None:
-        reader = Reader()
+        reader = EventReader()
         super().__init__(
             name,
             network,
@@ -71,13 +71,13 @@ class Forgetful(BestEffort):
 def run_broker(options: str) -> None:
     """One of a network: as `Processes` runs them, but forgetful."""
     vars(broker)["Node"] = Forgetful
-    processes.run_broker(options)
+    brokers.run_broker(options)
 
 
 def main(listen: str, data: str) -> None:
     vars(broker)["Node"] = Forgetful
     settings = Settings(data=Path(data), listen=listen, admin=None)
-    process.run(NAME, single_network(["events"]), settings, log_level="warning")
+    process.run(SINGLE, single_network(["events"]), settings, log_level="warning")
 
 
 if __name__ == "__main__":

@@ -383,7 +383,7 @@ def test_an_answer_of_the_disk_to_an_older_life_means_nothing() -> None:
     host.publish("x", now=5)
     assert host.pubend.persisted(Persisted(PUBEND, 99), Instant(6)) == ([], [])
     host.pubend.check()
-    assert host.pubend.writing
+    assert host.pubend.batch.requests
 
 
 def test_a_promise_that_time_has_passed_when_it_is_durable_is_told_and_not_chased() -> None:

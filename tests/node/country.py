@@ -11,6 +11,7 @@ from gapless.node.config import Config
 from gapless.node.context import Encoding
 from gapless.node.network import parse_network
 from gapless.node.node import Node
+from gapless.testing.lattice import strict
 from gapless.wire.events import decode_attributes
 from tests.bounds import so_long_as
 from tests.node.town import ANN, Town
@@ -100,7 +101,7 @@ class Country:
             old.now,
             encoding=Encoding(decode_attributes),
             config=old.node.config,
-            shadow=True,
+            parts=strict(),
         )
         old.sent.clear()
         old._do(old.node.start(Instant(old.now)))

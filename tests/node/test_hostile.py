@@ -109,7 +109,7 @@ def test_a_client_that_gives_up_before_it_is_durable_is_not_attached_and_has_its
     answers = [each for each in made.heard["a1"] if isinstance(each, Subscribed)]
     assert [each.request for each in answers] == [2]
     assert made.nodes["a"].durable.subscriptions.get(X) is not None
-    assert not made.nodes["a"].durable.attachments.sessions
+    assert not list(made.nodes["a"].durable.durables.table.sessions())
 
 
 def test_a_name_that_ends_while_another_waits_for_it_is_claimed_anew() -> None:
@@ -118,7 +118,7 @@ def test_a_name_that_ends_while_another_waits_for_it_is_claimed_anew() -> None:
     for _ in so_long_as(lambda: Q not in made.nodes["a"].network.topic):
         made.write("a", "ok")
     say(made, "a1", subscribe(2, X, topic=Q), subscribe(3, X), Forget(4, X))
-    assert X in made.nodes["a"].durable.attachments.leaving
+    assert made.nodes["a"].durable.durables.table.departure(X) is not None
     assert (("a1", 2)) in made.nodes["a"].durable.requests.waiting
     calm(made)
     answers = [type(each) for each in made.heard["a1"] if getattr(each, "request", 0) in (2, 4)]
@@ -204,7 +204,7 @@ def test_an_acknowledgement_by_name_waits_for_a_move(tokens: str) -> None:
         for what, *arguments in (*steps, ("write", "a", "ok"), ("write", "b", "ok")):
             if there.get(X) is None:
                 getattr(made, what)(*arguments)
-    for _ in so_long_as(lambda: X not in made.nodes["b"].durable.attachments.sessions):
+    for _ in so_long_as(lambda: made.nodes["b"].durable.durables.table.session(X) is None):
         made.write("b", "ok")
     known = there.get(X)
     assert known is not None
@@ -268,7 +268,7 @@ def test_a_request_that_fails_inside_a_broker_costs_its_client_and_nobody_else()
     assert isinstance(caught.value.__cause__, FaultError)
     assert "PositionsQuery" in caught.value.problem
     assert set(node.connections) == {"a2"}
-    assert set(node.durable.attachments.sessions) == {Y}
+    assert [name for name, _ in node.durable.durables.table.sessions()] == [Y]
     with pytest.raises(ProtocolError, match="is not connected"):
         node.receive(ClientName("a1"), Forget(1, X), made.clock("a"))
     made.leave("a", "a1")  # as a driver does, which has dropped the link

@@ -33,7 +33,7 @@ from gapless.core.identity import (
 )
 from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import Span
-from gapless.knowledge.outgoing import PUBLISHER_ORDER, TOTAL_ORDER
+from gapless.knowledge.neighbours import PUBLISHER_ORDER, TOTAL_ORDER
 from gapless.knowledge.pubend import Persisted
 from tests.node.town import ALONE, ANN, CHAIN, CONFIG, TOWN, Town, event, publish, subscribe
 

@@ -15,6 +15,7 @@ from gapless.node.context import Encoding
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
+from gapless.testing.lattice import strict
 from gapless.wire.events import decode_attributes, encode_event
 from tests.bounds import so_long_as
 
@@ -130,7 +131,7 @@ class Town:
             self.now,
             encoding=Encoding(decode_attributes),
             config=replace(CONFIG, **limits),
-            shadow=True,
+            parts=strict(),
         )
         self.sent: list[tuple[str, Message]] = []
         self._do(self.node.start(self.now))

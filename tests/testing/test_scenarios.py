@@ -25,6 +25,7 @@ from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
 from gapless.testing.checkers.checker import Checker
+from gapless.testing.lattice import strict
 from gapless.testing.record import Publication, Record, Subscription
 from gapless.testing.run import CHECKERS
 from gapless.testing.trace import Trace
@@ -117,7 +118,7 @@ class ClusterScenario:
             now,
             encoding=Encoding(decode_attributes),
             config=self.config,
-            shadow=True,
+            parts=strict(),
         )
 
     def client(self, broker: str) -> Connection:

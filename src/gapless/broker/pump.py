@@ -26,8 +26,8 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.broker import clock
+from gapless.broker.clock import DurationMeter
 from gapless.broker.logs import logger
-from gapless.broker.meter import Meter
 from gapless.core.effects import Persist, Send
 from gapless.core.errors import ProtocolError, RequestError
 from gapless.node.delivery.connections import nowhere
@@ -65,8 +65,8 @@ class Pump:
         self.node = node
         self.steps = 0
         self.failed_requests = 0
-        self.step_times = Meter()
-        self.turn_times = Meter()
+        self.step_times = DurationMeter()
+        self.turn_times = DurationMeter()
         self._turn_began = 0  # by its first call, in nanoseconds
         self._surroundings = surroundings
         self._fail = fail

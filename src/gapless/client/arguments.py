@@ -7,7 +7,6 @@ number beyond 64 bits) would leave nobody who could be told.
 
 from __future__ import annotations
 
-import asyncio
 from math import inf
 from operator import index
 from typing import TYPE_CHECKING, SupportsIndex
@@ -25,17 +24,6 @@ from gapless.core.token import Token
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-
-LOOPS = "Use it in the loop where it was made; gapless.sync needs none, and any thread may use it."
-
-
-def running_loop() -> asyncio.AbstractEventLoop:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        remedy = "Connect in an `async def`; or use gapless.sync.connect."
-        raise UsageError("there is no event loop here", remedy) from None
 
 
 def name(what: str, given: object, bytes_max: int = NAME_BYTES_MAX) -> str:

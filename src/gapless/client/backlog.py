@@ -44,7 +44,7 @@ NOTHING: Positions = MappingProxyType({})
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class BacklogPart:
     """What came together: its items, and the position once they are taken."""
 
     items: Sequence[Event | Gap]
@@ -68,9 +68,11 @@ class Backlog:
         self._in_total = in_total
         self._finish = finish
         self._silence = silence
-        self._parts: deque[Part] = deque()
-        self._newest: dict[PubendName | None, Part] = {}  # by pubend: the last one that waits
-        self._current: Part | None = None
+        self._parts: deque[BacklogPart] = deque()
+        self._newest: dict[
+            PubendName | None, BacklogPart
+        ] = {}  # by pubend: the last one that waits
+        self._current: BacklogPart | None = None
         self._items: deque[Delivery] = deque()  # of the current part, not yet taken
         self._last: Delivery | None = None  # taken last; what came before it is finished
         self._finished: Delivery | None = None
@@ -83,7 +85,7 @@ class Backlog:
 
     def token(self, beyond: Positions = NOTHING) -> Token:
         """Everything below it was taken, or did not match, or was told as lost. `beyond`: taken in
-        a lane (`gapless.client.lane`)."""
+        a lane (`gapless.client.shared_backlog`)."""
         return Token(_moved(_moved(self._after(self._last), self._held), beyond))
 
     def finished(self, beyond: Positions = NOTHING) -> Token:
@@ -140,7 +142,7 @@ class Backlog:
         for name in list(received) if pubend is None else (pubend,):
             if through > received.get(name, 0):
                 received[name] = through
-        return self._queue(Part(events, pubend, through, ticket))
+        return self._queue(BacklogPart(events, pubend, through, ticket))
 
     def add_gap(self, pubend: PubendName, span: Span) -> bool:
         start = max(span.start, self._received.get(pubend, 0))
@@ -148,9 +150,9 @@ class Backlog:
             return False  # it was told before
         self._received[pubend] = span.end
         gap = Gap(self._topic, pubend, Span(start, span.end))
-        return self._queue(Part([gap], pubend, span.end, None))
+        return self._queue(BacklogPart([gap], pubend, span.end, None))
 
-    def _queue(self, part: Part) -> bool:
+    def _queue(self, part: BacklogPart) -> bool:
         newest = self._newest.get(part.pubend)
         if not part.items and newest is not None:
             newest.through = max(newest.through, part.through)
@@ -205,7 +207,7 @@ class Backlog:
         self._take_up(self._parts.popleft())
         return True
 
-    def _take_up(self, part: Part) -> None:
+    def _take_up(self, part: BacklogPart) -> None:
         self._current = part
         if self._newest.get(part.pubend) is part:
             del self._newest[part.pubend]
@@ -239,7 +241,7 @@ class Backlog:
         for part in parts:
             self._done(part)
 
-    def _done(self, part: Part) -> None:
+    def _done(self, part: BacklogPart) -> None:
         if part.ticket is not None:
             self._finish(part.ticket)
 

@@ -22,8 +22,8 @@ TOKEN, AUTHORITY = "GAPLESS_TOKEN", "GAPLESS_CA"
 CERTIFICATE, KEY = "GAPLESS_CERTIFICATE", "GAPLESS_KEY"
 
 
-class Options(TypedDict, total=False):
-    """What `connect` takes of them."""
+class CredentialOptions(TypedDict, total=False):
+    """The credentials that `connect` takes."""
 
     token: str | None
     ca: str | Path | None

@@ -31,9 +31,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Self
 
 from gapless.client import arguments
-from gapless.client.dice import draw
-from gapless.client.elsewhere import HOPS_MAX, ask_patiently
 from gapless.client.errors import RefusedError
+from gapless.client.event_loop import draw
+from gapless.client.requests import HOPS_MAX, ask_with_retries
 from gapless.core.client_messages import (
     OPENING_MAX,
     Publish,
@@ -49,7 +49,7 @@ from gapless.wire.events import encode_events
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from gapless.client.carrier import Carrier
+    from gapless.client.channel import Channel
     from gapless.core.events import Value
     from gapless.core.identity import PublisherName, TopicName
     from gapless.core.messages import Message
@@ -74,7 +74,7 @@ RETRY_S, RETRY_LONGEST_S = 0.01, 0.5
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class UnconfirmedBatch:
     """Events that are on their way, from number `sequence` on."""
 
     sequence: int
@@ -87,7 +87,7 @@ class Publisher:
 
     def __init__(
         self,
-        carrier: Carrier,
+        channel: Channel,
         topic: TopicName,
         name: PublisherName,
         window_events_max: int = WINDOW_EVENTS_MAX,
@@ -98,13 +98,12 @@ class Publisher:
         self.linger_s = arguments.seconds("linger_s", linger_s, may_be_zero=True)
         self.sequence = 0
         """The number that the next event gets: so many were sent under this name so far."""
-        self.repeats = 0  # batches sent again
         self._term = 0  # of our use of the name
-        self._carrier = carrier
+        self._channel = channel
         self._window_events_max = arguments.count("window_events_max", window_events_max, least=1)
         self._fresh: list[bytes] = []
         self._fresh_bytes = 0
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[UnconfirmedBatch] = deque()
         self._unconfirmed = 0
         self._unconfirmed_bytes = 0  # of those in batches
         self._waiters: list[asyncio.Future[None]] = []
@@ -169,7 +168,7 @@ class Publisher:
         self._is_entered = True
         self.sequence = await self._ask_sequence()
         self._error = None
-        self._carrier.listen(self._resume)
+        self._channel.listen(self._resume)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -177,7 +176,7 @@ class Publisher:
             if kind is None:
                 await self.flush()
         finally:
-            self._carrier.unlisten(self._resume)
+            self._channel.unlisten(self._resume)
             self._fail(UsageError("the publisher has ended", "Make another of the same name."))
             for handle in (self._retry, self._packing):
                 if handle is not None:
@@ -193,10 +192,10 @@ class Publisher:
             return PublisherQuery(request, self.topic, self.name, opening)
 
         while True:
-            answer, carrier = await ask_patiently(self._carrier, question)
+            answer, channel = await ask_with_retries(self._channel, question)
             match answer:
                 case PublisherPosition(sequence=sequence, term=term):
-                    self._carrier, self._term = carrier, term
+                    self._channel, self._term = channel, term
                     return sequence
                 case Refused(problem=problem, remedy=remedy):
                     raise RefusedError(problem, remedy)
@@ -212,7 +211,7 @@ class Publisher:
             self._unconfirmed >= self._window_events_max
             or self._unconfirmed_bytes >= WINDOW_BYTES_MAX
             or self._error is not None
-            or self._carrier.problem is not None
+            or self._channel.problem is not None
         )
 
     def _has_room(self) -> bool:
@@ -223,7 +222,7 @@ class Publisher:
 
     async def _wait_for_room(self) -> None:
         await self._wait_until(self._has_room)
-        if (error := self._error or self._carrier.problem) is not None:
+        if (error := self._error or self._channel.problem) is not None:
             raise error
 
     def _add(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
@@ -267,7 +266,7 @@ class Publisher:
 
     async def _let_go(self) -> None:
         """Let a full batch leave, and receipts in, before we go on."""
-        await self._carrier.wait_writable()
+        await self._channel.wait_writable()
         await asyncio.sleep(0)
         self._has_filled = False
 
@@ -281,24 +280,24 @@ class Publisher:
         self._packed_s = self._loop.time()
         events, self._fresh = tuple(self._fresh), []
         size, self._fresh_bytes = self._fresh_bytes, 0
-        batch = Batch(self.sequence - len(events), events, size)
+        batch = UnconfirmedBatch(self.sequence - len(events), events, size)
         self._batches.append(batch)
         self._unconfirmed_bytes += size
         if self._retry is None:
             self._send(batch)
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: UnconfirmedBatch) -> None:
         """Without a connection there is no answer: `_resume` follows when one is up, and who waits
         has to know that it waits for one."""
-        carrier = self._carrier
-        if self._error is not None or not carrier.is_up:
+        channel = self._channel
+        if self._error is not None or not channel.is_up:
             self._wake()
             return
         turn = self._turn
-        request = carrier.request(lambda answer: self._answered(batch, answer, turn))
-        carrier.send(self._message(batch, request))
+        request = channel.request(lambda answer: self._answered(batch, answer, turn))
+        channel.send(self._message(batch, request))
 
-    def _message(self, batch: Batch, request: int) -> Message:
+    def _message(self, batch: UnconfirmedBatch, request: int) -> Message:
         place = (self.name, batch.sequence, self._term)
         return Publish(self.topic, request, EventBatch(batch.events), *place)
 
@@ -307,15 +306,14 @@ class Publisher:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        if self._carrier.problem is not None:
+        if self._channel.problem is not None:
             self._wake()
             return
         self._turn += 1
         for batch in self._batches:
-            self.repeats += 1
             self._send(batch)
 
-    def _answered(self, batch: Batch, answer: Message | GaplessError, turn: int) -> None:
+    def _answered(self, batch: UnconfirmedBatch, answer: Message | GaplessError, turn: int) -> None:
         match answer:
             case Receipt():
                 self._confirm(batch)
@@ -333,17 +331,17 @@ class Publisher:
     def _move(self, addresses: tuple[str, ...]) -> None:
         """Our connection leads to another broker now, which sends us on: publish there."""
         self._moves += 1
-        self._carrier.unlisten(self._resume)
+        self._channel.unlisten(self._resume)
         try:
-            self._carrier = self._carrier.others.at(addresses)
+            self._channel = self._channel.other_brokers.at(addresses)
         except GaplessError as error:
             self._fail(error)
             return
-        self._carrier.listen(self._resume)
+        self._channel.listen(self._resume)
         self._resume()  # again when its connection is up, if it is still to come
         self._wake()  # who waits has to wait for that one from here on
 
-    def _confirm(self, batch: Batch) -> None:
+    def _confirm(self, batch: UnconfirmedBatch) -> None:
         """A receipt says that this batch is durable, and so all before it."""
         self._retry_s, self._stuck_since_s, self._moves = RETRY_S, None, 0
         while self._batches and self._batches[0].sequence <= batch.sequence:
@@ -361,8 +359,10 @@ class Publisher:
         if self._retry is not None:
             return
         now_s = self._loop.time()
-        self._stuck_since_s = self._stuck_since_s or now_s
-        if now_s - self._stuck_since_s > self._carrier.patience_s:
+        if self._stuck_since_s is None:
+            self._stuck_since_s = now_s
+            self._channel.report("retrying", refused.problem)
+        if now_s - self._stuck_since_s > self._channel.patience_s:
             self._fail(RefusedError(refused.problem, refused.remedy))
             return
         self._retry = self._loop.call_later(self._retry_s, self._resume)
@@ -377,9 +377,9 @@ class Publisher:
     async def _wait_until(self, is_reached: Callable[[], bool], number: int = 0) -> None:
         """What it waits for comes with a receipt: that which confirms so many events, or any."""
         while not is_reached():
-            if (error := self._error or self._carrier.problem) is not None:
+            if (error := self._error or self._channel.problem) is not None:
                 raise error
-            await self._carrier.wait_up()
+            await self._channel.wait_up()
             if not is_reached():
                 waiter = self._loop.create_future()
                 self._waiters.append(waiter)

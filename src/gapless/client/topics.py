@@ -1,7 +1,8 @@
-"""What a client may ask about topics: create, delete, list.
+"""Requests about topics: create, delete, list; and the names that a topic remembers.
 
-Whichever broker the client is connected to, the one that decides about a name is found by itself.
-Creating is safe to repeat, so a lost connection is no error as long as one comes back in time.
+Any broker takes these requests; it redirects the client to the broker that decides about a topic's
+name, or remembers a publisher. Creating a topic may be repeated, so a lost connection is no error
+if another comes up in time.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gapless.client import arguments
 from gapless.client.errors import RefusedError
-from gapless.client.insistence import insist, obtain
+from gapless.client.requests import ask_for, ask_until_answered
 from gapless.core.client_messages import Done, Refused
 from gapless.core.errors import UsageError, WireError
 from gapless.core.identity import BrokerName, TopicName
+from gapless.core.roster_messages import Roster, RosterQuery, Strike
 from gapless.core.ticks import PUBEND_COUNT_MAX, TICK_MAX
 from gapless.core.topic_messages import (
     SERVICES,
@@ -28,12 +30,13 @@ from gapless.core.topic_messages import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.client.carrier import Carrier
+    from gapless.client.channel import Channel
+    from gapless.core.roster_messages import RosterKind
 
 SECOND = 1_000_000
 
 
-class Topic(NamedTuple):
+class TopicDescription(NamedTuple):
     """A topic, as a broker knows it."""
 
     name: str
@@ -47,10 +50,12 @@ class Topic(NamedTuple):
 
 
 class TopicRequests:
-    """What a `Client` can do about topics."""
+    """The requests about topics that a client has."""
+
+    channel: Channel
 
     async def create_topic(
-        self: Carrier,
+        self,
         name: str,
         service: Service = "durable",
         pubends: int = 1,
@@ -98,12 +103,12 @@ class TopicRequests:
                 ordered,
             )
 
-        await obtain(self, make, Done)
+        await ask_for(self.channel, make, Done)
 
-    async def delete_topic(self: Carrier, name: str) -> None:
+    async def delete_topic(self, name: str) -> None:
         """Delete a topic with its events and all subscriptions to it, at once and for good."""
         topic = TopicName(arguments.name("name", name))
-        answer = await insist(self, lambda request: DeleteTopic(request, topic))
+        answer = await ask_until_answered(self.channel, lambda request: DeleteTopic(request, topic))
         match answer.message:
             case Done():
                 return
@@ -114,14 +119,14 @@ class TopicRequests:
             case other:
                 raise WireError(f"the broker answered {type(other).__name__} to a DeleteTopic")
 
-    async def topics(self: Carrier) -> list[Topic]:
+    async def topics(self) -> list[TopicDescription]:
         """All topics that the broker knows of, by name."""
-        return list(map(_topic, (await obtain(self, TopicsQuery, TopicList)).topics))
+        return list(map(_topic, (await ask_for(self.channel, TopicsQuery, TopicList)).topics))
 
 
-def _topic(entry: TopicEntry) -> Topic:
+def _topic(entry: TopicEntry) -> TopicDescription:
     retention = entry.retention_us
-    return Topic(
+    return TopicDescription(
         entry.name,
         entry.service,
         entry.hosts,
@@ -129,3 +134,19 @@ def _topic(entry: TopicEntry) -> Topic:
         entry.retention_bytes,
         entry.ordered,
     )
+
+
+async def roster(client: TopicRequests, topic: str, of: RosterKind) -> Roster:
+    """Publishers, producers or open transactions of a topic, at the pubends of the broker that the
+    client is connected to."""
+    name = TopicName(arguments.text("topic", topic))
+    return await ask_for(client.channel, lambda request: RosterQuery(name, request, of), Roster)
+
+
+async def strike(
+    client: TopicRequests, topic: str, of: RosterKind, name: str, number: int = 0
+) -> None:
+    """Forget a publisher or producer, or drop an open transaction. Fine if there is none."""
+    place = TopicName(arguments.text("topic", topic))
+    entry = arguments.text("name", name)
+    await ask_for(client.channel, lambda request: Strike(place, request, of, entry, number), Done)

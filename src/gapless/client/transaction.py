@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from gapless.client import arguments
-from gapless.client.insistence import obtain
-from gapless.client.publisher import Batch, Publisher
+from gapless.client.publisher import Publisher, UnconfirmedBatch
+from gapless.client.requests import ask_for
 from gapless.core.client_messages import Done
 from gapless.core.errors import UsageError
 from gapless.core.events import EventBatch
@@ -37,7 +37,7 @@ from gapless.wire.events import encode_events
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gapless.client.carrier import Carrier
+    from gapless.client.channel import Channel
     from gapless.core.errors import GaplessError
     from gapless.core.events import Value
     from gapless.core.messages import Message
@@ -70,9 +70,9 @@ class Stager(Publisher):
     """Hands over the events of one part; use it with `async with`, which flushes at the end."""
 
     def __init__(
-        self, carrier: Carrier, topic: TopicName, producer: ProducerName, number: int, part: str
+        self, channel: Channel, topic: TopicName, producer: ProducerName, number: int, part: str
     ) -> None:
-        super().__init__(carrier, topic, PublisherName(producer))
+        super().__init__(channel, topic, PublisherName(producer))
         self.producer = producer
         self.transaction = number
         self.part = part
@@ -86,7 +86,7 @@ class Stager(Publisher):
     async def send_encoded(self, events: Sequence[bytes]) -> None:
         """Hand over many events at once that are encoded, without publisher and sequence."""
         for piece in _pieces(events):
-            if self._error or self._carrier.problem or len(self._batches) >= STAGES_MAX:
+            if self._error or self._channel.problem or len(self._batches) >= STAGES_MAX:
                 await self._wait_for_turn()
             self._pack()
             self._fresh = piece
@@ -97,7 +97,7 @@ class Stager(Publisher):
 
     async def _wait_for_turn(self) -> None:
         await self._wait_until(lambda: len(self._batches) < STAGES_MAX)
-        if (error := self._error or self._carrier.problem) is not None:
+        if (error := self._error or self._channel.problem) is not None:
             raise error
 
     def _encode(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> Iterable[bytes]:
@@ -106,16 +106,16 @@ class Stager(Publisher):
     async def _ask_sequence(self) -> int:
         return 0
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: UnconfirmedBatch) -> None:
         if batch.sequence and not self._is_begun:
             return  # it follows the first
         super()._send(batch)
 
-    def _message(self, batch: Batch, request: int) -> Message:
+    def _message(self, batch: UnconfirmedBatch, request: int) -> Message:
         place = (self.producer, self.transaction, self.part, batch.sequence)
         return Stage(self.topic, request, *place, EventBatch(batch.events))
 
-    def _answered(self, batch: Batch, answer: Message | GaplessError, turn: int) -> None:
+    def _answered(self, batch: UnconfirmedBatch, answer: Message | GaplessError, turn: int) -> None:
         if not isinstance(answer, Done):
             super()._answered(batch, answer, turn)
             return
@@ -127,7 +127,7 @@ class Stager(Publisher):
 
     def forget(self, abort: Abort) -> None:
         """Say once, to whom the events were sent, that they are not wanted."""
-        self._carrier.send(abort)
+        self._channel.send(abort)
 
 
 def _pieces(events: Sequence[bytes]) -> Iterator[list[bytes]]:
@@ -145,8 +145,8 @@ def _pieces(events: Sequence[bytes]) -> Iterator[list[bytes]]:
 class Transaction:
     """One transaction on one connection: `async with` commits it, or aborts it on an exception."""
 
-    def __init__(self, carrier: Carrier, stager: Stager) -> None:
-        self._carrier = carrier
+    def __init__(self, channel: Channel, stager: Stager) -> None:
+        self._channel = channel
         self._stager = stager
         self.receipt: CommitReceipt | None = None
         """What came of it, once it is committed."""
@@ -179,7 +179,7 @@ class Transaction:
         try:
             await stager.__aexit__(kind, *rest)
             if kind is None:
-                self.receipt = await commit(self._carrier, *name, {stager.part: stager.count})
+                self.receipt = await commit(self._channel, *name, {stager.part: stager.count})
                 has_ended = True
         finally:
             if stager.count and not has_ended:
@@ -189,15 +189,15 @@ class Transaction:
 
 
 async def commit(
-    carrier: Carrier,
+    channel: Channel,
     topic: TopicName,
     producer: ProducerName,
     number: int,
     parts: Sequence[str] | Mapping[str, int],
 ) -> CommitReceipt:
     names, counts = checked_parts(parts)
-    done = await obtain(
-        carrier,
+    done = await ask_for(
+        channel,
         lambda request: Commit(topic, request, producer, number, names, counts),
         Committed,
         about(topic, producer),
@@ -228,11 +228,13 @@ def checked_parts(
     return names, tuple(arguments.count("parts", each) for each in parts.values())
 
 
-class Transacting:
-    """What a client can do with transactions."""
+class Transactions:
+    """The requests about transactions that a client has."""
+
+    channel: Channel
 
     def transaction(
-        self: Carrier,
+        self,
         topic: str,
         *,
         producer: str,
@@ -243,10 +245,12 @@ class Transacting:
         A clean end commits, an exception aborts. Ids of a producer ascend; one that is not above
         the last committed is taken for a repeat, and changes nothing.
         """
-        return Transaction(self, Stager(self, *checked(topic, producer, id), uuid4().hex))
+        return Transaction(
+            self.channel, Stager(self.channel, *checked(topic, producer, id), uuid4().hex)
+        )
 
     def stage(
-        self: Carrier,
+        self,
         topic: str,
         *,
         producer: str,
@@ -258,10 +262,10 @@ class Transacting:
         Tell whoever commits its `part` and `count`. A name that is given must be used only once.
         """
         given = uuid4().hex if part is None else arguments.name("part", part)
-        return Stager(self, *checked(topic, producer, id), given)
+        return Stager(self.channel, *checked(topic, producer, id), given)
 
     async def commit(
-        self: Carrier,
+        self,
         topic: str,
         *,
         producer: str,
@@ -272,10 +276,10 @@ class Transacting:
 
         Give `{part: count}` to have it refused unless each part is whole. A repeat is answered.
         """
-        return await commit(self, *checked(topic, producer, id), parts)
+        return await commit(self.channel, *checked(topic, producer, id), parts)
 
     async def abort(
-        self: Carrier,
+        self,
         topic: str,
         *,
         producer: str,
@@ -285,18 +289,18 @@ class Transacting:
         """Drop what was staged, or one part of it. What is committed stays: that is no error."""
         topic_name, name, number = checked(topic, producer, id)
         given = None if part is None else arguments.text("part", part)
-        await obtain(
-            self,
+        await ask_for(
+            self.channel,
             lambda request: Abort(topic_name, request, name, number, given),
             Done,
             about(topic_name, name),
         )
 
-    async def last_committed(self: Carrier, topic: str, *, producer: str) -> int | None:
+    async def last_committed(self, topic: str, *, producer: str) -> int | None:
         """The id of the producer's last committed transaction; None if there is none."""
         topic_name, name, _ = checked(topic, producer)
-        answer = await obtain(
-            self,
+        answer = await ask_for(
+            self.channel,
             lambda request: ProducerQuery(topic_name, request, name),
             ProducerPosition,
             about(topic_name, name),

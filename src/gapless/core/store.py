@@ -21,7 +21,7 @@ RECORD_BYTES_MAX = 16 << 20
 """The longest record that a volume takes."""
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """Records that stand end to end, not cut into pieces."""
 
     indices: Sequence[int]
@@ -50,7 +50,7 @@ class Store(Protocol):
         any, then as many as fit, each run counting `RUN_BYTES` more."""
         ...
 
-    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[RecordRun]:
         """What `scan` finds, as it stands in the log: for who looks at many and wants few."""
         ...
 

@@ -11,8 +11,8 @@ Theory of operation
     cost three times as much.
 
 Invariants
-    I1  `Load.worst` is at least the sum of what is paid without a key and of each table's dearest
-        key; after `recount` it is that sum
+    I1  `MatchingLoad.worst` is at least the sum of what is paid without a key and of each table's
+        dearest key; after `recount` it is that sum
 
 Cost: a plan for each condition that is added or removed; `worst` is kept.
 """
@@ -98,7 +98,7 @@ def _pattern(pattern: Pattern) -> int:
     return PATTERN + ("" in pattern.parts) * PLACE + len(pattern.parts) // PARTS_EACH
 
 
-class Load:
+class MatchingLoad:
     """What one event may have to pay for many conditions together."""
 
     def __init__(self) -> None:

@@ -12,8 +12,9 @@ Engines
     `compiled`  flat arrays and numba kernels; 10 to 1,000 times faster, 100 to 250 bytes a filter.
     `auto`      (default) python; once there are more than `SMALL_MAX` filters, or a record batch
                 comes, compiled, if its kernels were compiled before on this machine, by
-                `python -m gapless.filters.matching.warm`. Taking them over costs about a second,
-                once a process; if they are not there, nothing is compiled and python goes on.
+                `python -m gapless.filters.matching.compile_kernels`. Taking them over costs about a
+                second, once a process; if they are not there, nothing is compiled and python goes
+                on.
     Asking for `compiled` by name compiles what is missing: about half a minute, once a machine.
 
 Not safe for use by several threads at once.
@@ -116,8 +117,8 @@ class Matcher(Generic[KeyT]):
         """All pairs of an event and a filter that match, by event, then by handle.
 
         From a sequence of attribute maps, a list of (index of the event, key); if it can `locate`
-        attributes (`core.located`), maps are made only where they must be. From a record batch (one
-        column an attribute, null is missing), the same as two arrays in a `Matches`.
+        attributes (`core.attribute_table`), maps are made only where they must be. From a record
+        batch (one column an attribute, null is missing), the same as two arrays in a `Matches`.
         """
         if not isinstance(events, Sequence):
             return self._match_record_batch(events)

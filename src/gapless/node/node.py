@@ -71,7 +71,6 @@ class Node:
         encoding: Encoding,
         config: Config | None = None,
         parts: Parts | None = None,
-        shadow: bool = False,
     ) -> None:
         self.context = context = Context(
             name, network.own(), store, now, encoding, config or Config(), parts or Parts()
@@ -89,7 +88,7 @@ class Node:
         self.subscribers = context.parts.subscribers(
             self.config, encoding.attributes_of, self.connections
         )
-        self.durable = DurableService(context, self.subscribers, shadow=shadow)
+        self.durable = DurableService(context, self.subscribers)
         self.services = Services(self.durable, context, self.subscribers)
         self.topics = Topics(self.catalogue, self.connections, self.services.by_name)
 

@@ -14,7 +14,6 @@ Theory of operation
     or that was overtaken (the change builds on less) asks the cell below for its whole state.
     The first on the way down that knows enough answers, at last the leaf. Two states that cannot
     be compared are united: that matches too much, never too little, and is told to nobody.
-    With `history_max`, a change that changes no root is not told either (`history`).
 
 Invariants (checked by `check`)
     I1  the graph counts each condition once for each child that has it
@@ -37,7 +36,6 @@ from gapless.core.outgoing import ToBroker, ToCell, ToSiblings
 from gapless.propagation.child import Child
 from gapless.propagation.condition import ConditionReader, show_all, show_removed
 from gapless.propagation.graph import ConjunctionGraph
-from gapless.propagation.history import History
 from gapless.propagation.vector import agrees, is_at_least, join, restrict, without_zeros
 
 if TYPE_CHECKING:
@@ -47,12 +45,12 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.core.identity import BrokerName, CellName, Instant
     from gapless.filters.normal import Conjunction
+    from gapless.propagation.actions import Outgoing
     from gapless.propagation.graph import RootChange
-    from gapless.propagation.outgoing import Outgoing
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.timing import PropagationTiming
 
 
-class Pending(NamedTuple):
+class PendingChange(NamedTuple):
     """A change that waits for what it builds on, its conditions read."""
 
     change: SubscriptionChange
@@ -69,25 +67,19 @@ class Branch:
         cell: CellName,
         upstream: CellName | None,
         below: Mapping[CellName, Iterable[str]],
-        timing: Timing,
-        *,
-        covering: bool = True,
-        history_max: int = 0,
+        timing: PropagationTiming,
     ) -> None:
-        """`history_max`: so many vectors of equal roots may go untold; 0: every change is told."""
         self.cell = cell
         self.upstream = upstream
         self.timing = timing
-        self.graph = ConjunctionGraph(covering=covering)
+        self.graph = ConjunctionGraph()
         self.children = {
             cell: Child(cell, leaves, self.graph, timing) for cell, leaves in sorted(below.items())
         }
         self.leaves = frozenset(leaf for child in self.children.values() for leaf in child.leaves)
         self.vector: Vector = {}
-        self.pending: list[Pending] = []
-        has_history = history_max and upstream is not None
-        self.history = History(self.leaves, history_max) if has_history else None
-        self._asking: dict[BrokerName, Vector] = {}  # brokers above, by what they want
+        self.pending_changes: list[PendingChange] = []
+        self._open_questions: dict[BrokerName, Vector] = {}  # brokers above, by what they want
         self._owes_state = False  # something was not told while a child was not exact
         self._reader = ConditionReader()
 
@@ -104,12 +96,6 @@ class Branch:
         """Does, as far as we know, anybody behind this cell want the event?"""
         return self.children[cell].matches(attributes)
 
-    def raised(self, vector: Mapping[str, int]) -> Vector:
-        """The vector of a message or silence as it passes here: higher, if nothing that counts
-        only under the higher one could have been filtered away under this one."""
-        higher = self.history.raised(vector) if self.history is not None else None
-        return join(vector, higher or {})
-
     # --- from below -----------------------------------------------------------------------------
 
     def receive_change(
@@ -119,7 +105,7 @@ class Branch:
         if is_at_least(self.vector, change.vector):
             return []
         added, removed = self._reader.read_all(change.added, change.removed)
-        pending = Pending(change, added, removed, not from_sibling)
+        pending = PendingChange(change, added, removed, not from_sibling)
         out: list[Outgoing] = [] if from_sibling else [ToSiblings(change)]
         if not self.applies(change):
             self._wait_for(child, pending, now)
@@ -130,7 +116,7 @@ class Branch:
     def applies(self, change: SubscriptionChange) -> bool:
         return agrees(self.vector, change.constraint)
 
-    def _apply(self, child: Child, pending: Pending) -> list[Outgoing]:
+    def _apply(self, child: Child, pending: PendingChange) -> list[Outgoing]:
         change, old = pending.change, self.vector
         child.change(pending.added, pending.removed)
         self.vector = join(self.vector, change.vector)
@@ -152,37 +138,22 @@ class Branch:
     ) -> list[Outgoing]:
         """We came to know what is behind `vector`: tell the cell above, if that is on us. If it
         was a step from one exact state to another, tell what it changed, else (later) all."""
-        constraint = constraint or restrict(old, self.leaves)
-        if self.history is not None:
-            if self._stays_below(roots, is_step):
-                return []
-            if self.history.told != restrict(old, self.leaves):
-                vector, constraint = without_zeros(self.vector), self.history.told
-            self.history.tell()  # be it by us or by a sibling
         if not is_ours or self.upstream is None:
             return []
         if not (self.is_exact and is_step):
             self._owes_state = True
             return []
         added, removed = show_all(roots.added), show_removed(roots.removed)
+        constraint = constraint or restrict(old, self.leaves)
         ours = SubscriptionChange(self.cell, vector, constraint, added, removed)
         return [ToCell(self.upstream, ours)]
 
-    def _stays_below(self, roots: RootChange, is_step: bool) -> bool:
-        """Remember where we are. Is it nothing that the cell above must be told now?"""
-        assert self.history is not None
-        if not (self.is_exact and is_step):
-            self.history.forget(self.vector)
-            return False
-        self.history.advance(self.vector, same_roots=not roots)
-        return not roots and not self.history.must_tell
-
-    def _wait_for(self, child: Child, pending: Pending, now: Instant) -> None:
+    def _wait_for(self, child: Child, pending: PendingChange, now: Instant) -> None:
         """Keep what may apply later; ask for the state behind it in any case."""
         constraint, vector = pending.change.constraint, pending.change.vector
         if not any(self.vector.get(leaf, 0) > time for leaf, time in constraint.items()):
-            self.pending.append(pending)
-            del self.pending[: -self.timing.changes_pending_max]
+            self.pending_changes.append(pending)
+            del self.pending_changes[: -self.timing.changes_pending_max]
         child.want(join(restrict(self.vector, child.leaves), constraint, vector), now)
 
     def _advanced(self, now: Instant) -> list[Outgoing]:
@@ -191,7 +162,7 @@ class Branch:
         progress = True
         while progress:
             progress = False
-            waiting, self.pending = self.pending, []
+            waiting, self.pending_changes = self.pending_changes, []
             for each in waiting:
                 child = self.children[each.change.cell]
                 if is_at_least(self.vector, each.change.vector):
@@ -213,10 +184,10 @@ class Branch:
         if self._owes_state and self.upstream is not None:
             out.append(ToCell(self.upstream, self._state()))
         self._owes_state = False
-        for asker, wanted in sorted(self._asking.items()):
+        for asker, wanted in sorted(self._open_questions.items()):
             if is_at_least(self.vector, wanted):
                 out.append(ToBroker(asker, self._state()))
-                del self._asking[asker]
+                del self._open_questions[asker]
         return out
 
     def receive_state(
@@ -278,7 +249,7 @@ class Branch:
         wanted = restrict(nack.wanted, self.leaves & nack.wanted.keys())
         if self.is_exact and is_at_least(self.vector, wanted):
             return [ToBroker(asker, self._state())]
-        self._asking[asker] = join(self._asking.get(asker, {}), wanted)
+        self._open_questions[asker] = join(self._open_questions.get(asker, {}), wanted)
         self.notice(wanted, now)
         return []
 
@@ -296,11 +267,9 @@ class Branch:
 
     def check(self) -> None:
         self.graph.check()
-        if self.history is not None:
-            self.history.check()
         for child in self.children.values():
             child.check(self.vector)
             assert all(one in self.graph for one in child.conditions), "I1"
             assert child.is_exact or child.deadline is not None, "I4"
         assert self.vector.keys() <= self.leaves, "I2"
-        assert len(self.pending) <= self.timing.changes_pending_max, "I3"
+        assert len(self.pending_changes) <= self.timing.changes_pending_max, "I3"

@@ -36,7 +36,8 @@ from gapless.filters.show import show, show_name, show_value
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from gapless.filters.constraint import Constraint, Number, Pattern
+    from gapless.filters.constraint import Constraint, Number
+    from gapless.filters.like import Pattern
 
 CONDITIONS_MAX = 1_000_000
 """In one message, which is refused whole beyond it. Each is at most as long as any condition."""

@@ -40,7 +40,7 @@ PINS_MAX = 6
 """With more pins than this, the subsets of them are too many to look up."""
 
 
-class Entry:
+class CoverEntry:
     """One conjunction of an index."""
 
     __slots__ = ("conjunction", "is_root", "pins", "row")
@@ -52,7 +52,7 @@ class Entry:
         self.row = -1
 
 
-EntryT = TypeVar("EntryT", bound=Entry)
+EntryT = TypeVar("EntryT", bound=CoverEntry)
 
 
 class CoverIndex(Generic[EntryT]):

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 STEPS_MAX = 64
 
 
-def may_start(message: Mapping[str, int], leaf: str, start: int) -> bool:
-    """May delivery start at a message with this vector?"""
-    return message.get(leaf, 0) >= start
-
-
 class Steps(NamedTuple):
     """Since which place (a digest or a tick) our element has had which time."""
 
@@ -58,19 +53,12 @@ class DeliveryStart:
         self._highest: dict[str, int] = {}
         self._ticks: dict[str, Steps] = {}  # by stream
 
-    def learn(self, source: str, digest: int, vector: Mapping[str, int], since: int = 0) -> bool:
-        """This is the vector behind a digest, higher than those before. Had vectors gone back
-        before `since` (`Known.since`), so that what is known of older digests is void?"""
-        highest = self._highest.get(source, 0)
-        if digest <= highest:
-            return False
-        is_new_life = 0 < highest < since
-        if is_new_life:
-            del self._digests[source]
-        self._highest[source] = digest
-        steps = self._digests.setdefault(source, Steps([], []))
-        steps.add(digest, vector.get(self.leaf, 0))
-        return is_new_life
+    def learn(self, source: str, digest: int, vector: Mapping[str, int]) -> None:
+        """This is the vector behind a digest; old news if a higher digest is known."""
+        if digest > self._highest.get(source, 0):
+            self._highest[source] = digest
+            steps = self._digests.setdefault(source, Steps([], []))
+            steps.add(digest, vector.get(self.leaf, 0))
 
     def time_of(self, source: str, digest: int) -> int | None:
         """Our element in the vector behind this digest; None if that is not known."""

@@ -6,15 +6,9 @@ Theory of operation
     Because vectors of a source only grow with their digests, a difference may be joined to any
     vector known since its base. A receiver that knows less than the base cannot use it, says so
     (`DigestNack`), and gets all with the next message.
-    Where vectors may go back (`goes_back`: stamps that persist nothing), they grow only within one
-    life of the stamp. Nobody is told where a life begins, so a digest is taken to be of the same
-    life as another only if differences lead from the one to the other: `Known.since` is the first
-    of those. Between digests of different lives no difference is announced.
 
 Invariants
-    I1  the highest digest of a source never goes back, nor does its vector (if `goes_back`: nor
-        does it while `since` stays)
-    I2  all digests from `since` to the highest are of one life
+    I1  the highest digest of a source never goes back, nor does its vector
 
 Cost: a message costs the same however many leaves there are; an announcement costs the elements
 that changed.
@@ -40,28 +34,27 @@ class Announcement(NamedTuple):
     base: int = 0
 
 
-class Known(NamedTuple):
-    """The highest digest of a source, its vector, and since when vectors have only grown."""
+class KnownVector(NamedTuple):
+    """The highest digest of a source, and its vector."""
 
     digest: int
     vector: Vector
-    since: int = 0
 
 
 class Announcer:
     """The sending half: what each neighbour has been told of each source."""
 
     def __init__(self) -> None:
-        self._told: dict[BrokerName, dict[str, Known]] = {}
+        self._told: dict[BrokerName, dict[str, KnownVector]] = {}
 
-    def announce(self, peer: BrokerName, source: str, known: Known) -> Announcement:
+    def announce(self, peer: BrokerName, source: str, known: KnownVector) -> Announcement:
         """What must go along with a message of this digest to this neighbour."""
         told = self._told.setdefault(peer, {})
         before = told.get(source)
         if before is not None and before.digest >= known.digest:
             return Announcement(None)
         told[source] = known
-        if before is None or before.digest < known.since:
+        if before is None:
             return Announcement(known.vector)
         return Announcement(difference(known.vector, before.vector), before.digest)
 
@@ -77,9 +70,8 @@ class Announcer:
 class Dictionary:
     """The receiving half: the highest digest of each source, with its vector."""
 
-    def __init__(self, *, goes_back: bool = False) -> None:
-        self.goes_back = goes_back
-        self.known: dict[str, Known] = {}
+    def __init__(self) -> None:
+        self.known: dict[str, KnownVector] = {}
 
     def learn(self, source: str, digest: int, vector: Vector | None, base: int = 0) -> bool:
         """Take in what a message says. Is the vector behind its digest, or a later one, known?"""
@@ -88,8 +80,6 @@ class Dictionary:
             return True
         if vector is None or (base and (known is None or known.digest < base)):
             return False
-        if known is None or (self.goes_back and not base):
-            self.known[source] = Known(digest, vector, digest if self.goes_back else 0)
-        else:
-            self.known[source] = Known(digest, join(known.vector, vector), known.since)
+        grown = vector if known is None else join(known.vector, vector)
+        self.known[source] = KnownVector(digest, grown)
         return True

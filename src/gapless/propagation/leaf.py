@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from gapless.core.store import Store
     from gapless.filters.filter import Filter
     from gapless.filters.normal import Conjunction
-    from gapless.propagation.outgoing import Action, Outgoing
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.actions import Action, Outgoing
+    from gapless.propagation.timing import PropagationTiming
 
 VIRTUAL_TIMES = "virtual-times"
 
@@ -67,11 +67,10 @@ class Leaf:
         cell: CellName,
         upstream: tuple[CellName, ...],
         store: Store,
-        timing: Timing,
+        timing: PropagationTiming,
         *,
         key: str | None = None,
         first: int = 1,
-        covering: bool = True,
     ) -> None:
         """`key` is what its bound is kept under; `first` where the clock begins without one."""
         self.name = name
@@ -83,13 +82,15 @@ class Leaf:
         self.bound = int.from_bytes(known, "little") if known else first - 1
         self.clock = self.bound + 1
         self._is_back = known is not None
-        self.graph = ConjunctionGraph(covering=covering)
+        self.graph = ConjunctionGraph()
         self.starts: dict[str, int] = {}
         self.expectation = Expectation(timing)
         self.deadline: Instant | None = None  # when to try again to persist the bound
         self._first = self.clock
-        self._held: list[tuple[int, Outgoing]] = []  # by the time that must be durable first
-        self._writing = 0
+        self._held_messages: list[
+            tuple[int, Outgoing]
+        ] = []  # by the time that must be durable first
+        self._bound_in_write = 0
         self._reader = ConditionReader()
         self._conjunctions: dict[str, tuple[Conjunction, ...]] = {}
 
@@ -148,7 +149,7 @@ class Leaf:
             self.clock = wanted + 1
             self._announce([ToCell(cell, self._state()) for cell in self.upstream], now)
         else:
-            self._held.append((self.clock - 1, ToBroker(asker, self._state())))
+            self._held_messages.append((self.clock - 1, ToBroker(asker, self._state())))
         return self._flush(now)
 
     def see(self, source: str, time: int, now: Instant) -> list[Action]:
@@ -156,33 +157,33 @@ class Leaf:
         if not self.expectation.see(source, time, now):
             return []
         state = self._state()
-        self._held += [(self.clock - 1, ToCell(cell, state)) for cell in self.upstream]
+        self._held_messages += [(self.clock - 1, ToCell(cell, state)) for cell in self.upstream]
         return self._flush(now)
 
     # --- the clock ------------------------------------------------------------------------------
 
     def _announce(self, outgoing: list[Outgoing], now: Instant) -> None:
-        self._held += [(self.clock - 1, each) for each in outgoing]
+        self._held_messages += [(self.clock - 1, each) for each in outgoing]
         self.expectation.sent(self.clock - 1, now)
 
     def _flush(self, now: Instant) -> list[Action]:
         """Send what is under a durable time; see to it that the rest soon is."""
-        ready: list[Action] = [each for time, each in self._held if time <= self.bound]
-        self._held = self._held[len(ready) :]
+        ready: list[Action] = [each for time, each in self._held_messages if time <= self.bound]
+        self._held_messages = self._held_messages[len(ready) :]
         used = self.clock - 1
         step = self.timing.virtual_time_step
-        if self._writing or self.deadline is not None or used + step // 2 < self.bound:
+        if self._bound_in_write or self.deadline is not None or used + step // 2 < self.bound:
             return ready
-        self._writing = used + step
-        value = self._writing.to_bytes(8, "little")
-        done = ClockPersisted(self.key, self._writing)
-        failed = ClockPersisted(self.key, self._writing, ok=False)
+        self._bound_in_write = used + step
+        value = self._bound_in_write.to_bytes(8, "little")
+        done = ClockPersisted(self.key, self._bound_in_write)
+        failed = ClockPersisted(self.key, self._bound_in_write, ok=False)
         put = Put(VIRTUAL_TIMES, self.key, value)
         return [*ready, Persist((put,), (Tell(done),), (Tell(failed),))]
 
     def persisted(self, message: ClockPersisted, now: Instant) -> list[Action]:
         """The bound is durable, or had no room: then it is tried again."""
-        self._writing = 0
+        self._bound_in_write = 0
         if message.ok:
             self.bound = message.bound
         else:
@@ -199,7 +200,7 @@ class Leaf:
         self.graph.check()
         self.expectation.check()
         assert self.clock >= self._first, "I1"
-        assert all(time > self.bound for time, _ in self._held), "I2"
+        assert all(time > self.bound for time, _ in self._held_messages), "I2"
         for key, conjunctions in self._conjunctions.items():
             starts = [self.graph.start_of(one) for one in conjunctions]
             assert all(start < self.clock for start in starts), "I3"

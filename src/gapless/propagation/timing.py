@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Timing(Protocol):
+class PropagationTiming(Protocol):
     """Times are whole microseconds. Defaults in brackets are what the specification says."""
 
     @property

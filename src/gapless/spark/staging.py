@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gapless.client.transaction import CommitReceipt
-    from gapless.spark.rows import Layout
+    from gapless.spark.sink_layout import SinkLayout
     from gapless.spark.sink_options import SinkOptions
 
 TOPICS_MAX = 1_000
@@ -42,7 +42,7 @@ ABORT_PATIENCE_S = 2.0
 
 
 @dataclass
-class Staged(WriterCommitMessage):
+class StagedPartition(WriterCommitMessage):
     """What one attempt of a task has staged: by topic, its part and how many events that has."""
 
     producer: str
@@ -53,11 +53,11 @@ class Staged(WriterCommitMessage):
 
 def stage(
     options: SinkOptions,
-    layout: Layout,
+    layout: SinkLayout,
     batches: Iterator[Any],
-    staged: Staged,
+    staged: StagedPartition,
     attempt: int,
-) -> Staged:
+) -> StagedPartition:
     """Stage all rows of a partition; durable when it returns."""
     keep_buffers()
     part = f"{staged.partition}.{attempt}.{uuid4().hex}"
@@ -117,4 +117,5 @@ def abort(options: SinkOptions, messages: Sequence[Any]) -> None:
 
 
 def _connect(options: SinkOptions, patience_s: float) -> sync.Client:
-    return sync.connect(options.url, patience_s=patience_s, **options.credentials)
+    credentials: Any = options.credentials
+    return sync.connect(options.url, patience_s=patience_s, **credentials)

@@ -20,9 +20,9 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from gapless.core.errors import UsageError
 from gapless.core.transaction_messages import FORGOTTEN
-from gapless.spark.rows import lay_out
+from gapless.spark.sink_layout import lay_out
 from gapless.spark.sink_options import parse_sink_options
-from gapless.spark.staging import Staged, abort, commit, stage
+from gapless.spark.staging import StagedPartition, abort, commit, stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         assert query is not None
         assert batch is not None
         producer = self.options.producer or query
-        staged = Staged(producer, int(batch), task.partitionId())
+        staged = StagedPartition(producer, int(batch), task.partitionId())
         return stage(self.options, self.layout, iterator, staged, task.attemptNumber())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gapless.core.effects import Write
-    from gapless.storage.volume import Limits
+    from gapless.storage.volume import VolumeLimits
 
 
 class Facts:
@@ -84,7 +84,7 @@ class Draft:
 
     __slots__ = ("_bounds", "_facts", "_limits", "_table_bytes", "bytes", "grows", "writes")
 
-    def __init__(self, facts: Facts, limits: Limits) -> None:
+    def __init__(self, facts: Facts, limits: VolumeLimits) -> None:
         self._facts = facts
         self._limits = limits
         self._bounds: dict[str, Bounds] = {}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.errors import StorageCorruptError, StorageDamagedError, StorageError
 from gapless.storage.folder import read_closed, read_salt
-from gapless.storage.reading import Reader
+from gapless.storage.reading import RecordReader
 from gapless.storage.recovery import State, drop_chopped, load, load_newest
 from gapless.storage.segment import Segments, Sync
 from gapless.storage.volume import Statistics
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gapless.core.store import Run
+    from gapless.core.store import RecordRun
     from gapless.storage.extent import Extent
 
 TRIES_MAX = 20
@@ -53,7 +53,7 @@ class Damage:
 
 
 @dataclass(slots=True)
-class Report:
+class DamageReport:
     """What an examination has found."""
 
     damages: list[Damage] = field(default_factory=list)
@@ -70,16 +70,16 @@ class Report:
             self.damages.append(Damage(error.problem, error.remedy))
 
 
-def examine(folder: Path, progress: Callable[[int, int], None]) -> Report:
+def examine(folder: Path, progress: Callable[[int, int], None]) -> DamageReport:
     """Read a volume through. `progress` is told how many bytes of how many were looked at."""
-    report = Report()
+    report = DamageReport()
     try:
         salt, closed_at = read_salt(folder), read_closed(folder)
         segments, state = _take_in(folder, salt, closed_at)
     except StorageError as error:
         report.add(error)
         return report
-    reader = Reader(segments, salt, Statistics())
+    reader = RecordReader(segments, salt, Statistics())
     report.segments, report.streams = len(segments.sizes), len(state.facts.bounds)
     catalogue = state.catalogue
     extents = [each for number in segments.sizes for each in catalogue.in_segment(number)]
@@ -131,10 +131,12 @@ def _is_there(segments: Segments, number: int) -> bool:
     return os.path.exists(segments.path(number))
 
 
-def _read(segments: Segments, reader: Reader, extent: Extent, start: int, report: Report) -> None:
+def _read(
+    segments: Segments, reader: RecordReader, extent: Extent, start: int, report: DamageReport
+) -> None:
     """Read an extent through, past what is damaged."""
     while start <= extent.last:
-        runs: list[Run] = []
+        runs: list[RecordRun] = []
         end = extent.last + 1
         try:
             reader.scan(extent, start, end, SCAN_BYTES, runs)

@@ -117,7 +117,7 @@ class GroupCommit:
             if not wait:
                 raise StorageRefusedError(
                     f"{len(self._waiting)} commits of {self._waiting_bytes} bytes wait already",
-                    "Hold the work back until an earlier commit is done, then submit again.",
+                    "Holding the work back until an earlier commit is done, then submit again.",
                 )
             self._ring()  # what was put in just now may make room
             self._room.wait()

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.errors import StorageCorruptError
 from gapless.storage.draft import Facts
-from gapless.storage.extent import Catalogue, Extent, decode_index, encode_index
+from gapless.storage.extent import Extent, ExtentCatalogue, FrameRange, decode_index, encode_index
 from gapless.storage.frame import (
     ENTRY_BYTES,
     HEADER,
@@ -36,7 +36,7 @@ from gapless.storage.frame import (
     TERMINATOR,
     Block,
     Header,
-    Hold,
+    Holding,
     Mark,
     decode,
     seal,
@@ -55,11 +55,11 @@ class State:
     """What a volume knows: its facts, where its records are, and where the next frame goes."""
 
     facts: Facts = field(default_factory=Facts)
-    catalogue: Catalogue = field(default_factory=Catalogue)
+    catalogue: ExtentCatalogue = field(default_factory=ExtentCatalogue)
     active: int = 0
     offset: int = 0
     sequence: int = 0
-    held: list[Hold] = field(default_factory=list)
+    held: list[Holding] = field(default_factory=list)
 
 
 def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State, Recovery]:
@@ -112,11 +112,12 @@ def drop_chopped(segments: Segments, state: State) -> None:
     _check_held(segments, state)
 
 
-def add_block(catalogue: Catalogue, block: Block, segment: int, start: int, end: int) -> None:
+def add_block(catalogue: ExtentCatalogue, block: Block, segment: int, start: int, end: int) -> None:
     count = len(block.indices)
     kept = block.reach(count) + ENTRY_BYTES * count
     first, last = block.indices[0], block.indices[-1]
-    catalogue.add(Extent(block.stream, first, last, kept, block.moved, segment, start, end))
+    frames = FrameRange(segment, start, end)
+    catalogue.add(Extent(block.stream, first, last, kept, frames, block.moved))
 
 
 def load(segments: Segments, number: int, salt: int, state: State, *, mends: bool = True) -> bool:
@@ -194,7 +195,7 @@ def _replay(segments: Segments, data: bytes, salt: int, state: State, closed_at:
                     state.facts.extend(section.stream, section.indices[-1] + 1)
                 case Mark(stream, start, stop):
                     state.facts.bounds[stream] = Bounds(start, stop)
-                case Hold():
+                case Holding():
                     state.held.append(section)
                 case _:
                     state.facts.apply(section)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from gapless.core.effects import Write
     from gapless.core.errors import StorageError
-    from gapless.core.store import Run
+    from gapless.core.store import RecordRun
 
 SCAN_BYTES_MAX = 1 << 20
 """How much one `scan` returns unless told otherwise."""
@@ -59,7 +59,7 @@ class Records(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class VolumeLimits:
     """Bounds of a volume; a commit beyond one is refused whole, with a clear error."""
 
     record_bytes_max: int = RECORD_BYTES_MAX
@@ -128,7 +128,7 @@ class Statistics:
 class Volume(Protocol):
     """Log streams and tables with one atomic durable commit. See the module docstring."""
 
-    limits: Limits
+    limits: VolumeLimits
     recovery: Recovery
 
     def commit(self, writes: Sequence[Write]) -> None:
@@ -157,7 +157,7 @@ class Volume(Protocol):
         the last index plus one; empty means the end."""
         ...
 
-    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[RecordRun]:
         """What `scan` finds, as it stands in the log."""
         ...
 
@@ -167,6 +167,10 @@ class Volume(Protocol):
 
     def streams(self) -> list[str]:
         """Every stream ever written, sorted."""
+        ...
+
+    def tables(self) -> list[str]:
+        """Every table that has facts, sorted."""
         ...
 
     def get(self, table: str, key: str) -> bytes | None:

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
+from gapless.core.attribute_table import AttributeTable
 from gapless.core.events import EventBatch
-from gapless.core.located import Located
 from gapless.wire import parse
 from gapless.wire.events import (
     ATTRIBUTE_COUNT_MAX,
@@ -68,11 +68,11 @@ class AttributeRows(Sequence["Attributes"]):
             return AttributeRows(EventBatch(self._batch.events[index]))
         return decode_attributes(EventBatch((self._batch.events[index],)))[0]
 
-    def locate(self, names: tuple[str, ...]) -> Located | None:
+    def locate(self, names: tuple[str, ...]) -> AttributeTable | None:
         """Where these attributes stand; None: decode them."""
         data, bounds = _end_to_end(self._batch)
         shape = len(names), len(self._batch)
-        located = Located(
+        located = AttributeTable(
             data,
             np.zeros(shape, np.uint8),
             np.empty(shape),

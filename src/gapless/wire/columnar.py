@@ -33,7 +33,7 @@ from gapless.core.errors import EventError
 from gapless.wire.events import ATTRIBUTE_COUNT_MAX, EVENT_BYTES_MAX, encode_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 SLICE_BYTES_MAX = 64 << 20
 """Of columns that are turned into events at a time: what it takes beyond them is in proportion."""
@@ -97,6 +97,18 @@ def encode_json(rows: Any) -> Any:
         ],
         BINARY,
     )
+
+
+def to_json_texts(values: Iterable[Any]) -> Any:
+    """Each value as JSON, in a string array; null where it is None."""
+    return pa.array(
+        [None if value is None else _json.encode(value) for value in values], BINARY
+    ).cast(pa.string())
+
+
+def from_json_text(text: str) -> Any:
+    """`ValueError` if it is no JSON."""
+    return msgspec.json.decode(text)
 
 
 def check_attribute_name(name: str) -> None:

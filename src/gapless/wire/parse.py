@@ -25,7 +25,7 @@ import numpy as np
 from numba import njit
 
 from gapless import machine_code
-from gapless.core.located import BOOL, FLOAT, INT, TEXT
+from gapless.core.attribute_table import BOOL, FLOAT, INT, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

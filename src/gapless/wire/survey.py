@@ -22,7 +22,7 @@ from zlib import crc32
 
 import numpy as np
 
-from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.wire import parse
 from gapless.wire.events import encode_event
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Surveyed = tuple[NDArray[np.uint8], NDArray[np.float64]]
 
 NOTHING, BOOLEAN, NUMBER, WORDS = range(4)
-GROSS = np.zeros(5, np.uint8)  # kinds as a survey has them, by those of `core.located`
+GROSS = np.zeros(5, np.uint8)  # kinds as a survey has them, by those of `core.attribute_table`
 GROSS[[MISSING, BOOL, INT, FLOAT, TEXT]] = NOTHING, BOOLEAN, NUMBER, NUMBER, WORDS
 
 # What zlib does to one byte, with what it does before and behind taken out again.

@@ -19,8 +19,16 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.events import EventBatch
-from gapless.core.identity import BrokerName, CellName, ClientName, PubendName, TopicName
+from gapless.core.identity import (
+    BrokerName,
+    CellName,
+    ClientName,
+    PubendName,
+    SubscriptionName,
+    TopicName,
+)
 from gapless.core.ticks import Span
+from gapless.node.subscriptions.table import Work
 from tests.node.town import ALONE, ANN, CONFIG, NEWS, Town, colours, event, publish, subscribe
 
 ZERO = PubendName("news/0")
@@ -199,11 +207,6 @@ def test_a_total_order_that_begins_with_what_is_cached_gives_it_to_the_one_that_
         "subscribers.dropped",
         "names.ready",
         "interests._touched",
-        "attachments.untold",
-        "attachments.unconfirmed",
-        "attachments.returned",
-        "attachments.arrived",
-        "attachments.ending",
         "hand_overs.holds",
         "durables.reports",
         "attachments.behind._asks",
@@ -220,4 +223,12 @@ def test_a_step_that_leaves_anything_to_be_done_at_its_end_is_not_quiet(left: st
         what.append(None)
     else:
         what[None] = None
+    assert not town.node.durable.is_quiet
+
+
+@pytest.mark.parametrize("work", Work)
+def test_a_step_that_leaves_work_about_a_named_subscription_is_not_quiet(work: Work) -> None:
+    town = Town("h", ALONE)
+    assert town.node.durable.is_quiet
+    town.node.durable.durables.table._work[work][SubscriptionName("desk")] = None
     assert not town.node.durable.is_quiet

@@ -165,8 +165,8 @@ def test_what_is_being_released_is_neither_read_nor_lost_but_to_be_asked_for_aga
     town = make("red", "blue", "red")
     pubend = town.node.durable.streams.pubends[PUBEND]
     ticks = pubend.store.scan(pubend.stream, 0, 1 << 62)[0]
-    pubend.release.delivered = pubend.release.freed = pubend.end
-    pubend.release.gone, pubend.release.going = ticks[1], ticks[2]
+    pubend.release.delivered = pubend.release.needed_from = pubend.end
+    pubend.release.chop_end, pubend.release.next_chop_end = ticks[1], ticks[2]
     first = read(town, Span(ticks[0], pubend.end))
     assert (first.span, first.lost_below, first.more) == (Span(*ticks[:2]), ticks[1], True)
     [(_, later)] = town.receive(ANN, ReadRange(NEWS, 7, PUBEND, Span(ticks[1], pubend.end)))

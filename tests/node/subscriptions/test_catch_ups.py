@@ -98,7 +98,9 @@ def test_one_counts_as_behind_until_it_has_taken_most_of_what_it_missed() -> Non
     crowd.town.connect("ann")
     crowd.attach("ann")
     crowd.town.wait(1_000)
-    assert not crowd.town.node.durable.attachments.sessions[SubscriptionName("ann")].behind
+    session = crowd.town.node.durable.durables.table.session(SubscriptionName("ann"))
+    assert session is not None
+    assert not session.behind
     assert behind, "its client has ten events to take, more than a window"
     crowd.town.receive("ann", Consumed(COUNT - 4))
     crowd.town.wait(1_000)

@@ -329,7 +329,7 @@ def test_who_is_noted_with_more_moves_than_it_has_counts_on_from_there() -> None
     land.restart("b")
     known = land.towns["b"].node.durable.subscriptions.get(name)
     assert known is not None
-    land.towns["b"].node.durable.attachments.untold[name] = None
+    land.towns["b"].node.durable.durables.table.tell_home(name)
     land.wait()
     assert known.definition.moves == 7
     assert isinstance(land.subscribe("a", name, token=first.start), Subscribed)

@@ -21,7 +21,7 @@ from gapless.filters.matching.checks import check_of
 if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.filters.constraint import Constraint
-    from gapless.filters.matching.checks import Check
+    from gapless.filters.matching.checks import ValueCheck
     from gapless.filters.matching.plan import Point
     from gapless.filters.matching.text_codes import TextCodes
 
@@ -72,7 +72,7 @@ class Truth:
         self.column = column
         self.constraint = constraint
         self.of_strings = isinstance(constraint, Strings)
-        self._check: Check = check_of(constraint)
+        self._check: ValueCheck = check_of(constraint)
         self._memo: dict[str, float] = {}
 
     def __reduce__(self) -> tuple[object, ...]:

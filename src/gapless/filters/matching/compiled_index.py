@@ -3,11 +3,11 @@
 Theory of operation
     A clause becomes one row under each of its keys; its tests become slots. What slots cannot
     say exactly stays behind as a check (`verification`).
-    An event becomes a row of floats in one of three ways. From its bytes (`located_encoder`) and by
+    An event becomes a row of floats in one of three ways. From its bytes (`table_encoder`) and by
     a function written for the columns there are (`encoder`) all columns are written; both must be
     made anew when columns have changed, so that is done once as many events have come as it is
     worth. Until then, and where there are too many columns for that, an event is pairs of a column
-    and a value (`sparse`).
+    and a value (`column_pairs`).
     Arrays grow by half when they are full. Once more was removed than is left, all rows move to
     a fresh arena, and codes and columns that none of them uses are free again.
 
@@ -27,11 +27,11 @@ import numpy as np
 
 from gapless.filters.matching import arena, kernels
 from gapless.filters.matching.batch_search import ROWS_FLOATS_MAX, match_slices, search_batch
-from gapless.filters.matching.columns import KEYS, Columns, Slot
+from gapless.filters.matching.column_pairs import Pairs, encode_pairs
+from gapless.filters.matching.columns import KEYS, ColumnInterval, ColumnLayout
 from gapless.filters.matching.encoder import INLINE_MAX, make_encoder
-from gapless.filters.matching.located_encoder import make_located_encoder, rows_of
 from gapless.filters.matching.memory import WORDS_FIRST, Memory, fresh_arena
-from gapless.filters.matching.sparse import Pairs, encode_pairs
+from gapless.filters.matching.table_encoder import make_table_encoder, rows_of
 from gapless.filters.matching.verification import Check, Verification
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.filters.constraint import Constraint
     from gapless.filters.matching.batch_search import Counted
+    from gapless.filters.matching.checks import ValueCheck
     from gapless.filters.matching.plan import Clause, Key
     from gapless.filters.syntax import Condition
 
@@ -67,7 +68,7 @@ class CompiledIndex:
     _out = np.empty(0, np.uint32)  # for matches on their way out; kept, for it is large
 
     def __init__(self) -> None:
-        self._columns = Columns()
+        self._columns = ColumnLayout()
         self._verification = Verification()
         self._garbage = 0
         self._forget_preparations()
@@ -80,12 +81,13 @@ class CompiledIndex:
     # -- adding and removing -------------------------------------------------------------------
 
     def add(self, handle: int, clauses: tuple[Clause, ...]) -> None:
+        known: dict[int, ValueCheck] = {}
         for clause in clauses:
             names, keys, tests = self._access(clause)
             slots, loose, residuals = self._slots(tests, clause.residuals)
             identity = handle
             if loose or residuals:
-                check = Check(handle, tuple(loose), tuple(residuals))
+                check = Check(handle, tuple(loose), tuple(residuals), known)
                 identity = self._verification.add(check)
             if names:
                 root = self._columns.set_of(names)
@@ -116,10 +118,10 @@ class CompiledIndex:
 
     def _slots(
         self, tests: Sequence[tuple[str, Constraint]], residuals: Sequence[Condition]
-    ) -> tuple[list[Slot], list[tuple[str, Constraint]], list[Condition]]:
+    ) -> tuple[list[ColumnInterval], list[tuple[str, Constraint]], list[Condition]]:
         """The slots of all that is to be tested, and what they do not say in full."""
         columns, slots_max = self._columns, arena.SLOTS_MAX - 5
-        slots: list[Slot] = []
+        slots: list[ColumnInterval] = []
         loose: list[tuple[str, Constraint]] = []
         left: list[Condition] = []
         for test in tests:
@@ -226,7 +228,7 @@ class CompiledIndex:
         memory.words[extra] = 0
         self._extra_at = 8 * extra
         self._has_extra = lengths + guarded > 0
-        self._located_encoder = make_located_encoder(columns)
+        self._table_encoder = make_table_encoder(columns)
         self._ready_version = columns.version
 
     def _write_sets(self, singles: Sequence[tuple[int, ...]] = ()) -> None:
@@ -278,7 +280,7 @@ class CompiledIndex:
             return match_slices(self.match_events, events, width)
         found = None
         if hasattr(events, "locate") and self._is_ready(len(events)):
-            found = rows_of(events, self._located_encoder)
+            found = rows_of(events, self._table_encoder)
         if found is not None:
             rows, edges = found
             extra = edges.by_row(len(events))

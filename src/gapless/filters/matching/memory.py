@@ -15,7 +15,7 @@ from gapless.filters.matching import arena, kernels
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gapless.filters.matching.columns import Slot
+    from gapless.filters.matching.columns import ColumnInterval
 
 WORDS_FIRST = 1 << 14
 TABLE_FIRST = 64
@@ -47,7 +47,7 @@ class Memory:
         self.use(new)
 
     def insert(
-        self, handle: int, identity: int, root: int, codes: list[int], slots: list[Slot]
+        self, handle: int, identity: int, root: int, codes: list[int], slots: list[ColumnInterval]
     ) -> None:
         """Add a row under a key."""
         request = [handle, identity, len(codes), root, *codes, *PADS[len(codes)], len(slots)]

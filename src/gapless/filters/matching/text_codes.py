@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from gapless.core.located import Located
+    from gapless.core.attribute_table import AttributeTable
     from gapless.filters.matching.plan import Point
 
 ENTRIES_FIRST = 64
@@ -88,12 +88,17 @@ class TextCodes:
         return codes
 
     def place(
-        self, located: Located, attribute: int, rows: NDArray[np.float64], width: int, column: int
+        self,
+        attributes: AttributeTable,
+        attribute: int,
+        rows: NDArray[np.float64],
+        width: int,
+        column: int,
     ) -> None:
-        """Write the codes of one attribute's located texts into the rows; what has none stays."""
-        kinds, starts, lengths = (part[attribute] for part in (located.kinds, *located[3:]))
+        """Write the codes of one attribute's texts into the rows; what has none stays."""
+        kinds, starts, lengths = (part[attribute] for part in (attributes.kinds, *attributes[3:]))
         kernels.place_texts(
-            self._table, self._heap, located.data, kinds, starts, lengths, rows, width, column
+            self._table, self._heap, attributes.data, kinds, starts, lengths, rows, width, column
         )
 
 

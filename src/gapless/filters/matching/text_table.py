@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gapless.core.located import BOOL, FLOAT, INT, MISSING, TEXT
+from gapless.core.attribute_table import BOOL, FLOAT, INT, MISSING, TEXT
 from gapless.filters.matching.arena import compiled, mix, prefetch
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def place(
     width: int,
     column: int,
 ) -> int:
-    """Write the codes of those located values that are texts and have one into their rows."""
+    """Write the codes of the values that are texts and have one into their rows."""
     for index in range(len(kinds)):
         if kinds[index] == TEXT:
             begin = starts[index]
@@ -152,7 +152,7 @@ def place(
 
 @compiled
 def fill(kinds: Heap, values: Floats, columns: Words, rows: Floats, width: int) -> int:
-    """Write located values into rows, all but the codes of what filters name. `columns`: for each
+    """Write values into rows, all but the codes of what filters name. `columns`: for each
     attribute those of its number, its code and its presence; -1: there is none."""
     rows[:] = np.nan
     count: int = kinds.shape[1]

@@ -17,7 +17,7 @@ from gapless.core.broker_messages import Knowledge, Sideways, SubscriptionNack
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName
-from gapless.knowledge.outgoing import Edge
+from gapless.knowledge.neighbours import Edge
 from gapless.node.deadlines import Machines
 from gapless.node.durable.topic_interest import TopicInterest
 

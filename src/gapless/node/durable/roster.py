@@ -70,7 +70,7 @@ def entries(pubend: Pubend, of: RosterKind) -> list[RosterEntry]:
         publishers = pubend.publishers
         return [
             RosterEntry(each, name, publisher.next, publishers.owner(each), publisher.heard_at)
-            for each, publisher in sorted(publishers.durable.items())
+            for each, publisher in sorted(publishers.records.items())
         ]
     if of == "producers":
         return [
@@ -79,7 +79,7 @@ def entries(pubend: Pubend, of: RosterKind) -> list[RosterEntry]:
         ]
     return [
         RosterEntry(producer, name, number, slot.owner, slot.touched, slot.size)
-        for (producer, number), slot in sorted(transactions.stages.open.items())
+        for (producer, number), slot in sorted(transactions.stages.open_slots.items())
     ]
 
 

@@ -44,8 +44,8 @@ from gapless.core.range_messages import RangeRequest
 from gapless.core.roster_messages import RosterRequest
 from gapless.core.topic_messages import TopicEntry
 from gapless.core.transaction_messages import TransactionRequest
-from gapless.durable.consolidated import Recorded
-from gapless.durable.subscriptions import Kept
+from gapless.durable.consolidated import RecordsPersisted
+from gapless.durable.subscriptions import SubscriptionPersisted
 from gapless.knowledge.pubend import Persisted
 from gapless.knowledge.stages import Staged
 from gapless.node.deadlines import earliest
@@ -64,6 +64,7 @@ from gapless.node.subscriptions.catch_ups import Assured
 from gapless.node.subscriptions.durables import Durables
 from gapless.node.subscriptions.homes import Names
 from gapless.node.subscriptions.moves import HandOvers
+from gapless.node.subscriptions.table import Work
 from gapless.propagation.leaf import ClockPersisted
 from gapless.propagation.stamp import StampPersisted
 
@@ -110,8 +111,8 @@ class DurableService(Service):
     writes = (
         Persisted,
         Staged,
-        Recorded,
-        Kept,
+        RecordsPersisted,
+        SubscriptionPersisted,
         Created,
         Assured,
         Left,
@@ -121,7 +122,7 @@ class DurableService(Service):
         StampPersisted,
     )
 
-    def __init__(self, context: Context, subscribers: Subscribers, *, shadow: bool = False) -> None:
+    def __init__(self, context: Context, subscribers: Subscribers) -> None:
         self.here = context.name
         self.network = context.network
         self.routing = context.routing
@@ -145,7 +146,6 @@ class DurableService(Service):
             self.interests,
             self.attachments,
             self.hand_overs,
-            shadow=shadow,
         )
         self.requests = SubscriptionRequests(
             context, self.streams, subscribers, self.interests, self.attachments, self.names
@@ -178,7 +178,7 @@ class DurableService(Service):
         effects: list[Effect] = []
         for pubend in topic.pubends:
             if (hosted := self.streams.pubends.get(pubend.name)) is not None:
-                for each in (*hosted.waiting, *hosted.writing):
+                for each in (*hosted.pending_requests, *hosted.batch.requests):
                     refused = Refused(each.message.request, problem, remedy)
                     effects.append(Send(each.client, refused))
                 effects += hosted.transactions.refuse_all(problem, remedy)
@@ -322,9 +322,9 @@ class DurableService(Service):
                 return self.streams.persisted(message, now)
             case Staged():
                 return self.streams.staged(message, now)
-            case Recorded():
+            case RecordsPersisted():
                 return self.durables.recorded(message, now)
-            case Kept():
+            case SubscriptionPersisted():
                 return self.durables.kept(message, now)
             case Created() | Assured():
                 return self.attachments.persisted(message)
@@ -353,8 +353,8 @@ class DurableService(Service):
         """Has this step left nothing to `settle`?"""
         if not self.requests.is_quiet or self.subscribers.dropped or self.interests.has_news:
             return False
-        waits = self.attachments.untold or self.attachments.unconfirmed
-        return not waits and self.streams.is_quiet
+        has_work = self.durables.table.has_work(Work.TELL_HOME, Work.CONFIRM)
+        return not has_work and self.streams.is_quiet
 
     def settle(self, now: Instant) -> list[Effect]:
         """Pass on what was asked for, start what can start, and drop what no one wants any more."""
@@ -388,7 +388,7 @@ class DurableService(Service):
 
     def session(self, name: SubscriptionName) -> Session | None:
         """The client that is attached to a named subscription, if any."""
-        return self.attachments.sessions.get(name)
+        return self.durables.table.session(name)
 
     def delivered(self, pubend: PubendName) -> int:
         """Below this tick, it is durable which named subscriptions take what of the pubend."""

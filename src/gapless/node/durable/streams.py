@@ -33,7 +33,7 @@ from gapless.core.errors import ProtocolError
 from gapless.core.identity import Instant
 from gapless.core.outgoing import ToBroker, ToCell
 from gapless.core.ticks import TICK_MAX
-from gapless.knowledge.outgoing import (
+from gapless.knowledge.neighbours import (
     CATCH_UP,
     LOCAL,
     PUBLISHER_ORDER,
@@ -41,6 +41,7 @@ from gapless.knowledge.outgoing import (
     TOTAL_ORDER,
     Outgoing,
 )
+from gapless.knowledge.relay import RelayPlace
 from gapless.knowledge.retention import Policy
 from gapless.node.deadlines import Machines, earliest
 from gapless.node.delivery.pace import Pace
@@ -78,8 +79,6 @@ class Streams:
         interests: InterestTable,
         attachments: Attachments,
         hand_overs: HandOvers,
-        *,
-        shadow: bool,
     ) -> None:
         self.name = context.name
         self.network = context.network
@@ -91,7 +90,6 @@ class Streams:
         self.attachments = attachments
         self.hand_overs = hand_overs
         self.parts = context.parts
-        self.shadow = shadow and not self.config.propagates
         self.cell = context.network.cell_of[context.name]
         self.relays: Machines[PubendName, Relay] = Machines()
         self.pubends: Machines[PubendName, Pubend] = Machines()
@@ -108,7 +106,6 @@ class Streams:
         self.epoch = context.epoch.number
         self._reports = 0
         self._store = context.store
-        self._strict = shadow
         self.is_mute = not context.epoch.is_durable
         attachments.behind.released_of = self.released_of
         for topic in self.network.topic.values():
@@ -131,25 +128,13 @@ class Streams:
 
     def _make_relay(self, pubend: PubendEntry) -> Relay:
         """A pubend's stream through this broker."""
-        network, config = self.network, self.config
+        network = self.network
         upstream = network.upstream(pubend, self.cell.name) or SOURCE
         below = network.downstream(pubend, self.cell.name)
         if self.cell.subscribers:
             below = (*below, PUBLISHER_ORDER)
-        # A tick that was filtered once may pass another time, so that only what comes from the
-        # pubend itself can be held to the strict lattice.
-        strict = self._strict and (upstream == SOURCE or not config.propagates)
-        return self.parts.relay(
-            pubend.name,
-            self.name,
-            self.cell.name,
-            upstream,
-            below,
-            config,
-            self.interests,
-            epoch=self.epoch,
-            shadow=strict,
-        )
+        place = RelayPlace(self.name, self.cell.name, upstream, below)
+        return self.parts.relay(pubend.name, place, self.config, self.interests, epoch=self.epoch)
 
     def _make_pubend(self, pubend: PubendEntry, topic: Topic, now: Instant) -> Pubend:
         """A pubend that this broker hosts, as its disk has it."""
@@ -394,8 +379,8 @@ class Streams:
         """Merge all pubends of the topic. It may deliver at once."""
         start = self.merge_position(topic)
         names = [each.name for each in self.network.topic[topic].pubends]
-        make, config, shadow = self.parts.subend, self.config, self.shadow
-        inputs = {name: make(name, start, config, shadow=shadow) for name in names}
+        make, config = self.parts.subend, self.config
+        inputs = {name: make(name, start, config) for name in names}
         self.merges[topic] = merge = self.parts.merge(inputs, config)
         effects: list[Effect] = []
         for name in names:
@@ -470,7 +455,7 @@ class Streams:
     def _start(self, pubend: PubendName, tick: int, now: Instant) -> None:
         """This broker's own subscribers have everything before `tick`."""
         self.beginnings.begun(pubend)
-        self.subends[pubend] = self.parts.subend(pubend, tick, self.config, shadow=self.shadow)
+        self.subends[pubend] = self.parts.subend(pubend, tick, self.config)
         self.acknowledge(pubend, PUBLISHER_ORDER, tick, now)
 
     def acknowledge(self, pubend: PubendName, cell: CellName, tick: int, now: Instant) -> None:
@@ -650,7 +635,7 @@ class Streams:
                 figures["end"] = pubend.end
                 figures["released"] = pubend.released
                 figures["pending_events"] = pubend.pending_count
-                figures["publishers"] = len(pubend.publishers.durable)
+                figures["publishers"] = len(pubend.publishers.records)
                 figures["open_transactions"] = pubend.transactions.open_count
                 figures["staged_bytes"] = pubend.transactions.stages.staged_bytes
                 figures["producers"] = len(pubend.transactions.last)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         ClientName,
         Instant,
         PubendName,
-        SubscriptionName,
         TopicName,
     )
     from gapless.node.context import Context
@@ -69,7 +68,6 @@ class SubscriptionRequests:
         self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, context.config)
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
         self._starting: dict[TopicName, dict[tuple[ClientName, int], None]] = {}  # those by topic
-        self._granted: dict[SubscriptionName, list[Subscribe]] = {}  # of those: new names
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if message.topic not in self.network.topic:
@@ -92,12 +90,13 @@ class SubscriptionRequests:
             if attached is not None:
                 return attached
             if message.previous in (None, self.streams.name):
-                granted = self._granted.get(name)
-                if granted is None:
+                record = self.attachments.table.get(name)
+                grant = record.grant if record is not None else None
+                if grant is None:
                     refused = self._refuse_durable(client, message)
                     return refused or self.names.claim(client, message, now)
                 # The name is ours: one claim for one life.
-                message = replace(message, previous=None, moves=granted[0].moves)
+                message = replace(message, previous=None, moves=grant.moves)
         self._await_start(client, message, condition, now)
         return []
 
@@ -170,8 +169,8 @@ class SubscriptionRequests:
         key = (client, message.subscription)
         self.waiting[key] = (message, condition)
         self._starting.setdefault(message.topic, {})[key] = None
-        if message.name is not None and message.previous is None:
-            self._granted.setdefault(message.name, []).append(message)
+        if message.name is not None:
+            self.attachments.table.await_start(message.name, message)
         self.interests.subscribe(message.topic, key, condition, now)
 
     def stop_waiting(self, key: tuple[ClientName, int]) -> Subscribe:
@@ -180,11 +179,8 @@ class SubscriptionRequests:
         del self._starting[message.topic][key]
         if not self._starting[message.topic]:
             del self._starting[message.topic]
-        if message.name is not None and message.previous is None:
-            others = self._granted[message.name]
-            others.remove(message)
-            if not others:
-                del self._granted[message.name]
+        if message.name is not None:
+            self.attachments.table.end_start(message.name, message)
         return message
 
     def resume(self, now: Instant) -> list[Effect]:
@@ -215,8 +211,8 @@ class SubscriptionRequests:
                 start = self._start_of(topic, key)
                 if start is not None:
                     message, condition = self.waiting[key]
-                    self.stop_waiting(key)
                     effects += self._begin(key[0], message, condition, start, now)
+                    self.stop_waiting(key)
         return effects
 
     def _has_news(self, topic: TopicName) -> bool:
@@ -278,8 +274,8 @@ class SubscriptionRequests:
         """A durable subscription can start: make it, and its client is told when it is durable. If
         the life that its name was claimed for is over, the name is claimed anew."""
         assert message.name is not None
-        is_over = self.attachments.ended.get(message.name, -1) >= message.moves
-        if message.previous is None and is_over:
+        ended = self.attachments.table.ended(message.name)
+        if message.previous is None and ended is not None and ended >= message.moves:
             self.interests.unsubscribe(message.topic, (client, message.subscription), now)
             return self.names.claim(client, message, now)
         taken = {name: self.streams.subends[name].taken for name in first}

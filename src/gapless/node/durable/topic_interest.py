@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from gapless.filters.filter import Filter
     from gapless.node.context import Context
     from gapless.node.network import Topic
+    from gapless.propagation.actions import Action, Outgoing
     from gapless.propagation.branch import Branch
     from gapless.propagation.leaf import Leaf
-    from gapless.propagation.outgoing import Action, Outgoing
     from gapless.propagation.stamp import Stamp, StampPersisted
 
 Key = tuple[str, int]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gapless.node.config import Config
     from gapless.node.network import Topic
     from gapless.node.parts import Parts
-    from gapless.propagation.digest import Known
+    from gapless.propagation.digest import KnownVector
     from gapless.propagation.stamp import Stamp
     from gapless.propagation.sufficiency import Sufficiency
 
@@ -67,7 +67,7 @@ class Vectors:
         self.announcer = Announcer()
         self._asked: dict[str, Instant] = {}  # by source: when to ask again for a vector
 
-    def _highest(self, pubend: PubendName) -> Known | None:
+    def _highest(self, pubend: PubendName) -> KnownVector | None:
         highest = self.sufficiency[self.upstream[pubend]].dictionary.known
         return highest.get(self.source[pubend])
 

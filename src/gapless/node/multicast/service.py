@@ -38,7 +38,7 @@ from gapless.node.multicast.post import Post
 from gapless.node.multicast.requests import EVENTS_MAX, TICK_BITS, PendingRequest, Requests
 from gapless.node.multicast.ring import figures, make_member, seeds_of
 from gapless.node.service import Service
-from gapless.scribe.effects import Answer, Begun, Deliver, Missed, ToNode
+from gapless.scribe.effects import Begun, Deliver, MissedRange, RequestOutcome, ToNode
 from gapless.scribe.messages import Ringed, Seat
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from gapless.node.delivery.subscribers import Subscribers
     from gapless.node.network import Topic
     from gapless.scribe.effects import Effect as RingEffect
-    from gapless.scribe.member import Member
+    from gapless.scribe.member import RingMember
     from gapless.scribe.messages import ScribeMessage
 
 JOINING = "this broker has not found its place in the ring yet"
@@ -66,8 +66,8 @@ class Multicast(Service):
     def __init__(self, context: Context, subscribers: Subscribers) -> None:
         here, network, config = context.name, context.network, context.config
         self.here = here
-        self.network = context.network
-        self.member: Member | None = None
+        self.network = network
+        self.member: RingMember | None = None
         self.book = NameBook(network, config.multicast_names_max)
         self.post = Post(here, self.book)
         self.published = 0
@@ -203,7 +203,7 @@ class Multicast(Service):
         self.published += len(events)
         return self._carry(effects, now)
 
-    def _answer(self, answer: Answer) -> list[Effect]:
+    def _answer(self, answer: RequestOutcome) -> list[Effect]:
         if answer.number is not None:
             remedy = "Try again; if it lasts, look for brokers that are down: gapless status."
             return self._requests.answer(answer, remedy, retry=answer.topic in self._topics)
@@ -235,7 +235,7 @@ class Multicast(Service):
         refused = self._subscribers.meter.refusal(place, owner, condition)
         return [Send(client, Refused(message.request, *refused))] if refused is not None else []
 
-    def _want(self, member: Member, identifier: TopicId, now: Instant) -> list[RingEffect]:
+    def _want(self, member: RingMember, identifier: TopicId, now: Instant) -> list[RingEffect]:
         return member.subscribe(identifier, now, ordered=self._topics[identifier].ordered)
 
     def _let_in(self, identifier: TopicId, position: int | None, now: Instant) -> list[Effect]:
@@ -321,7 +321,7 @@ class Multicast(Service):
         done = self._subscribers.deliver(topic.name, pubend_of(topic), settled, through)
         return done.effects + self._let_go(deliver.topic, now)  # some may have been too slow
 
-    def _miss(self, missed: Missed) -> list[Effect]:
+    def _miss(self, missed: MissedRange) -> list[Effect]:
         topic = self._topics[missed.topic]
         span = Span(missed.start << TICK_BITS, missed.end << TICK_BITS)
         lost = Settled([], [], [(pubend_of(topic), span)])
@@ -365,9 +365,9 @@ class Multicast(Service):
                     done += self._deliver(deliver, now) if deliver.topic in self._topics else []
                 case Begun(topic, position):
                     done += self._let_in(topic, position, now) if topic in self._topics else []
-                case Missed() as missed:
+                case MissedRange() as missed:
                     done += self._miss(missed) if missed.topic in self._topics else []
-                case Answer() as answer:
+                case RequestOutcome() as answer:
                     done += self._answer(answer)
         return done + self.post.send(post)
 

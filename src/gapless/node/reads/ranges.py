@@ -81,7 +81,7 @@ class Ranges:
             return RangeRead(request, name)
         kept_from = min(max(start, pubend.released), end)
         lost_below = kept_from if kept_from > start else 0
-        if kept_from < min(pubend.release.going, end):  # it will be lost in a moment
+        if kept_from < min(pubend.release.next_chop_end, end):  # it will be lost in a moment
             if kept_from == start:
                 return Refused(
                     request, f"{quoted(name)} is being chopped", "Read again.", retry=True

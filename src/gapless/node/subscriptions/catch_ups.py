@@ -11,8 +11,8 @@ Theory of operation
     filtered logs looked at. There is a new one when time has passed (`fire`), and not with each
     message: a hundred that return in one turn of the driver's loop share one. What is left goes on
     then, and steps of the live stream that come between are not held up. Those with one condition
-    travel together (`durable.convoy`): what one took, others are sent as it is, and it counts less,
-    for it costs less.
+    share what they read (`durable.catch_up_group`): what one took, others are sent as it is, and it
+    counts less, for it costs less.
     What a subscription wants from before it was known here is asked for as a whole, and filtered
     here.
 
@@ -37,12 +37,13 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.messages import Message
 from gapless.core.token import Token
-from gapless.durable.convoy import Convoy, Hold
-from gapless.knowledge.scattered import fetch
+from gapless.durable.catch_up import CatchUpSource, Taker
+from gapless.durable.catch_up_group import CatchUpGroup, WindowCache
+from gapless.knowledge.answers import fetch
 from gapless.node.subscriptions.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gapless.core.broker_messages import Knowledge, Nack
     from gapless.core.effects import Effect
@@ -78,12 +79,10 @@ class Assured(Message, frozen=True):
 
 
 class Behind:
-    """Those of all `sessions` that catch up somewhere. See the module docstring."""
+    """Those of all sessions that catch up somewhere. See the module docstring."""
 
-    def __init__(
-        self, sessions: Mapping[SubscriptionName, Session], context: Context, durables: Durables
-    ) -> None:
-        self.sessions = sessions
+    def __init__(self, context: Context, durables: Durables) -> None:
+        self._session = durables.table.session
         self.config = context.config
         self.durables = durables
         self.parts = context.parts
@@ -97,8 +96,8 @@ class Behind:
         self._sent = 0  # events, of the budget
         self._spent = 0  # work, of the budget
         self._made: Made = {}  # messages, in this step
-        self._hold = Hold(context.config.catch_up_shared_bytes_max)
-        self._convoys: dict[tuple[PubendName, Filter], Convoy] = {}  # while anyone is behind
+        self._windows = WindowCache(context.config.catch_up_shared_bytes_max)
+        self._groups: dict[tuple[PubendName, Filter], CatchUpGroup] = {}  # while anyone is behind
         self._later: dict[Key, None] = {}  # to go on in the next step
         self._due: Instant | None = None  # when that is
 
@@ -112,11 +111,11 @@ class Behind:
         """Those that are behind somewhere: most sessions are not, and cost nothing here."""
         for name, session in list(self._some.items()):
             has_much = session.client.outstanding > self.config.catch_up_window
-            if not (session.behind or has_much) or self.sessions.get(name) is not session:
+            if not (session.behind or has_much) or self._session(name) is not session:
                 del self._some[name]
         if not self._some:
-            self._convoys.clear()
-            self._hold.clear()
+            self._groups.clear()
+            self._windows.clear()
         return list(self._some.items())
 
     def add_log(self, pubend: PubendName, log: str) -> None:
@@ -134,8 +133,10 @@ class Behind:
 
     def stir_session(self, name: SubscriptionName) -> None:
         """It may have come to be behind, or know more."""
-        self._some[name] = self.sessions[name]
-        self._stirred.update(((name, pubend), None) for pubend in self.sessions[name].behind)
+        session = self._session(name)
+        assert session is not None
+        self._some[name] = session
+        self._stirred.update(((name, pubend), None) for pubend in session.behind)
 
     def consumed(self, sessions: Iterable[Session]) -> None:
         """Their client has room again."""
@@ -147,7 +148,11 @@ class Behind:
         pubend, span = knowledge.pubend, knowledge.span
         for name, session in self._all():
             catch_up = session.behind.get(pubend)
-            if catch_up is not None and catch_up.position < span.end and span.start < catch_up.told:
+            if (
+                catch_up is not None
+                and catch_up.position < span.end
+                and span.start < catch_up.window_end
+            ):
                 self._ask((name, pubend), catch_up.receive_knowledge(knowledge, now))
                 self._stirred[name, pubend] = None
 
@@ -165,7 +170,7 @@ class Behind:
 
     def assured(self, message: Assured) -> list[Effect]:
         """Where a session starts is durable."""
-        session = self.sessions.get(message.name)
+        session = self._session(message.name)
         if session is None or (session.name, session.number) != (message.client, message.number):
             return []
         self.stir_session(message.name)
@@ -173,7 +178,8 @@ class Behind:
 
     def leave(self, name: SubscriptionName) -> None:
         """The session ends."""
-        for pubend in self.sessions[name].behind:
+        session = self._session(name)
+        for pubend in session.behind if session is not None else ():
             self.turns.leave((name, pubend))
 
     # --- going on ---------------------------------------------------------------------------------
@@ -218,7 +224,7 @@ class Behind:
         is for all who want the same."""
         while self._asks and not self._is_spent:
             (name, pubend), nack = self._asks.popleft()
-            session = self.sessions.get(name)
+            session = self._session(name)
             catch_up = session.behind.get(pubend) if session is not None else None
             spans = tuple(filter(catch_up.lacks, nack.spans)) if catch_up is not None else ()
             self._spent += max(1, len(spans) * ASK_COST, nack.events_max * ASK_COST)
@@ -228,7 +234,7 @@ class Behind:
 
     def _go_on(self, key: Key, now: Instant) -> list[Effect]:
         name, pubend = key
-        session = self.sessions.get(name)
+        session = self._session(name)
         catch_up = session.behind.get(pubend) if session is not None else None
         if session is None or catch_up is None:
             self.turns.leave(key)
@@ -267,8 +273,8 @@ class Behind:
     def _give_up(self) -> None:
         """Let others have what is open for clients that have no room for it."""
         for name, pubend in list(self.turns.in_the_way()):
-            session = self.sessions[name]
-            if not session.credit:
+            session = self._session(name)
+            if session is not None and not session.credit:
                 start = session.behind[pubend].position
                 session.behind[pubend] = self.catch_up(session, pubend, start)
                 self.turns.leave((name, pubend))
@@ -282,7 +288,6 @@ class Behind:
 
     def catch_up(self, session: Session, pubend: PubendName, start: int) -> CatchUp:
         subscription = session.subscription
-        since = subscription.since[pubend]
         condition = self.durables.filters[subscription.number]
 
         def matches(events: Sequence[bytes]) -> list[int]:
@@ -290,18 +295,14 @@ class Behind:
             return [index for index, each in enumerate(attributes) if condition.matches(each)]
 
         log = self.logs.get(pubend)
-        return self.parts.catch_up(
-            subscription.number,
-            start,
+        source = CatchUpSource(
             self.durables.streams[pubend].log,
-            self.config,
-            since=since,
-            matches=matches,
-            minimum={} if start < since else None,
-            fetch=None if log is None else partial(self._fetch, log),
-            convoy=self._convoys.setdefault((pubend, condition), Convoy(self._hold)),
-            released=partial(self.released_of, pubend),
+            None if log is None else partial(self._fetch, log),
+            self._groups.setdefault((pubend, condition), CatchUpGroup(self._windows)),
+            partial(self.released_of, pubend),
         )
+        taker = Taker(subscription.number, subscription.since[pubend], matches)
+        return self.parts.catch_up(taker, start, source, self.config)
 
     def _fetch(self, log: str, ticks: Sequence[int]) -> list[bytes | None]:
         return fetch(self.durables.store, log, ticks, self.config.answer_bytes_max)
@@ -328,11 +329,12 @@ class Behind:
 
     def check(self) -> None:
         self.turns.check(self.config.catch_up_window)
-        self._hold.check()
-        for name, session in self.sessions.items():
+        self._windows.check()
+        sessions = dict(self.durables.table.sessions())
+        for name, session in sessions.items():
             assert not session.behind or self._some.get(name) is session, "I2"
             for pubend, catch_up in session.behind.items():
                 counted = self.turns.open.get(pubend, {}).get(name, 0)
                 assert counted == catch_up.open_count, "I1"
         for pubend, some in self.turns.open.items():
-            assert all(pubend in self.sessions[name].behind for name in some), "I1"
+            assert all(pubend in sessions[name].behind for name in some), "I1"

@@ -25,6 +25,7 @@ from gapless.knowledge.subend import Settled
 from gapless.node.deadlines import Machines, earliest
 from gapless.node.delivery.audience import DURABLE
 from gapless.node.recent import remember
+from gapless.node.subscriptions.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
     from gapless.core.identity import SubscriptionName, TopicName
     from gapless.core.ticks import Span
     from gapless.core.token import Token
-    from gapless.durable.consolidated import Consolidated, Recorded
-    from gapless.durable.subscriptions import Definition, Kept, Subscription
+    from gapless.durable.consolidated import Consolidated, RecordsPersisted
+    from gapless.durable.subscriptions import Definition, DurableSubscription, SubscriptionPersisted
     from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
+    from gapless.node.subscriptions.record import Happening
 
 
 MOVED = "moved"
@@ -65,6 +67,7 @@ class Durables:
         self.subscribers = subscribers
         self.parts = context.parts
         self.subscriptions = context.parts.durable_subscriptions(context.store, context.config)
+        self.table = Table(self.subscriptions)
         self.streams: Machines[PubendName, Consolidated] = Machines()
         self.filters: dict[int, Filter] = {}
         self._moving: dict[SubscriptionName, Moved] = {}  # may not be durable yet
@@ -72,7 +75,7 @@ class Durables:
         for subscription in self.subscriptions.all():
             self._take_in(subscription)
 
-    def _take_in(self, subscription: Subscription) -> None:
+    def _take_in(self, subscription: DurableSubscription) -> None:
         definition = subscription.definition
         condition = self.filters[subscription.number] = Filter.parse(definition.condition)
         starts = {PubendName(pubend): tick for pubend, tick in subscription.since.items()}
@@ -143,7 +146,11 @@ class Durables:
             self.streams.pop(pubend, None)
             self.reports.pop(pubend, None)
 
-    def recorded(self, message: Recorded, now: Instant) -> list[Effect]:
+    def report(self, subscription: DurableSubscription) -> None:
+        """Positions may have moved at every pubend of a subscription: report them upstream."""
+        self.reports.update(dict.fromkeys(map(PubendName, subscription.since)))
+
+    def recorded(self, message: RecordsPersisted, now: Instant) -> list[Effect]:
         """What was written down is durable: it is to be acknowledged."""
         if message.pubend not in self.streams:
             return []  # it was deleted meanwhile
@@ -177,6 +184,7 @@ class Durables:
         effects += self.subscriptions.create(
             definition, start, named, then=then, otherwise=otherwise
         )
+        self.table.create(definition.name)
         subscription = self.subscriptions.get(definition.name)
         assert subscription is not None
         self._take_in(subscription)
@@ -190,11 +198,14 @@ class Durables:
         through = max(tick, stream.delivered)  # it was here before, for others that are gone
         return stream.advance(Settled([], [], []), (), through, now)
 
-    def end(self, name: SubscriptionName, then: tuple[Effect, ...]) -> list[Effect]:
-        """Forget a subscription for good; `then` when that is durable."""
+    def end(
+        self, name: SubscriptionName, happening: Happening, then: tuple[Effect, ...]
+    ) -> list[Effect]:
+        """Forget a subscription that is over or has moved on; `then` when that is durable."""
         subscription = self.subscriptions.get(name)
         assert subscription is not None
         self._let_go(subscription)
+        self.table.end(subscription.definition, happening)
         return self.subscriptions.end(name, then=then)
 
     def entry(self, name: SubscriptionName) -> NameEntry | None:
@@ -222,19 +233,20 @@ class Durables:
         fact = f"{moved.moves} {moved.broker}\n{moved.owner}".rstrip("\n")
         return [Persist((Put(MOVED, name, fact.encode()),))]
 
-    def _let_go(self, subscription: Subscription) -> None:
+    def _let_go(self, subscription: DurableSubscription) -> None:
         key = (DURABLE, subscription.number)
         self.subscribers.remove_durable(key, subscription.definition.topic)
         self.filters.pop(subscription.number, None)
 
     # --- writes, time, invariants -----------------------------------------------------------------
 
-    def kept(self, message: Kept, now: Instant) -> list[Effect]:
+    def kept(self, message: SubscriptionPersisted, now: Instant) -> list[Effect]:
         """A write of definitions or acknowledgements has ended."""
         if message.name is not None and not message.ok:
             refused = self.subscriptions.get(message.name)
             if refused is not None and refused.number == message.number:
                 self._let_go(refused)
+                self.table.fail(message.name)
         effects = self.subscriptions.persisted(message, now)
         moved = self.subscriptions.take_moved()
         self.reports.update((pubend, None) for pubend in moved if pubend in self.streams)
@@ -250,8 +262,14 @@ class Durables:
             effects += stream.fire(now)
         return effects
 
+    def settle_move(self, name: SubscriptionName) -> list[Effect]:
+        """The broker that a subscription came from has forgotten it."""
+        self.table.settle(name)
+        return self.subscriptions.settle_move(name)
+
     def check(self) -> None:
         self.subscriptions.check()
+        self.table.check()
         for stream in self.streams.values():
             stream.check()
         self.streams.check()

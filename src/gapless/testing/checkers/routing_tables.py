@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.propagation.condition import ConditionReader
-from gapless.propagation.digest import Known
+from gapless.propagation.digest import KnownVector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gapless.testing.record import Record
 
 
-NOTHING = Known(0, {})
+NOTHING = KnownVector(0, {})
 
 
 class RoutingTables:
