@@ -275,12 +275,12 @@ class Node:
     def statistics(self) -> dict[str, object]:
         """Plain figures by name, for status pages, metrics and checkers."""
         storeless, subscribers, routing = self.services.storeless, self.subscribers, self.routing
-        elsewhere = sum(each.unmatched_count for each in storeless)
+        unmatched = sum(each.unmatched_count for each in storeless)
         return {
             "broker": self.name,
             "cell": routing.cell,
             "clients": len(self.connections),
-            "subscriptions": subscribers.subscription_count + elsewhere,
+            "subscriptions": subscribers.subscription_count + unmatched,
             "delivered": self.connections.delivered,
             "batch_sizes": list(subscribers.batch_sizes),
             "ended_slow": subscribers.ended_slow,

@@ -1,16 +1,16 @@
-"""Streams: every pubend's stream through this broker, from its source to those who want it.
+"""Streams: every pubend's stream through this broker, from its source to its subscribers.
 
 Theory of operation
-    For each pubend there is a relay. At its host the relay's upstream is the pubend itself; where
-    subscribers are hosted, their subend (and the merge of their topic, if anyone wants a total
-    order) stand below the relay like any other cell. Machines return what is to be sent; what is
-    for a machine of this same broker is handed over at once, the rest goes to routing.
-    Where a pubend stands when this broker comes up, and its subscribers start, is asked for
-    (`beginnings`); where durable subscriptions were here before, it goes on from there.
+    For each pubend there is a relay. At its host the relay's upstream is the pubend itself. Where
+    subscribers are hosted, their subend (and the merge of their topic, if any subscription wants a
+    total order) stands below the relay like any other cell. Machines return what to send. A message
+    for a machine of this broker is handed over at once, the rest goes to routing.
+    When this broker comes up, it asks where each pubend stands (`start_points`), and its
+    subscribers start there. If durable subscriptions were here before, it goes on where they were.
 
 Invariants (checked by `check`): those of the machines, and
-    I1  a merge exists exactly while someone wants the topic in total order
-    I2  who catches up knows the logs that are here, and no others
+    I1  a merge exists exactly while some subscription wants the topic in total order
+    I2  catch-ups know the logs that are here, and no others
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from gapless.node.subscriptions.moves import HandOvers
 
 CARRIED_MAX = 100_000
-"""Messages handed over in one step; more would be our own machines asking each other for ever."""
+"""Messages that machines hand each other in one step; more would be an endless loop of theirs."""
 
 
 class Streams:
@@ -114,7 +114,7 @@ class Streams:
     # --- topics -----------------------------------------------------------------------------------
 
     def add(self, topic: Topic, now: Instant) -> None:
-        """The machines of another topic, as the disk has them."""
+        """Make the machines of a new topic, as the disk has them."""
         for pubend in topic.pubends:
             relay = self.relays[pubend.name] = self._make_relay(pubend)
             relay.reporter.is_mute = self.is_mute and relay.upstream != SOURCE
@@ -186,7 +186,7 @@ class Streams:
                 self.pubends[name].acknowledge(message.delivered, now, message.released)
                 return [], []
             case _:
-                raise AssertionError(f"{message} is nothing for a pubend")
+                raise AssertionError(f"{message} is not for a pubend")
 
     def spread(self, knowledge: list[Knowledge], now: Instant) -> list[Outgoing]:
         return [
@@ -224,7 +224,7 @@ class Streams:
                 nacks = self._subend(item).expect(tick, now)
                 self.acknowledge(name, item.cell, self._subend(item).taken, now)
             case _:
-                raise AssertionError(f"{message} is nothing for subscribers")
+                raise AssertionError(f"{message} is not for subscribers")
         out = self.ask(item.cell, nacks, now) if nacks else []
         return self.deliver(topic, message.pubend, merging=merging, now=now), out
 
@@ -286,8 +286,8 @@ class Streams:
         end: int,
         now: Instant,
     ) -> int:
-        """How far to deliver now: to the end, or less where there is much or matching takes long.
-        The rest is due at once, when others had their turn."""
+        """How far to deliver now: to the end, or less if there is much or matching takes long. The
+        rest is due at once, after other work had its turn."""
         topic, pubend = batch
         meter = self.subscribers.meter
         room = meter.room((topic, order_of(pubend)))
@@ -411,7 +411,7 @@ class Streams:
                     effects += self.carry(relay.receive_nack(CATCH_UP, None, nack, now), now)
 
     def _report(self, now: Instant) -> list[Effect]:
-        """What durable subscriptions need no more."""
+        """Report what durable subscriptions no longer need."""
         effects, durables = list[Effect](), self.durables
         for pubend in durables.take_reports():
             if pubend not in self.subends:
@@ -467,7 +467,7 @@ class Streams:
         self.relays[pubend].receive_ack(ack, now)
 
     def next_report(self) -> tuple[BrokerName, int, int]:
-        """Whose it is, the epoch, and its number."""
+        """The broker, the epoch and the number of our next report."""
         self._reports += 1
         return self.name, self.epoch, self._reports
 
@@ -508,9 +508,9 @@ class Streams:
         return pubend.transactions.staged(message, now) if pubend is not None else []
 
     def report(self, epoch: Epoch) -> None:
-        """Reports may go up under the epoch when it is durable, and not before. Those to a pubend
-        that is here always may: both begin anew together. So a host whose disk is full, where not
-        even the epoch finds room, can still release what makes room."""
+        """Send reports up under the epoch once it is durable, not before. Reports to a pubend that
+        is hosted here may always go: both begin anew together. So a host whose disk is too full
+        even for the epoch can still release events, which makes room."""
         self.is_mute = not epoch.is_durable
         for relay in self.relays.values():
             relay.reporter.is_mute = self.is_mute and relay.upstream != SOURCE
@@ -520,8 +520,8 @@ class Streams:
 
     @property
     def deadline(self) -> Instant | None:
-        waiting = self.beginnings, self.pace, self.subscribers.meter
-        machines = (self.relays, self.pubends, self.subends, self.merges, *waiting)
+        timers = self.beginnings, self.pace, self.subscribers.meter
+        machines = (self.relays, self.pubends, self.subends, self.merges, *timers)
         tell_due = self.tell_due if self.subscribers.audiences else None
         return earliest([*[each.deadline for each in machines], tell_due])
 
@@ -561,8 +561,8 @@ class Streams:
         return effects
 
     def put_again(self, peer: BrokerName, now: Instant) -> list[Effect]:
-        """A neighbour answers over a new link: what was sent to it before may be lost, so put again
-        what waits for an answer."""
+        """A neighbour answers over a new link. Earlier messages may be lost: repeat the questions
+        that have no answer yet."""
         effects = self.interests.tell_again(peer, now)
         cell = self.network.cell_of[peer].name
         for relay in self.relays.values():
@@ -573,7 +573,7 @@ class Streams:
         return effects + self.wake(now)
 
     def speak(self, topic: TopicName, now: Instant) -> list[Effect]:
-        """Messages of this topic have a new vector: say so, though nothing is due."""
+        """Messages of this topic have a new vector: send it now, though nothing is due."""
         effects: list[Effect] = []
         for each in self.network.topic[topic].pubends:
             if each.name in self.pubends:
@@ -587,21 +587,21 @@ class Streams:
         after: frozenset[BrokerName],
         now: Instant,
     ) -> list[Effect]:
-        """Neighbours died or returned: put open questions where they would go now, and let those
-        who are left speak for their cells."""
+        """Neighbours died or returned: send open questions where they would go now, and let the
+        live members speak for their cells."""
         effects: list[Effect] = []
         for name, relay in self.relays.items():
             if relay.upstream != SOURCE and self.routing.has_lost(
                 relay.upstream, name, before, after
             ):
                 effects += self.carry(relay.ask_again(now), now)
-            for gone in sorted(before - after):
-                relay.forget_reporter(self.network.cell_of[gone].name, gone, now)
+            for peer in sorted(before - after):
+                relay.forget_reporter(self.network.cell_of[peer].name, peer, now)
         self.relays.touch()
         return effects
 
     def _tell_positions(self) -> list[Effect]:
-        """Tell subscribers how far their streams have come, where nothing was delivered of late."""
+        """Tell subscribers how far their streams are, where nothing was delivered lately."""
         effects: list[Effect] = []
         subscribers, topics = self.subscribers, self.network.topic
         wanted = dict.fromkeys(

@@ -123,8 +123,8 @@ class SubscriptionRequests:
     def _refuse_named(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         """Where a subscription cannot have that name, or cannot begin so."""
         assert message.name is not None
-        known = self.attachments.durables.subscriptions.get(message.name)
-        if known is None and not is_name(message.name):  # earlier versions took longer ones
+        existing = self.attachments.durables.subscriptions.get(message.name)
+        if existing is None and not is_name(message.name):  # earlier versions took longer ones
             problem = f"{quoted(message.name)} is no name of a subscription"
             return refuse(client, message, problem, f"Use 1 to {NAME_BYTES_MAX} printable bytes.")
         if message.order != "publisher":
@@ -262,8 +262,8 @@ class SubscriptionRequests:
             self.interests.by_topic[topic].started_ahead += 1
         number = message.subscription
         self.subscribers.add(client, number, topic, message.order, condition, young)
-        told = {str(name): tick for name, tick in start.items()}
-        effects: list[Effect] = [Send(client, Subscribed(message.request, number, told))]
+        starts = {str(name): tick for name, tick in start.items()}
+        effects: list[Effect] = [Send(client, Subscribed(message.request, number, starts))]
         if message.order == "total" and topic not in streams.merges:
             effects += streams.start_merge(topic, now)  # it may deliver at once
         return effects

@@ -81,8 +81,8 @@ class Outlook:
         digests = self._search.digests
         if digests is not None and digests.bytes_free < digests.bytes_max // ROOM_SHARE:
             return None
-        for gone in self._seen.keys() - self._pubends.keys():
-            del self._seen[gone]
+        for name in self._seen.keys() - self._pubends.keys():
+            del self._seen[name]
         for name, pubend in self._pubends.items():
             before, at = self._seen.get(name, (pubend, 0))
             at = max(at if before is pubend else 0, pubend.released)

@@ -1,4 +1,4 @@
-"""Services beside the durable one: who gets which request, and what none of them can serve."""
+"""Dispatch: which service gets which request, and what services without a store cannot serve."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gapless.core.broker_messages import Sideways
 from gapless.core.client_messages import (
     Ended,
     Publish,
@@ -27,10 +28,11 @@ from gapless.core.identity import (
 )
 from gapless.core.range_messages import PositionsQuery, ReadRange
 from gapless.core.ticks import Span
+from gapless.core.topic_messages import TopicNews, TopicQuestion
 from gapless.core.transaction_messages import ProducerQuery
 from gapless.node.dispatch import KINDS
 from gapless.tree.messages import Beat, Position
-from gapless.wire.kinds import codec
+from gapless.wire.kinds import BROKERS, codec
 from tests.node.town import ALONE, ANN, Town, event, publish, subscribe
 
 if TYPE_CHECKING:
@@ -120,3 +122,9 @@ def test_all_that_services_say_to_each_other_crosses_a_link() -> None:
     both = codec(*KINDS)
     beat = Beat(Position(1, 2), Position(3, 4), 5)
     assert both.decode(both.encode(beat)) == beat
+
+
+def test_every_message_between_brokers_has_one_place() -> None:
+    services = Town("h", TEXT).node.services
+    services.check()
+    assert {*BROKERS, *KINDS} - {Sideways, TopicNews, TopicQuestion} == set(services.of_kind)
