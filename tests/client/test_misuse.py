@@ -188,7 +188,7 @@ def left(broker: Broker, client: Client) -> list[int]:
         len(client.channel.inbox),
         len(client.channel._listeners),
         len(node.durable.requests.waiting),
-        len(list(node.durable.durables.table.sessions())),
+        len(list(node.durable.named.table.sessions())),
         len(node.connections[next(iter(node.connections))].subscriptions),
         node.durable.streams.pubends[PubendName("t/0")].transactions.open_count,
     ]

@@ -205,14 +205,14 @@ def test_a_total_order_that_begins_with_what_is_cached_gives_it_to_the_one_that_
     [
         "requests.waiting",
         "subscribers.dropped",
-        "names.ready",
+        "homes.ready",
         "interests._touched",
-        "hand_overs.holds",
-        "durables.reports",
-        "attachments.behind._asks",
-        "attachments.behind._stirred",
-        "attachments.behind._later",
-        "attachments.behind.turns._line",
+        "moves.holds",
+        "named.reports",
+        "attachments.catch_ups._asks",
+        "attachments.catch_ups._stirred",
+        "attachments.catch_ups._later",
+        "attachments.catch_ups.turns._line",
     ],
 )
 def test_a_step_that_leaves_anything_to_be_done_at_its_end_is_not_quiet(left: str) -> None:
@@ -230,5 +230,5 @@ def test_a_step_that_leaves_anything_to_be_done_at_its_end_is_not_quiet(left: st
 def test_a_step_that_leaves_work_about_a_named_subscription_is_not_quiet(work: Work) -> None:
     town = Town("h", ALONE)
     assert town.node.durable.is_quiet
-    town.node.durable.durables.table._work[work][SubscriptionName("desk")] = None
+    town.node.durable.named.table._work[work][SubscriptionName("desk")] = None
     assert not town.node.durable.is_quiet

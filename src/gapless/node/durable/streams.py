@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from gapless.node.network import PubendEntry as PubendEntry
     from gapless.node.network import Topic
     from gapless.node.subscriptions.attachments import Attachments
-    from gapless.node.subscriptions.moves import HandOvers
+    from gapless.node.subscriptions.moves import Moves
 
 CARRIED_MAX = 100_000
 """Messages that machines hand each other in one step; more would be an endless loop of theirs."""
@@ -78,7 +78,7 @@ class Streams:
         subscribers: Subscribers,
         interests: InterestTable,
         attachments: Attachments,
-        hand_overs: HandOvers,
+        moves: Moves,
     ) -> None:
         self.name = context.name
         self.network = context.network
@@ -86,9 +86,9 @@ class Streams:
         self.routing = context.routing
         self.subscribers = subscribers
         self.interests = interests
-        self.durables = attachments.durables
+        self.named = attachments.named
         self.attachments = attachments
-        self.hand_overs = hand_overs
+        self.moves = moves
         self.parts = context.parts
         self.cell = context.network.cell_of[context.name]
         self.relays: Machines[PubendName, Relay] = Machines()
@@ -107,7 +107,7 @@ class Streams:
         self._reports = 0
         self._store = context.store
         self.is_mute = not context.epoch.is_durable
-        attachments.behind.released_of = self.released_of
+        attachments.catch_ups.released_of = self.released_of
         for topic in self.network.topic.values():
             self.add(topic, context.started)
 
@@ -120,9 +120,9 @@ class Streams:
             relay.reporter.is_mute = self.is_mute and relay.upstream != SOURCE
             if pubend.host == self.name:
                 hosted = self.pubends[pubend.name] = self._make_pubend(pubend, topic, now)
-                self.attachments.behind.add_log(pubend.name, hosted.stream)
+                self.attachments.catch_ups.add_log(pubend.name, hosted.stream)
             self.beginnings.add(pubend.name, now)
-            stream = self.durables.streams.get(pubend.name)
+            stream = self.named.streams.get(pubend.name)
             if stream is not None:  # it goes on where it was
                 self._start(pubend.name, stream.latest, now)
 
@@ -145,7 +145,7 @@ class Streams:
         self.merges.pop(topic.name, None)
         for pubend in topic.pubends:
             self.beginnings.remove(pubend.name)
-            self.attachments.behind.remove_log(pubend.name)
+            self.attachments.catch_ups.remove_log(pubend.name)
             for machines in (self.relays, self.pubends, self.subends):
                 machines.pop(pubend.name, None)
 
@@ -210,7 +210,7 @@ class Streams:
         message = item.message
         if item.cell == CATCH_UP:
             assert isinstance(message, Knowledge)
-            self.attachments.behind.receive_knowledge(message, now)
+            self.attachments.catch_ups.receive_knowledge(message, now)
             return [], []
         merging = item.cell == TOTAL_ORDER
         topic = self.network.pubends[message.pubend].topic
@@ -258,7 +258,7 @@ class Streams:
                 self.acknowledge(name, TOTAL_ORDER, merge.position, now)
             return self.subscribers.deliver(topic, None, settled, merge.position).effects
         subend = self.subends[pubend]
-        if subend.horizon <= subend.taken or self.durables.is_full(pubend):
+        if subend.horizon <= subend.taken or self.named.is_full(pubend):
             return []
         if self.pace.holds(pubend, subend.stream.event_count, subend.stream.size, now):
             return []
@@ -267,15 +267,15 @@ class Streams:
             return []
         before, settled = subend.taken, subend.take(through, now)
         done = self.subscribers.deliver(topic, pubend, settled, subend.taken)
-        self.pace.spend(len(done.effects), now, behind=bool(self.attachments.behind))
+        self.pace.spend(len(done.effects), now, behind=bool(self.attachments.catch_ups))
         takers, slow = done.takers, done.slow
         if settled.lost:  # named subscriptions all take it, and catch up to be told that it is lost
-            settled, takers = self.durables.taken_as_lost(topic, pubend, settled.lost[0][1])
+            settled, takers = self.named.taken_as_lost(topic, pubend, settled.lost[0][1])
             slow = self.subscribers.attached_to(topic)
-        effects = done.effects + self.durables.advance(pubend, settled, takers, subend.taken, now)
+        effects = done.effects + self.named.advance(pubend, settled, takers, subend.taken, now)
         self.acknowledge(pubend, PUBLISHER_ORDER, subend.taken, now)
         if slow:
-            effects += self.attachments.behind.fall_behind(slow, pubend, before)
+            effects += self.attachments.catch_ups.fall_behind(slow, pubend, before)
         return effects
 
     def _cut(
@@ -341,7 +341,7 @@ class Streams:
             case ReleaseEcho(cell=target) if from_above and (
                 target == here or self._is_below(relay, target)
             ):
-                return self.hand_overs.receive_echo(message, now)
+                return self.moves.receive_echo(message, now)
             case Ack(cell=of) if of in relay.outlets and cell in (of, here):
                 return self._acknowledged(sender, message, now)
             case _:
@@ -398,12 +398,12 @@ class Streams:
     # --- the end of a step ------------------------------------------------------------------------
 
     def settle(self, now: Instant) -> list[Effect]:
-        effects, behind = list[Effect](), self.attachments.behind
+        effects, behind = list[Effect](), self.attachments.catch_ups
         if self.is_quiet:
             return effects
         effects += self._report(now)
         while True:
-            effects += behind.settle(now) + self.hand_overs.settle(now) + self._hold(now)
+            effects += behind.settle(now) + self.moves.settle(now) + self._hold(now)
             if behind.has_asked:
                 return effects
             while (nack := behind.next_ask()) is not None:
@@ -412,13 +412,13 @@ class Streams:
 
     def _report(self, now: Instant) -> list[Effect]:
         """Report what durable subscriptions no longer need."""
-        effects, durables = list[Effect](), self.durables
-        for pubend in durables.take_reports():
+        effects, named = list[Effect](), self.named
+        for pubend in named.take_reports():
             if pubend not in self.subends:
                 continue
-            self.attachments.behind.stir(pubend)
+            self.attachments.catch_ups.stir(pubend)
             self.acknowledge(pubend, PUBLISHER_ORDER, self.subends[pubend].taken, now)
-            effects += durables.chop(pubend, durables.position(pubend, 0)[1])
+            effects += named.chop(pubend, named.position(pubend, 0)[1])
             effects += self.deliver(self.network.pubends[pubend].topic, pubend, now=now)
         return effects
 
@@ -426,8 +426,8 @@ class Streams:
         if self.is_mute:  # holds count among reports, which go up under a durable epoch
             return []
         effects: list[Effect] = []
-        for hold in self.hand_overs.take_holds():
-            tick = self.durables.position(hold.pubend, hold.tick)[1]  # it counts here already
+        for hold in self.moves.take_holds():
+            tick = self.named.position(hold.pubend, hold.tick)[1]  # it counts here already
             tick, named = min(hold.tick, tick), self.next_report()
             ours = ReleaseHold(hold.pubend, hold.cell, tick, hold.number, *named)
             effects += self.receive_hold(PUBLISHER_ORDER, ours, now)
@@ -462,7 +462,7 @@ class Streams:
         """This broker's own subscribers need nothing before `tick`; but durable ones do."""
         delivered, released = tick, tick
         if cell == PUBLISHER_ORDER:
-            delivered, released = self.durables.position(pubend, tick)
+            delivered, released = self.named.position(pubend, tick)
         ack = Ack(pubend, cell, delivered, released, *self.next_report())
         self.relays[pubend].receive_ack(ack, now)
 
@@ -479,15 +479,15 @@ class Streams:
             return self.carry([ToCell(relay.upstream, ours)], now)
         pubend = self.pubends[hold.pubend]
         pubend.acknowledge(pubend.release.delivered, now, ours.tick)
-        return self.hand_overs.receive_echo(ReleaseEcho(hold.pubend, hold.cell, hold.number), now)
+        return self.moves.receive_echo(ReleaseEcho(hold.pubend, hold.cell, hold.number), now)
 
     # --- durable subscriptions --------------------------------------------------------------------
 
     @property
     def is_quiet(self) -> bool:
         """Has this step left nothing to `settle`?"""
-        some = self.hand_overs.is_quiet and self.attachments.behind.is_idle
-        return some and not self.durables.reports
+        some = self.moves.is_quiet and self.attachments.catch_ups.is_idle
+        return some and not self.named.reports
 
     def is_started(self, topic: TopicName) -> bool:
         return all(each.name in self.subends for each in self.network.topic[topic].pubends)
@@ -649,4 +649,4 @@ class Streams:
             machines.check()
         wanted = {topic for topic, order in self.subscribers.audiences if order == "total"}
         assert set(self.merges) == wanted, "I1"
-        assert self.attachments.behind.logs.keys() == self.pubends.keys(), "I2"
+        assert self.attachments.catch_ups.logs.keys() == self.pubends.keys(), "I2"

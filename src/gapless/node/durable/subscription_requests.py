@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gapless.node.durable.interest_table import InterestTable
     from gapless.node.durable.streams import Streams
     from gapless.node.subscriptions.attachments import Attachments
-    from gapless.node.subscriptions.homes import Names
+    from gapless.node.subscriptions.homes import Homes
 
 
 MOVES_BELIEVED = 1 << 32
@@ -55,7 +55,7 @@ class SubscriptionRequests:
         subscribers: Subscribers,
         interests: InterestTable,
         attachments: Attachments,
-        names: Names,
+        homes: Homes,
     ) -> None:
         self.network = context.network
         self.config = context.config
@@ -64,7 +64,7 @@ class SubscriptionRequests:
         self.interests = interests
         self.attachments = attachments
         self.catalogue = context.catalogue
-        self.names = names
+        self.homes = homes
         self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, context.config)
         self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
         self._starting: dict[TopicName, dict[tuple[ClientName, int], None]] = {}  # those by topic
@@ -84,8 +84,8 @@ class SubscriptionRequests:
             is_doubted = message.moves > MOVES_BELIEVED and message.previous != self.streams.name
             if is_doubted:
                 message = replace(message, previous=None, moves=0)
-            if self.names.must_look(message, is_doubted=is_doubted):
-                return self.names.look(client, message, now)
+            if self.homes.must_look(message, is_doubted=is_doubted):
+                return self.homes.look(client, message, now)
             attached = self.attachments.attach(client, message)
             if attached is not None:
                 return attached
@@ -94,7 +94,7 @@ class SubscriptionRequests:
                 grant = record.grant if record is not None else None
                 if grant is None:
                     refused = self._refuse_durable(client, message)
-                    return refused or self.names.claim(client, message, now)
+                    return refused or self.homes.claim(client, message, now)
                 # The name is ours: one claim for one life.
                 message = replace(message, previous=None, moves=grant.moves)
         self._await_start(client, message, condition, now)
@@ -112,7 +112,7 @@ class SubscriptionRequests:
         self, client: ClientName, message: Subscribe, condition: Filter
     ) -> list[Effect]:
         """Where matching would cost events too much; not of a subscription that exists."""
-        durables = self.attachments.durables.subscriptions
+        durables = self.attachments.named.subscriptions
         if message.name is not None and durables.get(message.name) is not None:
             return []
         owner = self.subscribers.clients[client].owner
@@ -123,7 +123,7 @@ class SubscriptionRequests:
     def _refuse_named(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         """Where a subscription cannot have that name, or cannot begin so."""
         assert message.name is not None
-        existing = self.attachments.durables.subscriptions.get(message.name)
+        existing = self.attachments.named.subscriptions.get(message.name)
         if existing is None and not is_name(message.name):  # earlier versions took longer ones
             problem = f"{quoted(message.name)} is no name of a subscription"
             return refuse(client, message, problem, f"Use 1 to {NAME_BYTES_MAX} printable bytes.")
@@ -145,7 +145,7 @@ class SubscriptionRequests:
             name=message.name, topic=message.topic, condition=message.condition, owner=owner
         )
         since = {str(each.name): 0 for each in self.network.topic[message.topic].pubends}
-        problem = self.attachments.durables.subscriptions.refusal(wanted, since)
+        problem = self.attachments.named.subscriptions.refusal(wanted, since)
         return refuse(client, message, problem, TOO_MUCH) if problem else []
 
     def _refuse_token(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
@@ -186,7 +186,7 @@ class SubscriptionRequests:
     def resume(self, now: Instant) -> list[Effect]:
         """Go on with the subscriptions whose names are free, or come from another broker."""
         effects: list[Effect] = []
-        for client, message in self.names.take_ready():
+        for client, message in self.homes.take_ready():
             attached = self.attachments.attach(client, message)  # it may have come meanwhile
             if attached is not None:
                 effects += attached
@@ -201,7 +201,7 @@ class SubscriptionRequests:
     @property
     def is_quiet(self) -> bool:
         """Has this step left nothing to `resume` or to `begin`?"""
-        return not (self.waiting or self.names.ready)
+        return not (self.waiting or self.homes.ready)
 
     def begin(self, now: Instant) -> list[Effect]:
         """Begin the subscriptions whose starts are known now."""
@@ -277,7 +277,7 @@ class SubscriptionRequests:
         ended = self.attachments.table.ended(message.name)
         if message.previous is None and ended is not None and ended >= message.moves:
             self.interests.unsubscribe(message.topic, (client, message.subscription), now)
-            return self.names.claim(client, message, now)
+            return self.homes.claim(client, message, now)
         taken = {name: self.streams.subends[name].taken for name in first}
         since = {name: max(taken[name], tick) for name, tick in first.items()}
         number, effects = self.attachments.create(client, message, since, taken, now)
@@ -290,12 +290,12 @@ class SubscriptionRequests:
 
     def has(self, client: ClientName, number: int) -> bool:
         """Does a subscription of this number wait, for its start or for its name?"""
-        return (client, number) in self.waiting or (client, number) in self.names.waiting
+        return (client, number) in self.waiting or (client, number) in self.homes.waiting
 
     @property
     def count(self) -> int:
         """How many subscriptions wait, for their start or for their names."""
-        return len(self.waiting) + len(self.names.waiting)
+        return len(self.waiting) + len(self.homes.waiting)
 
     def refuse_topic(self, topic: TopicName, problem: str, remedy: str) -> list[Effect]:
         """Refuse all subscriptions that wait for their start on a topic, which was deleted."""
@@ -309,7 +309,7 @@ class SubscriptionRequests:
     def give_up(self, client: ClientName, number: int, now: Instant) -> None:
         """The client no longer wants a subscription that may wait."""
         self._give_up_start((client, number), now)
-        self.names.give_up((client, number))
+        self.homes.give_up((client, number))
 
     def _give_up_start(self, key: tuple[ClientName, int], now: Instant) -> None:
         if key in self.waiting:
@@ -319,7 +319,7 @@ class SubscriptionRequests:
     def disconnect(self, client: ClientName, now: Instant) -> None:
         for key in [key for key in self.waiting if key[0] == client]:
             self._give_up_start(key, now)
-        self.names.disconnect(client)
+        self.homes.disconnect(client)
 
 
 def refuse(client: ClientName, message: Subscribe, problem: str, remedy: str) -> list[Effect]:

@@ -31,7 +31,7 @@ from gapless.durable.subscriptions import Definition
 from gapless.node.delivery.session import Session
 from gapless.node.directory.registry import registrar_of
 from gapless.node.redirect import refuse_until_told
-from gapless.node.subscriptions.catch_ups import Assured, Behind
+from gapless.node.subscriptions.catch_ups import Assured, CatchUps
 from gapless.node.subscriptions.record import Attacher, Ender, Happening, Phase, Unconfirmed
 from gapless.node.subscriptions.table import Work
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
-    from gapless.node.subscriptions.durables import Durables
+    from gapless.node.subscriptions.named_subscriptions import NamedSubscriptions
     from gapless.node.subscriptions.tokens import Tokens
 
 
@@ -74,22 +74,24 @@ class Attachments:
 
     tokens: Tokens
 
-    def __init__(self, context: Context, subscribers: Subscribers, durables: Durables) -> None:
+    def __init__(
+        self, context: Context, subscribers: Subscribers, named: NamedSubscriptions
+    ) -> None:
         self.name = context.name
         self.network = context.network
         self.config = context.config
         self.subscribers = subscribers
-        self.durables = durables
+        self.named = named
         self.parts = context.parts
-        self.table = durables.table
-        self.behind = Behind(context, durables)
+        self.table = named.table
+        self.catch_ups = CatchUps(context, named)
 
     # --- what clients ask for ---------------------------------------------------------------------
 
     def attach(self, client: ClientName, message: Subscribe) -> list[Effect] | None:
         """Attach a client to a subscription that exists; None if there is none of that name."""
         assert message.name is not None
-        subscription = self.durables.subscriptions.get(message.name)
+        subscription = self.named.subscriptions.get(message.name)
         if subscription is None:
             return None
         definition = subscription.definition
@@ -153,16 +155,16 @@ class Attachments:
             pubend = PubendName(text)
             position = start.get(pubend)
             since = subscription.since[text]  # before it, the stream does not know it
-            is_level = position >= max(self.durables.streams[pubend].delivered, since)
+            is_level = position >= max(self.named.streams[pubend].delivered, since)
             if is_level and all(start.get(each) for each in subscription.since):
                 session.level[pubend] = position
             else:
-                session.behind[pubend] = self.behind.catch_up(session, pubend, position)
+                session.behind[pubend] = self.catch_ups.catch_up(session, pubend, position)
         told = {pubend: start.get(pubend) for pubend in subscription.since}
         moves = subscription.definition.moves
         behind = tuple(sorted(session.behind))
         effects += session.open(Subscribed(request, number, told, behind, moves))
-        self.behind.stir_session(name)
+        self.catch_ups.stir_session(name)
         return effects
 
     def _close(
@@ -173,7 +175,7 @@ class Attachments:
         *,
         elsewhere: bool = False,
     ) -> list[Effect]:
-        self.behind.leave(name)
+        self.catch_ups.leave(name)
         session = self.table.close_session(name)
         self.subscribers.detach(session)
         return [session.end(problem, remedy, elsewhere=elsewhere)]
@@ -206,11 +208,11 @@ class Attachments:
             registrar=registrar_of(self.network, message.name) if previous is None else None,
         )
         start = self._start(message, since)
-        number = self.durables.subscriptions.next_number
+        number = self.named.subscriptions.next_number
         then = (Tell(Created(message.name, number)),)
         otherwise = (Tell(Created(message.name, number, ok=False)),)
         try:
-            effects = self.durables.create(definition, start, since, taken, then, otherwise, now)
+            effects = self.named.create(definition, start, since, taken, then, otherwise, now)
         except UsageError as error:
             return None, [Send(client, Refused(message.request, error.problem, error.remedy))]
         return number, effects + self._wait_for_it(number, client, message)
@@ -218,7 +220,7 @@ class Attachments:
     def _origin(self, message: Subscribe) -> tuple[BrokerName | None, int]:
         """The broker that the subscription comes from, if any, and its count of moves."""
         assert message.name is not None
-        moved = self.durables.moved(message.name)
+        moved = self.named.moved(message.name)
         if moved is not None and moved.moves > message.moves:
             return moved.broker, moved.moves + 1
         if message.previous is None or message.previous == self.name:
@@ -240,13 +242,13 @@ class Attachments:
     def persisted(self, message: Created | Assured) -> list[Effect]:
         """A write of ours has ended."""
         if isinstance(message, Assured):
-            return self.behind.assured(message)
+            return self.catch_ups.assured(message)
         return self.created(message)
 
     def created(self, message: Created) -> list[Effect]:
         """Attach the client that waits for the subscription, if it is still connected."""
         attacher = self.table.end_creation(message.name, message.number)
-        subscription = self.durables.subscriptions.get(message.name)
+        subscription = self.named.subscriptions.get(message.name)
         if subscription is None or subscription.number != message.number:
             if attacher is None:
                 return []
@@ -255,7 +257,7 @@ class Attachments:
             )
             refused = Refused(attacher.message.request, problem, "Try again later.", retry=True)
             return [Send(attacher.client, refused)]
-        self.durables.report(subscription)
+        self.named.report(subscription)
         self.table.written(message.name)
         if subscription.definition.previous is not None:
             self.table.arrive(message.name)
@@ -267,7 +269,7 @@ class Attachments:
         """Release everything below a token. The client may be ahead of this broker: a crash sets
         the broker back to what was durable, but not the client."""
         if message.name is not None:
-            subscription = self.durables.subscriptions.get(message.name)
+            subscription = self.named.subscriptions.get(message.name)
             assert subscription is not None
         else:
             session = self._session(client, message.subscription)
@@ -299,13 +301,13 @@ class Attachments:
             self.table.hold(name, shown)  # its session may end meanwhile
             request = 0
         then = (Send(client, Done(request)),) if request else ()
-        return self.durables.subscriptions.acknowledge(name, token, now, then=then)
+        return self.named.subscriptions.acknowledge(name, token, now, then=then)
 
     def confirm(self, now: Instant) -> list[Effect]:
         """At the end of a step: answer acknowledgements that waited for a move to be known."""
         effects: list[Effect] = []
         for name in self.table.names(Work.CONFIRM):
-            known = self.durables.subscriptions.get(name)
+            known = self.named.subscriptions.get(name)
             if known is not None and not known.definition.is_found:
                 continue
             for shown in self.table.take_unconfirmed(name):
@@ -343,7 +345,7 @@ class Attachments:
 
     def forget(self, client: ClientName, message: Forget) -> list[Effect]:
         """End a subscription that is here; the client is answered when its name is free."""
-        known = self.durables.subscriptions.get(message.name)
+        known = self.named.subscriptions.get(message.name)
         assert known is not None
         if known.definition.previous is not None:  # the copy at the old broker must go first
             self.table.end_later(message.name, Ender(client, message))
@@ -359,14 +361,14 @@ class Attachments:
         remedy: str = "",
     ) -> list[Effect]:
         """End a subscription everywhere. Its name becomes free when that is durable."""
-        known = self.durables.subscriptions.get(name)
+        known = self.named.subscriptions.get(name)
         assert known is not None
         self.table.depart(known.definition, enders)
         effects: list[Effect] = []
         if self.table.session(name) is not None:
             effects += self._close(name, problem, remedy)
         then = (Tell(Left(name, known.definition.moves)),)
-        return effects + self.durables.end(name, Happening.END, then)
+        return effects + self.named.end(name, Happening.END, then)
 
     def move_out(self, name: SubscriptionName, then: tuple[Effect, ...]) -> list[Effect]:
         """Let a subscription go on at another broker; `then` when that is durable here."""
@@ -374,12 +376,12 @@ class Attachments:
         if self.table.session(name) is not None:
             problem = f"{quoted(name)} goes on at another broker"
             effects += self._close(name, problem, elsewhere=True)
-        return effects + self.durables.end(name, Happening.MOVE_OUT, then)
+        return effects + self.named.end(name, Happening.MOVE_OUT, then)
 
     # --- invariants -----------------------------------------------------------------------------
 
     def check(self) -> None:
-        self.behind.check()
+        self.catch_ups.check()
         for client in self.subscribers.clients:
             for number in self.table.numbers_attaching(client):
                 assert self._session(client, number) is None, "I2"
@@ -388,4 +390,4 @@ class Attachments:
         for name, session in sessions.items():
             session.check()
             assert self.subscribers.clients.get(session.name) is session.client, "I1"
-            assert self.durables.subscriptions.get(name) is session.subscription, "I1"
+            assert self.named.subscriptions.get(name) is session.subscription, "I1"

@@ -2,18 +2,17 @@
 
 Theory of operation
     What was learnt in one step is delivered at its end, all at once. Sessions that got something,
-    or whose clients have room again, go on from there. The events that all of them ask for together are
-    bounded, and they take turns (`turns`). A session whose client has no room gives up what it asked
-    for when others wait for their turn; it asks again later.
-    Where the pubend is hosted here, sessions take events from its log themselves, a window each in
-    turn, and their questions are answered at once. So the work of all of them has a budget, however
-    far behind they are: events sent and asked for, their bytes, and records of filtered logs that
-    are looked at. The budget is renewed when time has passed (`fire`), not with each message: a
-    hundred clients that return in one turn of the driver's loop share one. The rest goes on later,
-    so that the live stream is not held up. Sessions with one condition share what one of them took
-    (`durable.catch_up_group`); that costs less, and counts less.
-    What a subscription wants from before this broker knew it is asked for as a whole, and filtered
-    here.
+    or whose clients have room again, go on from there. The events that all of them ask for together
+    are bounded, and they take turns (`turns`). A session whose client has no room gives up what it
+    asked for when others wait for their turn; it asks again later. Where the pubend is hosted here,
+    sessions take events from its log themselves, a window each in turn, and their questions are
+    answered at once. So the work of all of them has a budget, however far behind they are: events
+    sent and asked for, their bytes, and records of filtered logs that are looked at. The budget is
+    renewed when time has passed (`fire`), not with each message: a hundred clients that return in
+    one turn of the driver's loop share one. The rest goes on later, so that the live stream is not
+    held up. Sessions with one condition share what one of them took (`durable.catch_up_group`);
+    that costs less, and counts less. What a subscription wants from before this broker knew it is
+    asked for as a whole, and filtered here.
 
 Invariants (checked by `check`)
     I1  the events that each session has open, and no more, are counted
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from gapless.filters.filter import Filter
     from gapless.node.context import Context
     from gapless.node.delivery.session import Made, Session
-    from gapless.node.subscriptions.durables import Durables
+    from gapless.node.subscriptions.named_subscriptions import NamedSubscriptions
     from gapless.node.subscriptions.turns import Key
 
 
@@ -77,13 +76,13 @@ class Assured(Message, frozen=True):
     number: int
 
 
-class Behind:
+class CatchUps:
     """The sessions that catch up at some pubend. See the module docstring."""
 
-    def __init__(self, context: Context, durables: Durables) -> None:
-        self._session = durables.table.session
+    def __init__(self, context: Context, named: NamedSubscriptions) -> None:
+        self._session = named.table.session
         self.config = context.config
-        self.durables = durables
+        self.named = named
         self.parts = context.parts
         self.attributes_of = context.encoding.attributes_of
         self.logs: dict[PubendName, str] = {}  # of the pubends that are here
@@ -243,7 +242,7 @@ class Behind:
             if catch_up.fetch is not None:  # it would go on at once
                 self.turns.update(key, catch_up.open_count, waits=True)
             return []
-        client, stream = session.client, self.durables.streams[pubend]
+        client, stream = session.client, self.named.streams[pubend]
         before, size, looked = client.outstanding, client.outstanding_bytes, stream.log.reads
         effects, nacks = session.pump(pubend, stream, self.turns.room_of(key), self._made, now)
         looked = stream.log.reads - looked
@@ -264,7 +263,7 @@ class Behind:
         if session.has_found_all:
             start, session.found = Token(session.found), {}
             told = (Tell(Assured(name, session.name, session.number)),)
-            effects += self.durables.subscriptions.acknowledge(name, start, now, then=told)
+            effects += self.named.subscriptions.acknowledge(name, start, now, then=told)
         elif session.found:
             self.stir_session(name)
         return effects
@@ -287,7 +286,7 @@ class Behind:
 
     def catch_up(self, session: Session, pubend: PubendName, start: int) -> CatchUp:
         subscription = session.subscription
-        condition = self.durables.filters[subscription.number]
+        condition = self.named.filters[subscription.number]
 
         def matches(events: Sequence[bytes]) -> list[int]:
             attributes = self.attributes_of(EventBatch.join(events))
@@ -295,7 +294,7 @@ class Behind:
 
         log = self.logs.get(pubend)
         source = CatchUpSource(
-            self.durables.streams[pubend].log,
+            self.named.streams[pubend].log,
             None if log is None else partial(self._fetch, log),
             self._groups.setdefault((pubend, condition), CatchUpGroup(self._windows)),
             partial(self.released_of, pubend),
@@ -304,7 +303,7 @@ class Behind:
         return self.parts.catch_up(taker, start, source, self.config)
 
     def _fetch(self, log: str, ticks: Sequence[int]) -> list[bytes | None]:
-        return fetch(self.durables.store, log, ticks, self.config.answer_bytes_max)
+        return fetch(self.named.store, log, ticks, self.config.answer_bytes_max)
 
     # --- time, invariants -----------------------------------------------------------------------
 
@@ -329,7 +328,7 @@ class Behind:
     def check(self) -> None:
         self.turns.check(self.config.catch_up_window)
         self._windows.check()
-        sessions = dict(self.durables.table.sessions())
+        sessions = dict(self.named.table.sessions())
         for name, session in sessions.items():
             assert not session.behind or self._some.get(name) is session, "I2"
             for pubend, catch_up in session.behind.items():

@@ -5,15 +5,15 @@ Theory of operation
     broker asks it in two cases. A client asks for a name that is not here (*claim*): if the name is
     free, the subscription is made here as soon as the registrar has noted that. Or a client comes
     without a token to a subscription that is here (*look*): the client may have gone on elsewhere
-    while this broker was down or cut off, so that the copy here is an old one.
-    If the home is another broker, the subscription is taken over with the client's token, as if the
-    client had said where it was. Without a token, or where the broker keeps the token, the client is
-    redirected. So no client starts anew what exists.
-    A broker tells the registrar of a subscription that came without a question (*tell*), by a
-    hand-over for example. It also tells it when a subscription has ended (*free*), and answers the
-    client only then: from then on the name is free for everybody.
-    A question is repeated every `name_repeat` until it is answered. A client waits for at most
-    `name_patience`; then it is refused, may retry, and is told which broker does not answer.
+    while this broker was down or cut off, so that the copy here is an old one. If the home is
+    another broker, the subscription is taken over with the client's token, as if the client had
+    said where it was. Without a token, or where the broker keeps the token, the client is
+    redirected. So no client starts anew what exists. A broker tells the registrar of a subscription
+    that came without a question (*tell*), by a hand-over for example. It also tells it when a
+    subscription has ended (*free*), and answers the client only then: from then on the name is free
+    for everybody. A question is repeated every `name_repeat` until it is answered. A client waits
+    for at most `name_patience`; then it is refused, may retry, and is told which broker does not
+    answer.
 
 Invariants (checked by `check`)
     I1  a client that waits for a name is connected, and the question is open
@@ -89,7 +89,7 @@ class Question:
         return Refused(asker.message.request, problem, f"See that {registrar!r} runs.", retry=True)
 
 
-class Names:
+class Homes:
     """The questions of one broker. See the module docstring."""
 
     def __init__(self, context: Context, attachments: Attachments, registry: Registry) -> None:
@@ -98,7 +98,7 @@ class Names:
         self.config = context.config
         self.routing = context.routing
         self.attachments = attachments
-        self.durables = attachments.durables
+        self.named = attachments.named
         self.registry = registry
         self.epoch = context.epoch
         self.questions: dict[tuple[Want, SubscriptionName], Question] = {}
@@ -107,7 +107,7 @@ class Names:
         self.deadline: Instant | None = None
         self._number = 0
         self.table = attachments.table
-        for subscription in self.durables.subscriptions.all():
+        for subscription in self.named.subscriptions.all():
             definition = subscription.definition
             if definition.registrar != registrar_of(context.network, definition.name):
                 self.table.tell_home(definition.name)
@@ -122,13 +122,14 @@ class Names:
         """May the subscription that is here be an old copy? Its client, which should have the
         token, shows none, or says something that cannot be believed."""
         assert message.name is not None
-        known = self.durables.subscriptions.get(message.name)
+        known = self.named.subscriptions.get(message.name)
         if known is None or known.definition.tokens != "client":
             return False
         return message.token is None or is_doubted
 
     def look(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
-        """Ask whether a name that is known here has moved. Requests that may go on get into `ready`."""
+        """Ask whether a name that is known here has moved. Requests that may go on get into
+        `ready`."""
         return self._wait("look", client, message, now)
 
     def _wait(
@@ -168,7 +169,7 @@ class Names:
     def _may_end(self, client: ClientName, name: SubscriptionName) -> bool:
         """Is the subscription here, and the client's? A subscription of another owner is looked for
         like one that does not exist: neither the answer nor its time tells the two apart."""
-        known = self.durables.subscriptions.get(name)
+        known = self.named.subscriptions.get(name)
         if known is None:
             return False
         return self._client(client).may_end(known.definition.owner, known.definition.topic)
@@ -210,7 +211,7 @@ class Names:
         if (question := self.questions.get((want, name))) is not None:
             question.askers.append(asker)
             return []
-        moved = self.durables.moved(name)
+        moved = self.named.moved(name)
         known = None if moved is None else NameEntry(moved.broker, moved.moves, moved.owner)
         return self._open(want, name, known, self._client(client).owner, [asker], now)
 
@@ -285,7 +286,7 @@ class Names:
         """At the end of a step: tell registrars of subscriptions that have come here."""
         effects: list[Effect] = []
         while not self.is_full and (name := self.table.take_first(Work.TELL_HOME)) is not None:
-            if (entry := self.durables.entry(name)) is not None:
+            if (entry := self.named.entry(name)) is not None:
                 effects += self._open("tell", name, entry, "", [], now)
         return effects + self.attachments.confirm(now)
 
@@ -391,7 +392,7 @@ class Names:
     ) -> list[Effect]:
         """Go on with a client that came without a token to a subscription that was here."""
         assert message.name is not None
-        own = self.durables.entry(message.name)
+        own = self.named.entry(message.name)
         if own is None:  # it has ended, or moved, meanwhile
             return self.claim(client, message, now)
         newest = newer(own, entry)
@@ -405,7 +406,7 @@ class Names:
     def _told(self, told: NameQuestion, entry: NameEntry | None) -> list[Effect]:
         """The registrar knows that the subscription is here: note that. If the registrar has noted
         more moves, from a claim that came to nothing, count from there."""
-        known = self.durables.subscriptions.get(told.name)
+        known = self.named.subscriptions.get(told.name)
         assert told.known is not None
         if known is None or known.definition.moves != told.known.moves:
             return []
@@ -413,14 +414,14 @@ class Names:
         if entry is not None and entry.home == self.name:
             moves = max(moves, entry.moves)
         definition = dataclass_replace(known.definition, moves=moves, registrar=told.receiver)
-        return self.durables.subscriptions.redefine(definition)
+        return self.named.subscriptions.redefine(definition)
 
     def _free_what_is_not_here(
         self, name: SubscriptionName, entry: NameEntry | None, now: Instant
     ) -> list[Effect]:
-        """Free a name that the registrar believes to be here. A crash came between the claim and the
-        creation, or between the end and its note."""
-        is_here = self.durables.subscriptions.get(name) is not None
+        """Free a name that the registrar believes to be here. A crash came between the claim and
+        the creation, or between the end and its note."""
+        is_here = self.named.subscriptions.get(name) is not None
         if entry is None or entry.home != self.name or is_here or ("claim", name) in self.questions:
             return []
         return self._open("free", name, entry, "", [], now)
@@ -454,7 +455,7 @@ class Names:
                 effects.append(Send(asker.client, question.silent(asker)))
         is_wanted = want == "free" or bool(question.askers)
         if want == "tell":
-            is_wanted = self.durables.subscriptions.get(name) is not None
+            is_wanted = self.named.subscriptions.get(name) is not None
         if not is_wanted:
             self._close(want, name)
             return effects

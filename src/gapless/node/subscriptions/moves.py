@@ -25,7 +25,7 @@ from gapless.core.client_messages import Done
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
 from gapless.durable.hand_over import ForgetRequest, Step, may_forget
-from gapless.node.subscriptions.durables import Moved
+from gapless.node.subscriptions.named_subscriptions import Moved
 from gapless.node.subscriptions.record import Phase
 from gapless.node.subscriptions.table import Work
 
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from gapless.node.subscriptions.attachments import Attachments
 
 
-class HandOvers:
-    """The subscriptions that arrived at one broker and that their old broker has not forgotten yet."""
+class Moves:
+    """The subscriptions that arrived at one broker and that their old broker has not forgotten
+    yet."""
 
     def __init__(self, context: Context, attachments: Attachments) -> None:
         self.name = context.name
@@ -47,7 +48,7 @@ class HandOvers:
         self.config = context.config
         self.routing = context.routing
         self.attachments = attachments
-        self.durables = attachments.durables
+        self.named = attachments.named
         self.table = attachments.table
         self.holds: list[ReleaseHold] = []  # for our own relays, which pass them up
         self._number = int(context.started)  # echoes to a life before this one do not count
@@ -64,13 +65,13 @@ class HandOvers:
             if (message := self.table.take_return(name)) is not None:
                 effects += self._take_back(name, message, now)
         for name in self.table.take(Work.HAND_OVER):
-            subscription = self.durables.subscriptions.get(name)
+            subscription = self.named.subscriptions.get(name)
             if subscription is None or subscription.definition.previous is None:
                 continue
             definition = subscription.definition
             self.table.tell_home(name)
             if definition.previous not in self.network.cell_of:  # nobody is left to forget it
-                effects += self.durables.settle_move(name)
+                effects += self.named.settle_move(name)
                 continue
             self._number += 1
             arrival = self.attachments.parts.arrival(
@@ -98,11 +99,11 @@ class HandOvers:
         """Take a subscription back that was elsewhere, before that broker told us to forget it. The
         token of its client counts. The broker where it was must forget it; if it is still arriving
         from a third broker, that one comes first."""
-        known = self.durables.subscriptions.get(name)
+        known = self.named.subscriptions.get(name)
         if known is None or message.moves <= known.definition.moves:
             return []
         token = self.attachments.known(known, message.token or {})
-        effects = self.durables.subscriptions.acknowledge(name, token, now)
+        effects = self.named.subscriptions.acknowledge(name, token, now)
         if known.definition.previous not in (None, message.previous):
             self.table.come_back_later(name, message)
             return effects
@@ -113,7 +114,7 @@ class HandOvers:
             previous=message.previous,
             registrar=None,
         )
-        return effects + self.durables.subscriptions.redefine(definition)
+        return effects + self.named.subscriptions.redefine(definition)
 
     def _carry_out(self, wanted: list[ReleaseHold | ForgetRequest], now: Instant) -> list[Effect]:
         effects: list[Effect] = []
@@ -121,7 +122,7 @@ class HandOvers:
             if isinstance(each, ReleaseHold):
                 self.holds.append(each)
                 continue
-            known = self.durables.subscriptions.get(each.subscription)
+            known = self.named.subscriptions.get(each.subscription)
             message = HandOver(
                 each.subscription,
                 sender=self.name,
@@ -151,7 +152,7 @@ class HandOvers:
             return self._follow(message)
         if message.ahead:
             return self._learn(message, now)
-        known, moved = self.durables.subscriptions.get(name), self.durables.moved(name)
+        known, moved = self.named.subscriptions.get(name), self.named.moved(name)
         answer = replace(
             message, sender=self.name, receiver=message.sender, over=False, released=None
         )
@@ -200,7 +201,7 @@ class HandOvers:
                 previous=message.sender,
                 registrar=None,
             )
-            return self.durables.subscriptions.redefine(definition)
+            return self.named.subscriptions.redefine(definition)
         if arrival is not None and arrival.previous != message.sender:
             return []  # the broker where it was before comes first; the sender asks again
         acknowledged = known.acknowledged
@@ -209,12 +210,12 @@ class HandOvers:
         self.forget(name)
         then = tuple(self.send(replace(answer, done=True), now))
         moved = Moved(message.sender, message.moves, known.definition.owner)
-        effects = self.durables.remember_move(name, moved)
+        effects = self.named.remember_move(name, moved)
         return effects + self.attachments.move_out(name, then)
 
     def _is_kin(self, message: HandOver, known: DurableSubscription) -> bool:
-        """Did our copy come from the sender's, or the sender's from ours? Otherwise the sender's may
-        be of an earlier life of the name, and its acknowledgements mean nothing here."""
+        """Did our copy come from the sender's, or the sender's from ours? Otherwise the sender's
+        may be of an earlier life of the name, and its acknowledgements mean nothing here."""
         arrival = self.table.arrivals.get(message.subscription)
         came_from_there = arrival is not None and arrival.previous == message.sender
         return came_from_there or message.moves > known.definition.first
@@ -222,16 +223,16 @@ class HandOvers:
     def _learn(self, message: HandOver, now: Instant) -> list[Effect]:
         """The copy that is to be forgotten was acknowledged further than ours: take that over. When
         it is durable, the next request to forget the copy says so."""
-        known = self.durables.subscriptions.get(message.subscription)
+        known = self.named.subscriptions.get(message.subscription)
         if known is None or message.moves < known.definition.first:
             return []  # the message is about an earlier life
         token = self.attachments.known(known, message.released or {})
-        return self.durables.subscriptions.acknowledge(message.subscription, token, now)
+        return self.named.subscriptions.acknowledge(message.subscription, token, now)
 
     def _follow(self, message: HandOver) -> list[Effect]:
         """The subscription had moved on before it came here: take it over from that broker."""
         name, arrival = message.subscription, self.table.arrivals.get(message.subscription)
-        known = self.durables.subscriptions.get(name)
+        known = self.named.subscriptions.get(name)
         if known is None or arrival is None or arrival.previous != message.sender:
             return []
         self.table.arrive(name)
@@ -239,7 +240,7 @@ class HandOvers:
         definition = dataclass_replace(
             known.definition, moves=moves, previous=message.elsewhere, registrar=None
         )
-        return self.durables.subscriptions.redefine(definition)
+        return self.named.subscriptions.redefine(definition)
 
     def _forgotten(self, message: HandOver) -> list[Effect]:
         arrival = self.table.arrivals.get(message.subscription)
@@ -248,7 +249,7 @@ class HandOvers:
         arrival.receive_forgotten(message.sender, message.moves)
         if arrival.step is not Step.DONE:
             return []
-        return self.durables.settle_move(message.subscription)
+        return self.named.settle_move(message.subscription)
 
     def take_holds(self) -> list[ReleaseHold]:
         """The holds that our own relays are to pass up; they are the caller's from now on."""

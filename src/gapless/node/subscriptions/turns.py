@@ -4,8 +4,8 @@ Theory of operation
     Events that were asked for and not sent yet take memory and time, here and on the way. All
     sessions that catch up share `catch_up_total_max` of them, in equal parts for each pubend, so
     that a pubend that is out of reach holds nobody up elsewhere. Where a part is used up, sessions
-    stand in line. When there is room again, the first one asks for one window and goes to the end of
-    the line. So a thousand clients that return at once take turns, and none waits for ever.
+    stand in line. When there is room again, the first one asks for one window and goes to the end
+    of the line. So a thousand clients that return at once take turns, and none waits for ever.
 
 Invariants (checked by `check`)
     I1  open events are counted, by pubend

@@ -15,17 +15,19 @@ from gapless.node.delivery.connections import ClientConnections
 from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.directory.catalogue import CATALOGUE
 from gapless.node.network import parse_network
-from gapless.node.subscriptions.durables import MOVING_MAX, Durables, Moved
+from gapless.node.subscriptions.named_subscriptions import MOVING_MAX, Moved, NamedSubscriptions
 from gapless.storage.memory import MemoryVolume
 from gapless.wire.events import decode_attributes
 from tests.node.country import Country
 from tests.node.town import TOWN, colours, publish, subscribe
 
 
-def durables(volume: MemoryVolume) -> Durables:
+def durables(volume: MemoryVolume) -> NamedSubscriptions:
     network, encoding = parse_network(TOWN), Encoding(decode_attributes)
     context = Context(BrokerName("s"), network, volume, Instant(0), encoding)
-    return Durables(context, Subscribers(context.config, decode_attributes, ClientConnections()))
+    return NamedSubscriptions(
+        context, Subscribers(context.config, decode_attributes, ClientConnections())
+    )
 
 
 def test_a_move_is_remembered_before_it_is_durable_and_after() -> None:

@@ -46,8 +46,8 @@ MOVED = "moved"
 
 
 MOVING_MAX = 1_000
-"""Moves that are kept in memory until they are surely durable; the oldest is forgotten first, and is
-looked up on disk."""
+"""Moves that are kept in memory until they are surely durable; the oldest is forgotten first,
+and is looked up on disk."""
 
 
 class Moved(NamedTuple):
@@ -58,7 +58,7 @@ class Moved(NamedTuple):
     owner: str = ""
 
 
-class Durables:
+class NamedSubscriptions:
     """All named subscriptions of one broker. See the module docstring."""
 
     def __init__(self, context: Context, subscribers: Subscribers) -> None:
@@ -229,8 +229,9 @@ class Durables:
         return Moved(BrokerName(broker), int(moves), owner)
 
     def remember_move(self, name: SubscriptionName, moved: Moved) -> list[Effect]:
-        """Remember where a subscription went. That counts at once: the client may come back before
-        it is durable. If the disk has no room for it, a client without a token is not redirected."""
+        """Remember where a subscription went. That counts at once: the client may come back
+        before it is durable. If the disk has no room for it, a client without a token is not
+        redirected."""
         remember(self._moving, name, moved, MOVING_MAX)
         fact = f"{moved.moves} {moved.broker}\n{moved.owner}".rstrip("\n")
         return [Persist((Put(MOVED, name, fact.encode()),))]
