@@ -36,6 +36,7 @@ from gapless.core.identity import (
     TopicName,
 )
 from gapless.core.messages import Message
+from gapless.node.context import Encoding
 from gapless.node.network import parse_network
 from gapless.node.node import Node
 from gapless.storage.disk import DiskVolume
@@ -78,8 +79,7 @@ class Row:
                 network,
                 volume,
                 START,
-                attributes_of=decode_attributes,
-                check_events=check_events,
+                encoding=Encoding(decode_attributes, check_events),
             )
             for name, volume in self.volumes.items()
         }

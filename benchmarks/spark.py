@@ -29,9 +29,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 import gapless.spark
 from benchmarks.report import Report, rate
-from gapless.cli.real.processes import Processes, cell, topic
 from gapless.spark.columns import Columns
 from gapless.spark.options import parse_options
+from gapless.testing.processes.brokers import Processes, cell, topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -50,7 +50,7 @@ def main() -> None:
     else:
         step(f"Java for Spark: {java}")
     step("compiling what brokers and clients load (a minute the first time)")
-    run([str(python), "-m", "gapless.broker.warm"])
+    run([str(python), "-m", "gapless.broker.compiled_code"])
     run([str(python), "-c", "from gapless.client.flat import prepare; prepare()"])
     run([str(python), "-c", "from gapless.wire.survey import prepare; prepare()"])
     STAMP.write_text(digest(), encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from gapless.broker.address import read_addresses, show_endpoint
+from gapless.broker.addresses import read_addresses, show_endpoint
 from gapless.broker.broker import Broker
 from gapless.broker.settings import Settings
 from gapless.core.client_messages import Receipt

@@ -187,10 +187,10 @@ def left(broker: Broker, client: Client) -> list[int]:
         len(client._answers),
         len(client.inbox),
         len(client._listeners),
-        len(node.clients.waiting),
-        len(node.attachments.sessions),
-        len(node.subscribers.clients[next(iter(node.subscribers.clients))].subscriptions),
-        node.streams.pubends[PubendName("t/0")].transactions.open_count,
+        len(node.durable.requests.waiting),
+        len(list(node.durable.durables.table.sessions())),
+        len(node.connections[next(iter(node.connections))].subscriptions),
+        node.durable.streams.pubends[PubendName("t/0")].transactions.open_count,
     ]
     return [count for count in counts if count]
 

@@ -28,7 +28,7 @@ from gapless.core.identity import (
 from gapless.core.range_messages import PositionsQuery, ReadRange
 from gapless.core.ticks import Span
 from gapless.core.transaction_messages import ProducerQuery
-from gapless.node.service import KINDS
+from gapless.node.dispatch import KINDS
 from gapless.tree.messages import Beat, Position
 from gapless.wire.kinds import codec
 from tests.node.town import ALONE, ANN, Town, event, publish, subscribe

@@ -11,6 +11,7 @@ from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, Instant, PublisherName, TopicName
 from gapless.node.config import Config
+from gapless.node.context import Encoding
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
@@ -128,7 +129,7 @@ class Town:
             self.network,
             self.volume,
             self.now,
-            attributes_of=decode_attributes,
+            encoding=Encoding(decode_attributes),
             config=replace(CONFIG, **limits),
             parts=strict(),
         )

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
 from gapless.client.errors import RefusedError
 from gapless.core.errors import UsageError
 from gapless.core.events import Event
+from gapless.testing.processes.brokers import Processes
 from tests.broker.stage import ONE, run
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gapless.cli.real.processes import cell, topic
 from gapless.spark.columns import Columns
 from gapless.spark.feed import BATCH_EVENTS, read_slice
 from gapless.spark.options import parse_options
 from gapless.spark.plan import Slice
 from gapless.spark.schema import default_schema
+from gapless.testing.processes.brokers import cell, topic
 from tests.spark.conftest import brokers
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gapless.cli.real.processes import cell, topic
+from gapless.testing.processes.brokers import cell, topic
 from tests.spark.conftest import brokers, wait_until
 
 if TYPE_CHECKING:

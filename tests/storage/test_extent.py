@@ -47,6 +47,27 @@ def test_copies_replace_what_they_copy_however_it_was_cut() -> None:
     catalogue.forget(1)
 
 
+def test_only_neighbours_of_one_stream_are_copied_together() -> None:
+    """A copy replaces all that lies between its first record and its last."""
+    catalogue = Catalogue()
+    catalogue.add(extent(0, 9, segment=1, start=0, end=EXTENT_BYTES))
+    catalogue.add(extent(10, 19, segment=1, start=EXTENT_BYTES, end=2 * EXTENT_BYTES))
+    catalogue.add(extent(20, 29, segment=2))
+    catalogue.add(extent(30, 39, segment=1, start=2 * EXTENT_BYTES, end=3 * EXTENT_BYTES))
+    catalogue.add(Extent("b", 40, 49, 10, False, 1, 0, 100))
+    stretches = [[one.first for one in some] for some in catalogue.stretches(1)]
+    assert stretches == [[0, 10], [30], [40]]
+
+
+def test_what_is_copied_together_has_the_size_of_an_extent() -> None:
+    catalogue = Catalogue()
+    for number in range(6):
+        start = number * EXTENT_BYTES
+        kept = EXTENT_BYTES // 2
+        catalogue.add(Extent("a", number, number, kept, False, 1, start, start + EXTENT_BYTES))
+    assert list(map(len, catalogue.stretches(1))) == [2, 2, 2]
+
+
 def test_chop_drops_whole_extents_only() -> None:
     catalogue = Catalogue()
     for number in range(3):

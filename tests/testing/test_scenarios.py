@@ -20,6 +20,7 @@ from gapless.core.client_messages import Deliveries, Publish, Receipt, Refused, 
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, ClientName, TopicName
 from gapless.node.config import Config
+from gapless.node.context import Encoding
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
@@ -115,7 +116,7 @@ class ClusterScenario:
             self.network,
             store,
             now,
-            attributes_of=decode_attributes,
+            encoding=Encoding(decode_attributes),
             config=self.config,
             parts=strict(),
         )
@@ -197,7 +198,7 @@ class ClusterScenario:
         for broker, process in self.world.processes.items():
             if not isinstance(process.node, Node):
                 continue  # it is down
-            interest = process.node.interests.by_topic[TOPIC]
+            interest = process.node.durable.interests.by_topic[TOPIC]
             if interest.filtered or interest.flooded:
                 self.notes.append(
                     f"{broker} filtered {interest.filtered}, let {interest.flooded} pass unknown"

@@ -39,9 +39,9 @@ FINDS: dict[str, tuple[TreeOptions, str]] = {
     "confirmed-window": (SIEGE, "it goes on while brokers are out of reach"),
     "no-window": (SIEGE, "AssertionError: I3"),
     "keeps-all": (SIEGE, "it goes on while brokers are out of reach"),
-    "untold": (SIEGE, "a contiguous run"),
+    "untold": (SIEGE, "nothing is lost"),
     "silent-end": (DYING, "that a source has ended is told"),
-    "not-introduced": (SIEGE, "a contiguous run"),
+    "not-introduced": (SIEGE, "nothing is lost"),
     "open-early": (SCOPED, "a contiguous run"),
     "always-clean": (UNCLEAN, "a contiguous run"),
 }

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import gapless
 from benchmarks.peers.adapter import HOST, Broker, Client, Peer
-from gapless.broker.reader import DECODED_MAX
+from gapless.broker.event_reader import DECODED_MAX
 from gapless.client.publisher import BATCH_EVENTS_MAX, LINGER_S
 from gapless.core.client_messages import Publish
 from gapless.core.events import EventBatch

@@ -15,43 +15,48 @@ import asyncio
 import errno
 import os
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
 from gapless import machine_code
 from gapless.broker import clock
-from gapless.broker.address import (
+from gapless.broker.addresses import (
     check_exposure,
     parse_address,
     read_addresses,
     show_endpoint,
     write_addresses,
 )
+from gapless.broker.admin.subscriptions import durable_subscriptions
+from gapless.broker.clock import TimedSubscribers
 from gapless.broker.dialler import Dialler
 from gapless.broker.disk import Disk
+from gapless.broker.event_reader import EventReader
 from gapless.broker.link import Link
 from gapless.broker.links import Links
+from gapless.broker.log_survey import LogSurvey, LookAhead
 from gapless.broker.logs import logger
+from gapless.broker.memory import LinkMemory
+from gapless.broker.networks import SINGLE, single_network
 from gapless.broker.pump import Pump
-from gapless.broker.reader import Reader
-from gapless.broker.room import Room
-from gapless.broker.security import read_security
-from gapless.broker.shares import Shares
-from gapless.broker.stopwatch import TimedSubscribers
-from gapless.broker.subscriptions import durable_subscriptions, owned
-from gapless.broker.surveyor import LookAhead, Surveyor
+from gapless.broker.quotas import Quotas, owned
+from gapless.broker.security.policy import read_security
+from gapless.broker.settings import Settings
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
 from gapless.node.config import Config
+from gapless.node.context import Encoding
 from gapless.node.node import Node
 from gapless.node.parts import Parts
 from gapless.storage.disk import DiskVolume
 
 if TYPE_CHECKING:
-    from gapless.broker.access import Access
-    from gapless.broker.admin import Admin
-    from gapless.broker.settings import Settings
+    from collections.abc import Iterable
+
+    from gapless.broker.admin.port import Admin
+    from gapless.broker.security.access import Access
     from gapless.core.effects import Persist
     from gapless.core.identity import BrokerName, PeerName
     from gapless.core.messages import Message
@@ -96,28 +101,27 @@ class Broker:
         volume = self._volume = DiskVolume(self.folder / "volume")
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
         volume.on_damage(tell_damage)
-        shares, room = self._shares(), Room(self.settings, self._limits.principal_share_percent)
-        self._links = Links(self.name, self._network, self.settings, self.access, room, shares)
+        quotas = self._quotas()
+        room = LinkMemory(self.settings, self._limits.principal_share_percent)
+        self._links = Links(self.name, self._network, self.settings, self.access, room, quotas)
         machine_code.suggest(self.folder / "compiled")
         if problem := machine_code.complaint():
             logger.warning("this broker does without compiled code", extra={"reason": problem})
-        reader, surveyor = Reader(), Surveyor()
+        reader, survey = EventReader(), LogSurvey()
         self._links.reader = reader
         node = Node(
             self.name,
             self._network,
             volume,
             clock.read(),
-            attributes_of=reader.attributes_of,
-            check_events=reader.check,
-            survey=surveyor,
+            encoding=Encoding(reader.attributes_of, reader.check, survey),
             config=self._limits,
             parts=Parts(subscribers=TimedSubscribers),
         )
         if self.settings.join is not None:
-            node.services.wait_to_join()
+            node.wait_to_join()
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
-        shares.durable = owned(node)
+        quotas.durable = owned(node)
         self._disk = Disk(volume, self._pump.carry_out, self.fail)
         self._admin: Admin | None = None
         try:
@@ -128,7 +132,7 @@ class Broker:
         if self.settings.join is not None:
             self._links.hello = replace(self._links.hello, address=self.address)
         self._pump.start()
-        self._ahead = LookAhead(node.ranges.outlook, surveyor)
+        self._ahead = LookAhead(node.durable.ranges.outlook, survey)
         self._dialler = Dialler(self._links)
         self.is_ready = True
         logger.info(
@@ -138,13 +142,13 @@ class Broker:
 
     def _secure(self) -> None:
         if self._network.security is not None:
-            from gapless.broker.access import Access
+            from gapless.broker.security.access import Access
 
             folder = self.settings.security_folder
             security = read_security(self._network.security, self.name, folder)
             self.access = Access(security, self.settings.hello_patience_s)
 
-    def _shares(self) -> Shares:
+    def _quotas(self) -> Quotas:
         """What one principal may have, unless the network file says otherwise."""
         part, security = self._limits.principal_share_percent, self.access and self.access.security
         connections = max(1, self.settings.connections_max * part // 100)
@@ -152,7 +156,7 @@ class Broker:
         if security:
             connections = security.principal_connections_max
             subscriptions = security.principal_subscriptions_max or subscriptions
-        return Shares(connections, subscriptions)
+        return Quotas(connections, subscriptions)
 
     def reload(self) -> None:
         """New certificates and principals count from now on; bad ones are logged and do not."""
@@ -231,7 +235,7 @@ class Broker:
 
     async def _listen_for_admin(self) -> None:
         if self.settings.admin is not None:
-            from gapless.broker.admin import Admin
+            from gapless.broker.admin.port import Admin
 
             at = parse_address(self.settings.admin)
             hosts = self.settings.admin_hosts
@@ -347,6 +351,12 @@ class Broker:
                 **asdict(self._volume.statistics()),
             },
         }
+
+
+def embedded(topics: Iterable[str], data: Path | str, listen: str = "127.0.0.1:0") -> Broker:
+    """A single broker for the event loop of this program: `async with embedded(…) as broker`."""
+    settings = Settings(data=Path(data), listen=listen, admin=None)
+    return Broker(SINGLE, single_network(topics), settings)
 
 
 def tell_damage(damage: StorageError) -> None:

@@ -15,7 +15,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from gapless.broker.address import parse_address
+from gapless.broker.addresses import parse_address
 from gapless.broker.link import Link
 from gapless.broker.links import ANYBODY
 from gapless.broker.logs import logger
@@ -101,7 +101,7 @@ class Dialler:
         hello = codec().frames([self._links.hello])
         try:
             async with asyncio.timeout(self._settings.hello_patience_s):
-                host, port = self._links.whereabouts.find(name)
+                host, port = self._links.address_book.find(name)
                 reader, writer = await asyncio.open_connection(host, port, ssl=self._context)
                 try:
                     writer.write(hello)
@@ -119,7 +119,7 @@ class Dialler:
 
     async def _dial(self, name: BrokerName) -> Link:
         join = self._settings.join if name == ANYBODY else None
-        host, port = parse_address(join) if join else self._links.whereabouts.find(name)
+        host, port = parse_address(join) if join else self._links.address_book.find(name)
         loop, context = asyncio.get_running_loop(), self._context
         async with asyncio.timeout(self._settings.hello_patience_s):
             _, link = await loop.create_connection(

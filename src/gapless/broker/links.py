@@ -21,30 +21,31 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gapless.broker.addresses import AddressBook
 from gapless.broker.descriptors import links_max
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
-from gapless.broker.rights import Right, begin_refusal, refusal, visible
-from gapless.broker.room import Room
+from gapless.broker.memory import LinkMemory
+from gapless.broker.quotas import Quotas, who_is
 from gapless.broker.schedule import Schedule
-from gapless.broker.shares import Shares, who_is
-from gapless.broker.whereabouts import Whereabouts
+from gapless.broker.security.rights import Right, begin_refusal, refusal, visible
 from gapless.core.client_messages import Refused, Subscribe
 from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
-from gapless.core.messages import Addresses, Hello, Ping, Pong
+from gapless.core.messages import Addresses, Hello
 from gapless.core.topic_messages import TopicList
 from gapless.node.config import Config
-from gapless.node.delivery.connection import nowhere
+from gapless.node.delivery.connections import nowhere
 from gapless.version import __version__
+from gapless.wire.link import KeepAlive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gapless.broker.access import Access
+    from gapless.broker.event_reader import EventReader
     from gapless.broker.link import Link
     from gapless.broker.pump import Pump
-    from gapless.broker.reader import Reader
+    from gapless.broker.security.access import Access
     from gapless.broker.settings import Settings
     from gapless.core.client_messages import Publish
     from gapless.core.identity import PeerName
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     from gapless.core.transaction_messages import Stage
     from gapless.node.network import Network
 
+
+SILENT_LOOKS = 4
+"""Looks in a row that find no byte of a broker; then its link is dropped."""
 
 ANYBODY = BrokerName("")
 """Who is dialled to join a network: its name is not known yet."""
@@ -68,24 +72,24 @@ class Links:
         network: Network,
         settings: Settings,
         access: Access | None = None,
-        room: Room | None = None,
-        shares: Shares | None = None,
+        room: LinkMemory | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
         self.access = access
-        self.room = room or Room(settings)
+        self.room = room or LinkMemory(settings)
         everything = settings.connections_max, Config().subscriptions_max
-        self.shares = shares or Shares(*everything)
+        self.quotas = quotas or Quotas(*everything)
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.schedule = Schedule()
-        self.reader: Reader | None = None
+        self.reader: EventReader | None = None
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
         self._links_max = links_max(settings.connections_max)
         self.on_missing: Callable[[BrokerName], None] | None = None
         self.on_knock: Callable[[BrokerName], None] | None = None
-        self.whereabouts = Whereabouts(network, settings.data, settings.joined_max)
+        self.address_book = AddressBook(network, settings.data, settings.joined_max)
         self.named: dict[PeerName, Link] = {}
         self.all: set[Link] = set()
         self.is_draining = False
@@ -144,11 +148,10 @@ class Links:
         peer = self._client() if hello.sender is None else self._broker(link, hello)
         if not link.is_broker:
             link.who = owner or who_is(link.address)
-            self.shares.join(link)
+            self.quotas.join(link)
         if (old := self.named.pop(peer, None)) is not None:
             old.abort()
         self.named[peer] = link
-        link.is_kept = peer == self._joined_at
         who = {"principal": owner} if owner else {}
         logger.info("link up", extra={"peer": peer, "address": link.address, **who})
         if link.is_broker:
@@ -163,13 +166,21 @@ class Links:
             self.send(peer, message)
         return peer
 
+    def keep_alive(self, broker: PeerName) -> KeepAlive:
+        """How a broker's link is watched. The nodes of neighbours send heartbeats. Where a broker
+        joined a network, both may have nothing to say, and it pings. Other links may end."""
+        look_s = self.settings.silence_s / SILENT_LOOKS
+        if broker in self.neighbours:
+            return KeepAlive(look_s, SILENT_LOOKS, ping_after=None, has_heartbeats=True)
+        return KeepAlive(look_s, SILENT_LOOKS, 0 if broker == self._joined_at else None)
+
     def _has_joined(self, peer: PeerName) -> bool:
         """Is it a broker of no network file that we have?"""
-        return peer in self.whereabouts and not self.whereabouts.is_in_file(peer)
+        return peer in self.address_book and not self.address_book.is_in_file(peer)
 
     def _introduce(self, peer: BrokerName) -> None:
         """Tell a broker of those that it may not find in its network file."""
-        known = self.whereabouts.all()
+        known = self.address_book.all()
         if not self._has_joined(peer):
             known = {name: at for name, at in known.items() if self._has_joined(name)}
         known.pop(peer, None)
@@ -177,7 +188,7 @@ class Links:
             self.send(peer, Addresses(known))
 
     def _learn(self, addresses: dict[BrokerName, str], source: PeerName) -> None:
-        fresh = self.whereabouts.learn(addresses)
+        fresh = self.address_book.learn(addresses)
         if fresh:
             for peer, link in self.named.items():
                 if link.is_broker and peer != source:
@@ -201,7 +212,7 @@ class Links:
             )
         if hello.address:
             self._admit(name, hello.address)
-        if name == self.name or name not in self.whereabouts:
+        if name == self.name or name not in self.address_book:
             raise ProtocolError(
                 f"{name!r} is no broker that {self.name!r} knows",
                 "Give both brokers the same network file.",
@@ -215,7 +226,7 @@ class Links:
 
     def _admit(self, name: BrokerName, address: str) -> None:
         """One that is in no network file wants to be a part of ours."""
-        taken = name == self.name or self.whereabouts.is_in_file(name)
+        taken = name == self.name or self.address_book.is_in_file(name)
         if taken or name.startswith((self._client_prefix, "@")):
             raise ProtocolError(f"a broker cannot join as {name!r}", "Give it another name.")
         self._learn({name: address}, name)
@@ -247,17 +258,13 @@ class Links:
         if isinstance(message, Addresses) and link.is_broker:
             self._learn(message.addresses, link.peer)
             return
-        if isinstance(message, Ping | Pong) and link.is_broker and link.peer not in self.neighbours:
-            if isinstance(message, Ping):
-                link.answer(Pong(message.number))
-            return
         if link.principal is not None and self.access is not None:
             refused = self.access.admit(link, message, self.pump.node)
             if refused is not None:
                 link.answer(refused)
                 return
         if isinstance(message, Subscribe) and not link.is_broker:
-            refused = self.shares.subscribe(link, message, self.pump.node)
+            refused = self.quotas.subscribe(link, message, self.pump.node)
             if refused is not None:
                 self.refused_requests += 1
                 link.answer(refused)
@@ -277,7 +284,7 @@ class Links:
     def closed(self, link: Link, reason: str) -> None:
         self.all.discard(link)
         self.room.leave(link)
-        self.shares.leave(link)
+        self.quotas.leave(link)
         if self.access is not None:
             self.access.leave(link)
         self._unsent_links.discard(link)
@@ -299,7 +306,7 @@ class Links:
             self._miss(to, message)
             return
         if type(message) is Refused and message.elsewhere:
-            message = self.whereabouts.addressed(message)
+            message = self.address_book.addressed(message)
         elif type(message) is TopicList and link.principal is not None:
             message = visible(link.principal.rights, message)
         link.send(message)
@@ -307,7 +314,7 @@ class Links:
 
     def _miss(self, to: PeerName, message: Message) -> None:
         """There is no link. One to a broker that is far is dialled, and the message waits."""
-        is_far = to in self.whereabouts and to not in self.neighbours
+        is_far = to in self.address_book and to not in self.neighbours
         if not is_far or self.on_missing is None:
             self.unsent += 1  # a broker that is down, or a client just gone
             return

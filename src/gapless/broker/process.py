@@ -24,11 +24,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gapless.broker import logs
-from gapless.broker.address import is_loopback
+from gapless.broker.addresses import is_loopback
 from gapless.broker.broker import Broker
 from gapless.broker.descriptors import ask_for_more
 from gapless.broker.logs import logger
-from gapless.broker.terminal import Terminal
 from gapless.wire.buffers import keep_buffers
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from gapless.node.config import Config
     from gapless.node.network import Network
 
+TERMINAL = "/dev/tty"
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 ASKING = (signal.SIGUSR1, signal.SIGUSR2)
 EXIT_AT_ONCE = 1
@@ -164,3 +164,29 @@ class Signals:
     def _soon(self, call: Callable[..., object], *arguments: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: we are about to end anyway
             self._loop.call_soon_threadsafe(call, *arguments)
+
+
+class Terminal:
+    """The terminal that this process was started in, if there is one. Make it before a handler for
+    SIGHUP is set.
+
+    SIGHUP means "read your files anew" to a process without a terminal, and "your terminal is gone"
+    to a process that has one. A terminal that has hung up cannot be opened any more, which tells
+    the two apart. A process that was started with SIGHUP ignored, as `nohup` does, outlives its
+    terminal.
+    """
+
+    def __init__(self) -> None:
+        self._counts = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and can_open()
+
+    def is_gone(self) -> bool:
+        """Whether we were to live no longer than the terminal, and it has hung up."""
+        return self._counts and not can_open()
+
+
+def can_open() -> bool:
+    try:
+        os.close(os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

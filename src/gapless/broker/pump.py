@@ -26,11 +26,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.broker import clock
+from gapless.broker.clock import DurationMeter
 from gapless.broker.logs import logger
-from gapless.broker.meter import Meter
 from gapless.core.effects import Persist, Send
 from gapless.core.errors import ProtocolError, RequestError
-from gapless.node.delivery.connection import nowhere
+from gapless.node.delivery.connections import nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,8 +65,8 @@ class Pump:
         self.node = node
         self.steps = 0
         self.failed_requests = 0
-        self.step_times = Meter()
-        self.turn_times = Meter()
+        self.step_times = DurationMeter()
+        self.turn_times = DurationMeter()
         self._turn_began = 0  # by its first call, in nanoseconds
         self._surroundings = surroundings
         self._fail = fail
@@ -103,13 +103,11 @@ class Pump:
 
     def welcome(self, newcomer: BrokerName) -> None:
         """A broker that is in no network file is linked to us."""
-        self.node.touch()
-        self._step(self.node.topics.welcome, newcomer)
+        self._step(self.node.welcome, newcomer)
 
     def join(self, at: BrokerName) -> None:
         """We are such a broker, and this is one of the network."""
-        self.node.touch()
-        self._step(self.node.services.join, at)
+        self._step(self.node.join, at)
 
     def leave(self) -> None:
         """We are about to stop. From now on nothing happens because time has passed: what idle

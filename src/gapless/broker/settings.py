@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from gapless.core.errors import UsageError
+from gapless.node.config import BASIC
 
 KIBIBYTE = 1 << 10
 MEBIBYTE = 1 << 20
@@ -18,15 +19,15 @@ MEBIBYTE = 1 << 20
 class Settings:
     """Addresses, limits and patience of one broker process; see each field."""
 
-    data: Path
+    data: Path = field(metadata=BASIC)
     """The folder of all brokers of a network on this machine; each has one of its own inside."""
 
-    listen: str | None = None
+    listen: str | None = field(default=None, metadata=BASIC)
     """Where clients and brokers connect, instead of what the network file says. Port 0: any free
     port, the same again after a restart if it is still free; `address.json` in the data folder
     says which, and neighbours with the same data folder look there."""
 
-    admin: str | None = "127.0.0.1:7118"
+    admin: str | None = field(default="127.0.0.1:7118", metadata=BASIC)
     """Where health, statistics and metrics are served; None: nowhere."""
 
     admin_hosts: tuple[str, ...] = ()
@@ -77,12 +78,12 @@ class Settings:
     """Frames of clients that are being read, by their whole size; beyond it nothing is read from a
     connection that begins another, until one has ended. Of one principal: its share."""
 
-    output_bytes_max: int = 512 * MEBIBYTE
+    output_bytes_max: int = field(default=512 * MEBIBYTE, metadata=BASIC)
     """Bytes that wait to be sent to clients that do not keep up, all together; beyond it the one
     that has been behind for longest loses its link. Of one principal: its share, beyond which
     requests for long answers wait until it has read some."""
 
-    connections_max: int = 10_000
+    connections_max: int = field(default=10_000, metadata=BASIC)
     """Open connections; beyond it a new one is closed with a `Goodbye` that says so. Fewer where
     the system lets the process open fewer files: some of those are for the log."""
 

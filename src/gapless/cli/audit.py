@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from gapless.pipelines.audit import Audited
     from gapless.pipelines.verdict import Verdict
 
-    Known = dict[str, tuple[int, int]] | None
-
 WORDS = {True: "ok", False: "VIOLATED"}
 SHOWN = ("expected", "delivered", "lost", "doubled", "reordered", "unwanted")
 
@@ -75,6 +73,7 @@ def audit(
     total = true if they are not the defaults. The exit code is 1 if there is a violation.
     """
     from gapless.pipelines.audit import audit as judge
+    from gapless.pipelines.replay import plan
 
     if published and (lake is not None or no_log):
         problem = "--published says what there was, and --lake or --no-log where to look"
@@ -85,10 +84,10 @@ def audit(
     try:
         with session(master) as spark:
             if published:
-                events, known = from_files(spark, published)
+                findings = judge(spark, from_files(spark, published), wanted, scratch)
             else:
-                events, known = from_logs(spark, topic, lake, url, no_log=no_log)
-            findings = judge(spark, events, wanted, scratch, known)
+                job = replay_of(topic, "", lake, url, no_log=no_log, skip_lost=True)
+                findings = judge(spark, (job, plan(job)), wanted, scratch)
             if folder:
                 findings.details.write.mode("overwrite").parquet(folder)
             findings.close()
@@ -103,23 +102,13 @@ def audit(
         raise typer.Exit(1)
 
 
-def from_files(spark: SparkSession, paths: Sequence[Path]) -> tuple[DataFrame, Known]:
+def from_files(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     from gapless.pipelines.journals import read_published
 
     for path in paths:
         if not path.exists():
             raise UsageError(f"there is no {path}", "Give files of published events.")
-    return read_published(spark, [str(path.absolute()) for path in paths]), None
-
-
-def from_logs(
-    spark: SparkSession, topic: str, lake: Path | None, url: str, *, no_log: bool
-) -> tuple[DataFrame, Known]:
-    from gapless.pipelines.replay import plan, replay_rows
-
-    job = replay_of(topic, "", lake, url, no_log=no_log, skip_lost=True)
-    pieces = plan(job)
-    return replay_rows(spark, job, pieces), pieces.known()
+    return read_published(spark, [str(path.absolute()) for path in paths])
 
 
 def read_subscriptions(path: Path) -> list[Audited]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gapless.cli.limits import Limits, read_limits
+from gapless.cli.configuration import Limits, SettingsFile, read_limits
 
 DATA = Path("gapless-data")
 
@@ -51,6 +51,7 @@ def serve(
         typer.Option(metavar="FILE", help="With [security], as `gapless security init` makes it."),
     ] = None,
     insecure: Insecure = False,
+    config: SettingsFile = None,
     limits: Limits = None,
     log_json: LogJson = False,
     log_level: LogLevel = "warning",
@@ -65,11 +66,11 @@ def serve(
 
     Ctrl-C stops it in order. After a crash, start it again: nothing acknowledged is lost.
     """
+    from gapless.broker.networks import SINGLE, single_network
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
-    from gapless.broker.single import NAME, single_network
 
-    config, process = read_limits(limits)
+    node, process = read_limits(limits, config)
     settings = Settings(
         **process,
         data=data,
@@ -80,10 +81,10 @@ def serve(
         security_folder=security.parent if security else Path(),
     )
     run(
-        NAME,
+        SINGLE,
         single_network(topic or (), read_table(security) if security else None),
         settings,
-        config=config,
+        config=node,
         log_json=log_json,
         log_level=log_level,
         tell=typer.echo,

@@ -104,7 +104,7 @@ def ask_all(
     data = data or DATA
     if admin:
         return {address: ask(address, what) for address in admin}
-    from gapless.broker.address import FILE, read_addresses
+    from gapless.broker.addresses import FILE, read_addresses
 
     found: dict[str, Any | None] = {}
     for path in sorted(data.glob(f"*/{FILE}")):

@@ -1,11 +1,11 @@
 """One connection of a client to a broker: bytes to messages and back, Hello first.
 
 Theory of operation
+    `wire.link` is the machine of Hello, keep-alive and Goodbye; this is its driver over asyncio.
     Messages to send are gathered until the end of the loop's turn and leave with one write.
-    A connection that has brought nothing for a while is pinged, and given up when that brings
-    nothing either: a broker that hangs, or whose machine is gone, is like one that closed.
-    A broker that will not have us, or whose certificate we do not believe, is a `RefusedError`:
-    to try again the same way will not help. A request that cannot be encoded is refused without
+    A broker that hangs, or whose machine is gone, is like a broker that closed the connection.
+    A broker that does not accept the client, or whose certificate the client does not trust, is a
+    `RefusedError`: a retry would not help. A request that cannot be encoded is refused without
     being sent, and all others go on.
 
 Invariants
@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
+from math import inf
 from socket import gaierror
 from typing import TYPE_CHECKING, cast
 
@@ -25,12 +26,19 @@ from msgspec.structs import replace
 from gapless.client.errors import LinkError, RefusedError
 from gapless.core.client_messages import Refused
 from gapless.core.errors import GaplessError, WireError
-from gapless.core.messages import Goodbye, Hello, Ping, Pong
+from gapless.core.messages import Hello, Message
 from gapless.version import __version__
 from gapless.wire.codec import Unknown
-from gapless.wire.framing import Unframer
 from gapless.wire.kinds import codec
-from gapless.wire.version import agree
+from gapless.wire.link import (
+    DropLink,
+    EndLink,
+    KeepAlive,
+    LinkMachine,
+    PeerLeft,
+    PeerOpened,
+    SendOnLink,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -39,13 +47,12 @@ if TYPE_CHECKING:
     from gapless.client.address import Address
     from gapless.client.credentials import Credentials
     from gapless.core.identity import BrokerName
-    from gapless.core.messages import Message
 
 HELLO = Hello(software=f"gapless {__version__}")
 LOOK_EVERY_S = 2.0
 SILENT_LOOKS_MAX = 3
-"""How often it is looked whether anything has come; after so many looks that found nothing, and all
-but the last a ping that nothing answered, the connection is given up."""
+"""How often the client looks whether anything has come. It pings after a look that found nothing,
+and gives the connection up after this many of them in a row."""
 
 SEND_BYTES_HIGH = 4 << 20
 """Bytes that wait to be sent; beyond it `wait_writable` waits."""
@@ -78,7 +85,6 @@ class Connection(asyncio.Protocol):
         lost: Callable[[GaplessError], None],
         hello: Hello = HELLO,
     ) -> None:
-        self._hello = hello
         self.broker: BrokerName | None = None  # as it says in its Hello
         self._receive = receive
         self._lost = lost
@@ -86,11 +92,9 @@ class Connection(asyncio.Protocol):
         self.opened: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._codec = codec()
-        self._unframer = Unframer()
+        self._machine = LinkMachine(hello, self._loop.time())
         self._outbox: list[Message] = []
         self._problem: GaplessError | None = None
-        self._is_closing = False
-        self._silent_looks = -1  # the next look does not count
         self._timer: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -136,41 +140,41 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=SEND_BYTES_HIGH)
-        self._transport.write(bytes(self._codec.frames([self._hello])))
-        self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
+        self._transport.write(bytes(self._codec.frames([self._machine.greet()])))
+        self._machine.keep_alive(KeepAlive(LOOK_EVERY_S, SILENT_LOOKS_MAX), self._loop.time())
+        self._set_timer()
 
     def data_received(self, data: bytes) -> None:
-        self._silent_looks = -1
+        machine = self._machine
         try:
-            for payload in self._unframer.feed(data):
-                if self._is_closing:
+            for payload in machine.feed(data, self._loop.time()):
+                if machine.is_over:
                     return
-                self._take(self._codec.decode(payload))
-            if self._unframer.error is not None:
-                raise self._unframer.error
+                message = self._codec.decode(payload)
+                if not isinstance(message, Unknown):
+                    self._take(message)
+            if machine.unframer.error is not None:
+                raise machine.unframer.error
         except GaplessError as error:
             self._problem = error
             self.abort()
 
-    def _take(self, message: Message | Unknown) -> None:
-        match message:
-            case Unknown() | Pong():
-                pass
-            case Hello():
-                agree(HELLO, message)
-                self.broker = message.sender
+    def _take(self, message: Message) -> None:
+        match self._machine.receive(message):
+            case Message() as taken:
+                self._receive(taken)
+            case SendOnLink(reply):
+                self.send(reply)
+            case PeerOpened(hello):
+                self.broker = hello.sender
                 if not self.opened.done():
                     self.opened.set_result(None)
-            case Goodbye(problem, remedy, final):
-                kind = RefusedError if final else LinkError
-                self._problem = kind(problem or "the broker said goodbye", remedy)
+            case PeerLeft(said):
+                kind = RefusedError if said.final else LinkError
+                self._problem = kind(said.problem or "the broker said goodbye", said.remedy)
                 self.close()
-            case Ping(number):
-                self.send(Pong(number))
-            case _ if not self.opened.done():
-                raise WireError("the broker's first message is no Hello")
-            case _:
-                self._receive(message)
+            case None:
+                pass
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -179,7 +183,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._is_closing = True
+        self._machine.close(self._loop.time())
         self._writable.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -206,7 +210,7 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         messages, self._outbox = self._outbox, []
-        if not messages or self._is_closing or self._transport is None:
+        if not messages or self._machine.is_over or self._transport is None:
             return
         try:
             frames = self._codec.frames(messages)
@@ -231,24 +235,31 @@ class Connection(asyncio.Protocol):
         """Until the socket takes more: the back-pressure of TCP."""
         await self._writable.wait()
 
-    def _look(self) -> None:
-        self._silent_looks += 1
-        if self._silent_looks >= SILENT_LOOKS_MAX:
-            self._problem = LinkError("the broker does not answer any more")
-            self.abort()
-            return
-        if self._silent_looks:
-            self.send(Ping(self._silent_looks))
-        self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
+    # --- time, and the end -----------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        if (due_s := self._machine.deadline) < inf:
+            self._timer = self._loop.call_at(due_s, self._fire)
+
+    def _fire(self) -> None:
+        match self._machine.fire(self._loop.time()):
+            case SendOnLink(ping):
+                self.send(ping)
+            case DropLink(problem):
+                self._problem = LinkError(f"the broker does not answer any more ({problem})")
+                self.abort()
+            case EndLink() | None:
+                pass  # no deadline is set that would end it so
+        self._set_timer()
 
     def close(self) -> None:
-        if not self._is_closing and self._transport is not None:
+        if not self._machine.is_over and self._transport is not None:
             self.flush()
-            self._is_closing = True
+            self._machine.close(self._loop.time())
             self._transport.close()
 
     def abort(self) -> None:
-        self._is_closing = True
+        self._machine.close(self._loop.time())
         if self._transport is not None:
             self._transport.abort()
 

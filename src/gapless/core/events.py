@@ -20,6 +20,9 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from numpy import int64
+    from numpy.typing import NDArray
+
     from gapless.core.identity import PubendName, PublisherName, TopicName
     from gapless.core.ticks import Tick
 
@@ -97,3 +100,10 @@ class EventRun(msgspec.Struct, frozen=True, array_like=True):
         """Each event by itself."""
         ends = unpack(f"<{len(self)}I", self.ends)
         return tuple(map(self.data.__getitem__, map(slice, (0, *ends), ends)))
+
+
+class Piece(NamedTuple):
+    """Events end to end: number i stands at `bounds[i]:bounds[i + 1]`."""
+
+    data: bytes | memoryview
+    bounds: NDArray[int64]

@@ -20,6 +20,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from gapless.filters.constraint import (
+    PATTERNS_COMPARED_MAX,
     Booleans,
     Constraint,
     Missing,
@@ -129,6 +130,11 @@ def _includes_strings(wide: Strings, narrow: Strings) -> bool:
     if wide.excluded and any(map(narrow.admitting(), wide.excluded)):
         return False
     known = (within(narrow.low, narrow.high), *narrow.like)
+    if (
+        max(len(wide.like), len(wide.unlike), len(known), len(narrow.unlike))
+        > PATTERNS_COMPARED_MAX
+    ):
+        return set(wide.like) <= set(known) and set(wide.unlike) <= set(narrow.unlike)
     return all(any(q.implies(p) for q in known) for p in wide.like) and all(
         any(u.implies(v) for v in narrow.unlike)
         or not may_start_in(narrow.low, narrow.high, u.prefix)
@@ -159,6 +165,8 @@ def unite(constraints: Sequence[Constraint]) -> list[Constraint]:
 
 def _unite_numbers(some_of: list[Numbers]) -> list[Numbers]:
     """Ranges by their lower end; each is joined to those before it if they overlap or touch."""
+    if len(some_of) < 2:
+        return some_of
     points = set(chain.from_iterable(one.values or () for one in some_of))
     ranges = [Numbers(point, point) for point in points]
     ranges += [one for one in some_of if one.values is None]
@@ -201,6 +209,8 @@ def _joined_numbers(
 
 
 def _unite_strings(some_of: list[Strings]) -> list[Strings]:
+    if len(some_of) < 2:
+        return some_of
     points = set(chain.from_iterable(one.values or () for one in some_of))
     ranges = [Strings(point, point + "\0") for point in points]
     ranges += [one for one in some_of if one.values is None]

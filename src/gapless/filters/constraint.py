@@ -57,7 +57,7 @@ __all__ = [
 Number = int | float
 Ordered = TypeVar("Ordered", Number, str)
 
-PATTERNS_COMPARED_MAX = 16
+PATTERNS_COMPARED_MAX = 8
 """Above this many patterns on one attribute, implied ones are kept: only time would be lost."""
 
 RUN_MAX = 16
@@ -177,6 +177,8 @@ def numbers(
     values: Iterable[Number] | None = None,
 ) -> Numbers | None:
     """The canonical set of numbers that meet all of this; None if there are none."""
+    if not excluded and values is None and low < high:  # nearly all
+        return Numbers(_plain(low), _plain(high), low_open, high_open)
     holes = set(excluded)
     low_open = low_open or low in holes
     high_open = high_open or high in holes
@@ -184,7 +186,9 @@ def numbers(
     if values is None and low == high:
         values = (low,)
     if values is not None:
-        kept = {_plain(v) for v in values if interval.spans(v) and v not in holes}
+        if holes or low > -inf or high < inf:
+            values = [v for v in values if interval.spans(v) and v not in holes]
+        kept = set(map(_plain, values))
         return Numbers(values=tuple(sorted(kept))) if kept else None
     if low > high:
         return None
@@ -298,4 +302,6 @@ def within(low: str, high: str | None) -> Pattern:
 
 
 def _in_order(patterns: set[Pattern]) -> tuple[Pattern, ...]:
+    if len(patterns) < 2:
+        return tuple(patterns)
     return tuple(sorted(patterns, key=lambda p: [(part is None, part or "") for part in p.parts]))

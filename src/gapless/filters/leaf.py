@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.filters.constraint import (
+    Booleans,
     Constraint,
     Missing,
     Present,
@@ -75,8 +76,9 @@ def _drafts(name: str, constraints: Iterable[Constraint | None]) -> list[Draft]:
 
 
 def _read_compare(test: Compare) -> list[Draft]:
-    if isinstance(test.left, Attribute) and isinstance(test.right, Literal):  # nearly all
-        return _drafts(test.left.name, [compared(test.sign, test.right.value)])
+    if test.left.__class__ is Attribute and test.right.__class__ is Literal:  # nearly all
+        constraint = compared(test.sign, test.right.value)
+        return NEVER if constraint is None else [({test.left.name: constraint}, ())]
     sign, left, right = test.sign, _folded(test.left), _folded(test.right)
     if left is None or right is None:
         return NEVER
@@ -104,8 +106,7 @@ def _folded(expression: Expression) -> Expression | None:
 def compared(sign: str, value: Value) -> Constraint | None:
     """The constraint `attribute sign value`; None if nothing meets it."""
     if isinstance(value, bool):
-        wanted = {"=": [value], "<>": [not value]}
-        return booleans(wanted.get(sign, []))
+        return Booleans((value == (sign == "="),)) if sign in ("=", "<>") else None
     if isinstance(value, str):
         return _compared_string(sign, value)
     match sign:

@@ -97,31 +97,34 @@ _UNCLOSED = {"'": "this string does not end", '"': "this quoted name does not en
 def tokenise(text: str) -> tuple[list[str], list[Value]]:
     """The kinds and the values of all tokens. FilterError if a character fits nowhere."""
     _check_size(text)
-    kinds: list[str] = []
-    values: list[Value] = []
-    known = _WORDS.get
-    for word in _TOKEN.findall(text):
-        kind = known(word)
-        value: Value = word
-        if kind is None:
-            first = word[0]
-            if first in "0123456789" or (first == "." and len(word) > 1):
-                kind, value = NUMBER, _number(word, text, len(kinds))
-            elif first == "'" and len(word) > 1:
-                kind, value = STRING, word[1:-1].replace("''", "'")
-            elif word.startswith("/*"):
-                if _is_closed(word):
-                    continue
-                kinds += ["/", "*", END]  # no value starts with *: the parser refuses it
-                values += ["/", "*", ""]
-                break
-            else:
-                kind, value = _name(word, text, len(kinds))
-        kinds.append(kind)
-        values.append(value)
-        if kind == END:
-            break
-    return kinds, values
+    words = _TOKEN.findall(text)
+    del words[words.index("") + 1 :]
+    if "/*" in text:
+        words = _without_comments(words)
+    kind_of = dict(_WORDS)
+    value_of: dict[str, Value] = {word: word for word in _WORDS}
+    for word in dict.fromkeys(words):  # each is read once
+        if word in kind_of:
+            continue
+        first = word[0]
+        if first in "0123456789" or (first == "." and len(word) > 1):
+            kind_of[word], value_of[word] = NUMBER, _number(word, text)
+        elif first == "'" and len(word) > 1:
+            kind_of[word], value_of[word] = STRING, word[1:-1].replace("''", "'")
+        else:
+            kind_of[word], value_of[word] = _name(word, text)
+    return list(map(kind_of.__getitem__, words)), list(map(value_of.__getitem__, words))
+
+
+def _without_comments(words: list[str]) -> list[str]:
+    """An unclosed comment becomes `/ *`: no value starts with `*`, so the parser refuses it."""
+    kept: list[str] = []
+    for word in words:
+        if not word.startswith("/*"):
+            kept.append(word)
+        elif not _is_closed(word):
+            kept += ["/", "*"]
+    return kept
 
 
 def position_of(text: str, index: int) -> int:
@@ -135,6 +138,11 @@ def position_of(text: str, index: int) -> int:
                 return match.start(1)
             index -= 1
     return len(text)
+
+
+def _first_place(text: str, word: str) -> int:
+    """Where the text has this word first, as a token of its own."""
+    return next(match.start(1) for match in _TOKEN.finditer(text) if match[1] == word)
 
 
 def _is_closed(comment: str) -> bool:
@@ -154,7 +162,7 @@ def _check_size(text: str) -> None:
         )
 
 
-def _name(word: str, text: str, index: int) -> tuple[str, str]:
+def _name(word: str, text: str) -> tuple[str, str]:
     """A plain or quoted name, or a keyword in unusual spelling."""
     if word.isascii():  # or dotless ı would make a keyword
         keyword = word.upper()
@@ -165,16 +173,18 @@ def _name(word: str, text: str, index: int) -> tuple[str, str]:
     if word[0] == '"' and len(word) > 1:
         if word == '""':
             problem, remedy = "a name must not be empty", "Write '' for the empty string."
-            raise FilterError(problem, remedy, text, position_of(text, index))
+            raise FilterError(problem, remedy, text, _first_place(text, word))
         return NAME, sys.intern(word[1:-1].replace('""', '"'))
     for offset, character in enumerate(word):
         if not _may_be_in_name(character, offset):
-            _refuse(text, character, position_of(text, index) + offset)
+            _refuse(text, character, _first_place(text, word) + offset)
     return NAME, sys.intern(word)
 
 
 def is_plain(name: str) -> bool:
     """May it be written without quotes?"""
+    if name.isascii() and name.isidentifier():  # nearly all
+        return name.upper() not in RESERVED
     return (
         _PLAIN.fullmatch(name) is not None
         and name.upper() not in RESERVED
@@ -198,7 +208,7 @@ def _refuse(text: str, character: str, position: int) -> NoReturn:
     raise FilterError(problem, _HINTS.get(character, ""), text, position)
 
 
-def _number(word: str, text: str, index: int) -> int | float:
+def _number(word: str, text: str) -> int | float:
     if word.isdigit() and len(word) < 19 and (word[0] != "0" or len(word) == 1):
         return int(word)  # nearly all
     digits = word.replace("_", "").lower()
@@ -206,7 +216,7 @@ def _number(word: str, text: str, index: int) -> int | float:
         value = _float(digits) if _FLOAT.search(digits) else _integer(digits)
     except ValueError:
         remedy = "A number that starts with 0 is octal: drop the 0 for a decimal."
-        raise FilterError(f"{word} is no number", remedy, text, position_of(text, index)) from None
+        raise FilterError(f"{word} is no number", remedy, text, _first_place(text, word)) from None
     except OverflowError:
         value = inf
     if value > INTEGER_MAX + 1 and (isinstance(value, int) or value == inf):
@@ -215,7 +225,7 @@ def _number(word: str, text: str, index: int) -> int | float:
             "Integers have 64 bits, from -9223372036854775808 to 9223372036854775807; "
             "floats end at 1.7976931348623157E308.",
             text,
-            position_of(text, index),
+            _first_place(text, word),
         )
     return value
 

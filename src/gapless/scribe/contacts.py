@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gapless.scribe.identifiers import NodeId, Space
-    from gapless.scribe.settings import Settings
+    from gapless.scribe.settings import RingSettings
 
 
 class Contacts:
@@ -36,7 +36,7 @@ class Contacts:
     __slots__ = ("_near_max", "_proximity", "_space", "leaves", "nearby", "own", "table")
 
     def __init__(
-        self, own: NodeId, settings: Settings, space: Space, proximity: Callable[[NodeId], int]
+        self, own: NodeId, settings: RingSettings, space: Space, proximity: Callable[[NodeId], int]
     ) -> None:
         self.own = own
         self._space = space

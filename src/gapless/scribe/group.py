@@ -35,12 +35,12 @@ from gapless.scribe.campaign import NOBODY, Campaign, Inquiry, is_majority
 from gapless.scribe.effects import Effect, ToNode
 from gapless.scribe.messages import (
     Accept,
-    Append,
     Appended,
     Ballot,
     GroupState,
     Hint,
     Lineup,
+    LogAppend,
     LogEntry,
     Outvoted,
     Prepare,
@@ -51,13 +51,13 @@ from gapless.scribe.messages import (
 if TYPE_CHECKING:
     from gapless.scribe.identifiers import NodeId
     from gapless.scribe.messages import GroupMessage, Seat, TopicRecord
-    from gapless.scribe.settings import Settings
+    from gapless.scribe.settings import RingSettings
 
 CATCH_UP_MAX = 64
 """Entries sent to a seat that lags, at a time."""
 
 
-class Group:
+class TopicGroup:
     """One seat of it. See the module docstring."""
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Group:
         "topic",
     )
 
-    def __init__(self, record: TopicRecord, own: Seat, settings: Settings) -> None:
+    def __init__(self, record: TopicRecord, own: Seat, settings: RingSettings) -> None:
         self.record = record
         self.topic = record.topic
         self._own = own
@@ -207,7 +207,7 @@ class Group:
         is_next = number == oldest if last is None else number in (last + 1, oldest)
         if not is_next or (last is not None and number <= last):
             return []
-        append = Append(
+        append = LogAppend(
             self.topic, self.lineup.ballot, self.end, (LogEntry(source, number, body),), True
         )
         self._append(append.entries[0])
@@ -253,7 +253,7 @@ class Group:
         self.committed = self.end
         self._open_bytes = 0
         stay = {seat.node for seat in campaign.seats}
-        active = Append(self.topic, campaign.ballot, self.end, (), True)
+        active = LogAppend(self.topic, campaign.ballot, self.end, (), True)
         retired = Retired(self.topic, self.lineup)
         return self._to(stay, active) + self._to(campaign.nodes() - stay, retired)
 
@@ -280,7 +280,7 @@ class Group:
                 return self._receive_promise(message, now)
             case Accept(state):
                 return self._receive_accept(sender, state)
-            case Append():
+            case LogAppend():
                 return self._receive_append(sender, message)
             case Appended():
                 return self._receive_appended(message)
@@ -301,7 +301,7 @@ class Group:
             self._hold(state)
         return [ToNode(sender, Appended(self.topic, ballot, self._own, self.end))]
 
-    def _receive_append(self, sender: NodeId, append: Append) -> list[Effect]:
+    def _receive_append(self, sender: NodeId, append: LogAppend) -> list[Effect]:
         if append.ballot < self.promised:
             return [ToNode(sender, Outvoted(self.topic, self.promised))]
         if append.ballot != self.lineup.ballot:
@@ -361,7 +361,7 @@ class Group:
                 effects.append(ToNode(seat.node, Accept(self._state())))
                 continue
             entries = tuple(entry for _, entry in self.between(held, held + CATCH_UP_MAX))
-            append = Append(self.topic, self.lineup.ballot, held, entries, True)
+            append = LogAppend(self.topic, self.lineup.ballot, held, entries, True)
             effects.append(ToNode(seat.node, append))
         return effects
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gapless.scribe.identifiers import NodeId, Space
-    from gapless.scribe.settings import Settings
+    from gapless.scribe.settings import RingSettings
 
 REVIVED_AT_ONCE = 2
 """Failed nodes that are probed at a time."""
@@ -49,7 +49,7 @@ class Membership:
     )
 
     def __init__(
-        self, seat: Seat, settings: Settings, space: Space, proximity: Callable[[NodeId], int]
+        self, seat: Seat, settings: RingSettings, space: Space, proximity: Callable[[NodeId], int]
     ) -> None:
         self._seat = seat
         self._settings = settings

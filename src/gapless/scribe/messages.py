@@ -52,7 +52,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
 # --- the ring -------------------------------------------------------------------------------------
 
 
-class Ping(Message, frozen=True, tag="scribe ping"):
+class LeafPing(Message, frozen=True):
     """Proof of life, to every member of the leaf set."""
 
     born: AnyCount
@@ -73,7 +73,7 @@ class ProbeReply(Message, frozen=True):
     leaves: tuple[NodeId, ...]
 
 
-class Join(Message, frozen=True):
+class RingJoin(Message, frozen=True):
     """Routed towards the identifier of a newcomer; each node on the way adds a row of its table.
 
     `fresh`: the newcomer knows nothing, even if it was here before. Otherwise it has joined, and
@@ -85,7 +85,7 @@ class Join(Message, frozen=True):
     contacts: tuple[NodeId, ...] = ()
 
 
-class Welcome(Message, frozen=True):
+class RingWelcome(Message, frozen=True):
     """From the node that was closest to a newcomer: its leaf set, and the rows of the way."""
 
     leaves: tuple[NodeId, ...]
@@ -103,7 +103,7 @@ class RowQuery(Message, frozen=True):
     nodes: tuple[NodeId, ...] = ()
 
 
-class Row(Message, frozen=True):
+class RowReply(Message, frozen=True):
     """The answer to a `RowQuery`."""
 
     nodes: tuple[NodeId, ...]
@@ -126,14 +126,14 @@ class Create(Message, frozen=True):
     credential: Credential | None = None
 
 
-class Created(Message, frozen=True):
+class TopicCreated(Message, frozen=True):
     """The topic exists at the root and its replicas; or why not."""
 
     topic: TopicId
     problem: Prose = ""
 
 
-class Subscribe(Message, frozen=True, tag="scribe subscribe"):
+class Graft(Message, frozen=True):
     """Routed towards a topic until someone takes `child` on. `position`: what it has of an ordered
     topic, none if it is new to it."""
 
@@ -161,7 +161,7 @@ class Divert(Message, frozen=True):
     siblings: tuple[NodeId, ...]
 
 
-class Unsubscribe(Message, frozen=True, tag="scribe unsubscribe"):
+class Prune(Message, frozen=True):
     """I am no longer your child."""
 
     topics: tuple[TopicId, ...]
@@ -173,7 +173,7 @@ class Refresh(Message, frozen=True):
     topics: tuple[tuple[TopicId, bool, AnyCount | None], ...]
 
 
-class Beat(msgspec.Struct, frozen=True):
+class TopicBeat(msgspec.Struct, frozen=True):
     """One topic in a heartbeat: those above the sender, and what it has of an ordered one."""
 
     topic: TopicId
@@ -185,10 +185,10 @@ class Beat(msgspec.Struct, frozen=True):
 class Heartbeat(Message, frozen=True):
     """Parent to child, for all topics that they share and that had no event lately."""
 
-    beats: tuple[Beat, ...]
+    beats: tuple[TopicBeat, ...]
 
 
-class Denied(Message, frozen=True):
+class AccessDenied(Message, frozen=True):
     """Someone may not do what it asked for."""
 
     topic: TopicId
@@ -198,7 +198,7 @@ class Denied(Message, frozen=True):
 # --- events ---------------------------------------------------------------------------------------
 
 
-class Publication(Message, frozen=True):
+class RootPublication(Message, frozen=True):
     """To the root of a topic. `oldest`: the least number of the source that is still unanswered."""
 
     topic: TopicId
@@ -314,7 +314,7 @@ class Accept(Message, frozen=True):
     state: GroupState
 
 
-class Append(Message, frozen=True):
+class LogAppend(Message, frozen=True):
     """Add these to the log, from number `start` on. `active`: a majority has taken this ballot."""
 
     topic: TopicId
@@ -347,7 +347,7 @@ class Retired(Message, frozen=True):
     known: Lineup
 
 
-Payload = Join | Create | Subscribe | Publication
+Payload = RingJoin | Create | Graft | RootPublication
 
 
 class Routed(Message, frozen=True):
@@ -360,12 +360,14 @@ class Routed(Message, frozen=True):
     hops: AnyCount = 0
 
 
-RingMessage = Ping | Probe | ProbeReply | Welcome | Leave | RowQuery | Row | Passed | Routed
-EdgeMessage = Adopted | Divert | Subscribe | Unsubscribe | Refresh | Heartbeat | Denied
-TreeMessage = EdgeMessage | TreeEvent | Pull | Gone
-RootMessage = Created | Published | Replica
-GroupMessage = Prepare | Promise | Outvoted | Accept | Append | Appended | Hint | Retired
-ScribeMessage = RingMessage | TreeMessage | RootMessage | GroupMessage | Publication
+RingMessage = (
+    LeafPing | Probe | ProbeReply | RingWelcome | Leave | RowQuery | RowReply | Passed | Routed
+)
+EdgeMessage = Adopted | Divert | Graft | Prune | Refresh | Heartbeat | AccessDenied
+BranchMessage = EdgeMessage | TreeEvent | Pull | Gone
+RootMessage = TopicCreated | Published | Replica
+GroupMessage = Prepare | Promise | Outvoted | Accept | LogAppend | Appended | Hint | Retired
+ScribeMessage = RingMessage | BranchMessage | RootMessage | GroupMessage | RootPublication
 
 
 # --- on the wire ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ SECOND = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class RingSettings:
     """Limits and timers; see each field."""
 
     leaf_set_size: int = 16
@@ -131,7 +131,7 @@ class Settings:
         if self.replicas > self.leaf_set_size // 2 + 1:
             raise UsageError("replicas must fit into half a leaf set: the root knows no others")
 
-    def at_pace(self, heartbeat: int) -> Settings:
+    def at_pace(self, heartbeat: int) -> RingSettings:
         """The same with all timers faster or slower, in proportion to the heartbeat."""
         timers = {name: getattr(self, name) * heartbeat // self.heartbeat for name in TIMERS}
         return replace(self, **timers)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
-from gapless.scribe.messages import Beat
+from gapless.scribe.messages import TopicBeat
 
 if TYPE_CHECKING:
     from gapless.scribe.identifiers import NodeId, TopicId
@@ -31,7 +31,7 @@ ERAS_MAX = 3
 
 
 @dataclass(slots=True)
-class Window:
+class EraWindow:
     """Which events of one root came lately."""
 
     era: Ballot
@@ -53,7 +53,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class Topic:
+class TreeTopic:
     """See the module docstring. `stream` is there for ordered topics only."""
 
     identifier: TopicId
@@ -82,7 +82,7 @@ class Topic:
     """As root of an unordered topic: since when, and who."""
     last: int = 0
     """As such: the number given last."""
-    seen: tuple[Window, ...] = ()
+    seen: tuple[EraWindow, ...] = ()
     """What came of each root lately, the latest root last."""
 
     @property
@@ -94,9 +94,9 @@ class Topic:
         return self.stream.position if self.stream is not None else None
 
     @property
-    def beat(self) -> Beat:
+    def beat(self) -> TopicBeat:
         """What children are shown."""
-        return Beat(self.identifier, self.path, self.position, self.is_rooted)
+        return TopicBeat(self.identifier, self.path, self.position, self.is_rooted)
 
     def become_root(self) -> None:
         if not self.is_root:
@@ -129,7 +129,7 @@ class Topic:
         for window in self.seen:
             if window.era == era:
                 return window.is_new(number)
-        self.seen = (*self.seen, Window(era, number))[-ERAS_MAX:]
+        self.seen = (*self.seen, EraWindow(era, number))[-ERAS_MAX:]
         return True
 
     def check(self, own: NodeId) -> None:

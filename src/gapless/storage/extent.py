@@ -128,6 +128,27 @@ class Catalogue:
         self._segments[segment] = live
         return live
 
+    def stretches(self, segment: int) -> Iterator[list[Extent]]:
+        """The live extents of a segment, those of a stream together that follow each other, up to
+        `EXTENT_BYTES` of records: many small ones are copied as one."""
+        stretch: list[Extent] = []
+        kept = 0
+        for extent in sorted(self.in_segment(segment), key=attrgetter("stream", "first")):
+            kept += extent.kept
+            if stretch and (kept > EXTENT_BYTES or not self._is_next(stretch[-1], extent)):
+                yield stretch
+                stretch, kept = [], extent.kept
+            stretch.append(extent)
+        if stretch:
+            yield stretch
+
+    def _is_next(self, one: Extent, other: Extent) -> bool:
+        """Do these belong to one stream, with nothing of it between them?"""
+        if one.stream != other.stream:
+            return False
+        extents = self._streams[one.stream]
+        return extents[bisect_left(extents, one.last, key=BY_LAST) + 1] is other
+
     def forget(self, segment: int) -> None:
         assert not self.in_segment(segment), "only a segment without live records is let go"
         del self._segments[segment]

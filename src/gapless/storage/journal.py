@@ -246,17 +246,20 @@ class Journal:
         victim = min(candidates, key=lambda n: live_bytes.get(n, 0) / sizes[n], default=0)
         if not victim or 2 * live_bytes.get(victim, 0) > sizes[victim]:
             return False
-        moves: list[Write] = []
         try:
-            for extent in self.state.catalogue.in_segment(victim):
-                start = max(extent.first, self.state.facts.bounds[extent.stream].start)
-                runs: list[Run] = []
-                self._reader.scan(extent, start, extent.last + 1, sys.maxsize, runs)
-                found = records_of(runs)
-                moves.append(Move(extent.stream, tuple(found.indices), tuple(found.records)))
+            moves = [self._copy(extents) for extents in self.state.catalogue.stretches(victim)]
         except StorageCorruptError:
             self._unmovable.add(victim)  # stays where it is; whoever reads it is told
             return False
         self.commit(moves, grows=False)
         self._drop_dead()
         return True
+
+    def _copy(self, extents: list[Extent]) -> Move:
+        """The live records of neighbouring extents of one stream, as one section."""
+        runs: list[Run] = []
+        for extent in extents:
+            start = max(extent.first, self.state.facts.bounds[extent.stream].start)
+            self._reader.scan(extent, start, extent.last + 1, sys.maxsize, runs)
+        found = records_of(runs)
+        return Move(extents[0].stream, tuple(found.indices), tuple(found.records))

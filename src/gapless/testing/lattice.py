@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gapless.core.spans import SpanSet
 from gapless.knowledge.neighbours import SOURCE
+from gapless.knowledge.relay import Relay
 from gapless.knowledge.stream import KnowledgeStream
+from gapless.knowledge.subend import Subend
 from gapless.node.parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gapless.core.ticks import Span
-    from gapless.knowledge.relay import Relay
-    from gapless.knowledge.subend import Subend
     from gapless.node.config import Config
 
 
@@ -112,22 +112,30 @@ class StrictStream(KnowledgeStream):
         return fresh
 
 
+class StrictRelay(Relay):
+    """A relay whose stream is held to the lattice, where no broker has filtered on the way."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if self.upstream == SOURCE or not cast("Config", self.timing).propagates:
+            self.stream = StrictStream()
+
+
+class StrictSubend(Subend):
+    """The same of a subend."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if not cast("Config", self.timing).propagates:
+            self.stream = StrictStream(self.taken)
+
+
 @cache
 def strict(parts: Parts = Parts()) -> Parts:  # noqa: B008  # it is frozen
-    """The same machines; relays and subends are held to the lattice where nobody has filtered."""
-
-    def start_relay(relay: Relay, *arguments: Any, **options: Any) -> None:
-        parts.relay.__init__(relay, *arguments, **options)
-        if relay.upstream == SOURCE or not cast("Config", relay.timing).propagates:
-            relay.stream = StrictStream()
-
-    def start_subend(subend: Subend, *arguments: Any, **options: Any) -> None:
-        parts.subend.__init__(subend, *arguments, **options)
-        if not cast("Config", subend.timing).propagates:
-            subend.stream = StrictStream(subend.taken)
-
+    """These parts, with relays and subends that are held to the lattice."""
+    relay, subend = parts.relay, parts.subend
     return replace(
         parts,
-        relay=type(parts.relay.__name__, (parts.relay,), {"__init__": start_relay}),
-        subend=type(parts.subend.__name__, (parts.subend,), {"__init__": start_subend}),
+        relay=StrictRelay if relay is Relay else type("Held", (StrictRelay, relay), {}),
+        subend=StrictSubend if subend is Subend else type("Held", (StrictSubend, subend), {}),
     )

@@ -18,7 +18,6 @@ and its epoch: a restart begins a new flow.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,48 +30,47 @@ from gapless.tree.messages import (
     Beat,
     Carried,
     CarriedMessage,
+    Credit,
     Edge,
-    Join,
     Joined,
     Losses,
-    Publication,
-    PublicationConfirmed,
-    PublicationHeld,
-    Subscription,
+    PublicationRun,
+    RunConfirmed,
+    RunHeld,
     SubscriptionConfirmed,
     SubscriptionId,
+    SubscriptionOffer,
     SubscriptionRefused,
     SubscriptionWithdrawn,
     SyncEnd,
     SyncStart,
     SyncSummary,
-    Taken,
+    TreeJoin,
     TreeMessage,
-    Welcome,
-    topic_of,
+    TreeWelcome,
 )
 from gapless.tree.neighbourhood import Neighbourhood
 from gapless.tree.partitions import Partitions
 from gapless.tree.publications import Publications
 from gapless.tree.recovery import Sessions
 from gapless.tree.spreading import Spreading
-from gapless.tree.subscriptions import Subscriptions
+from gapless.tree.subscriptions import SubscriptionTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gapless.core.effects import Effect
-    from gapless.core.events import Attributes
+    from gapless.core.events import Attributes, EventBatch
     from gapless.core.identity import BrokerName, Instant
-    from gapless.tree.messages import PartitionId, PublicationId
+    from gapless.tree.messages import PartitionId
     from gapless.tree.settings import TreeSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class TreeParts:
     """The classes that a broker is made of; a simulation may plant a fault in one."""
 
-    subscriptions: type[Subscriptions] = Subscriptions
+    subscriptions: type[SubscriptionTable] = SubscriptionTable
     publications: type[Publications] = Publications
     spreading: type[Spreading] = Spreading
     forwarding: type[Forwarding] = Forwarding
@@ -87,9 +85,11 @@ class TreeBroker:
         epoch: int,
         settings: TreeSettings,
         edges: Iterable[Edge] = (),
-        parts: Parts | None = None,
+        *,
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
+        parts: TreeParts | None = None,
     ) -> None:
-        parts = parts or Parts()
+        parts = parts or TreeParts()
         self.name = name
         self.epoch = epoch
         self._settings = settings
@@ -99,7 +99,9 @@ class TreeBroker:
         self._connections = Connections(epoch, settings)
         self._sessions = Sessions(self._neighbourhood, self._connections, settings)
         self._partitions = Partitions(self._neighbourhood, epoch)
-        self._subscriptions = parts.subscriptions(self._neighbourhood, self._partitions, settings)
+        self._subscriptions = parts.subscriptions(
+            self._neighbourhood, self._partitions, settings, attributes_of
+        )
         self._publications = parts.publications(
             self._neighbourhood, self._subscriptions, epoch, settings
         )
@@ -125,9 +127,9 @@ class TreeBroker:
     def receive(self, sender: BrokerName, message: TreeMessage, now: Instant) -> list[Effect]:
         check_message(message, self._neighbourhood, (self.name, self.epoch))
         match message:
-            case Join() if not self._sessions.is_joining:
+            case TreeJoin() if not self._sessions.is_joining:
                 return self._welcome(sender, now)
-            case Welcome():
+            case TreeWelcome():
                 self._joining = None
                 self._sessions.is_joining = False
                 self._neighbourhood.learn(message.edges)
@@ -146,7 +148,7 @@ class TreeBroker:
     def fire(self, now: Instant) -> list[Effect]:
         """Beat, and see who has fallen silent."""
         if self._joining is not None and now >= self._connections.beat_at:
-            self._sessions.effects.append(Send(self._joining, Join()))
+            self._sessions.effects.append(Send(self._joining, TreeJoin()))
         self._sessions.effects += self._connections.fire(now)
         return self._settle(now)
 
@@ -174,35 +176,29 @@ class TreeBroker:
         self._sessions.is_joining = True
 
     def publish(
-        self, attributes: Attributes, body: bytes, now: Instant
-    ) -> tuple[PublicationId, list[Effect]]:
-        """Take a publication; `Confirmed` will say that all who should have it do."""
-        [name], effects = self.publish_batch([(attributes, body)], now)
-        return name, effects
-
-    def publish_batch(
-        self, events: Sequence[tuple[Attributes, bytes]], now: Instant, *, is_awaited: bool = False
-    ) -> tuple[list[PublicationId], list[Effect]]:
-        """Take publications, in this order: all of them, or none with an error. If they are
-        awaited, `Held` says when all within reach have one, should there be others."""
+        self, topic: str, events: EventBatch, now: Instant, *, is_awaited: bool = False
+    ) -> tuple[range, list[Effect]]:
+        """Take publications for a topic, in this order: all of them, or none with an error. Their
+        numbers, by which `Confirmed` says that all who should have them do. If they are awaited,
+        `Held` says when all within reach have one, should there be others."""
         if not self._sessions.is_ready:
             raise UsageError(
                 f"{self.name} still learns what is subscribed",
                 "Try again soon; if it lasts, look for neighbours that are down.",
             )
-        for topic, count in Counter(topic_of(attributes) for attributes, _ in events).items():
-            waiting, limit = self._publications.own_count(topic), self._settings.queue_max
-            if waiting + count > limit:
-                raise UsageError(
-                    f"{waiting} publications at {self.name} wait to be confirmed, and {limit} may",
-                    "Publish again when some are; if none are, look for brokers that are slow.",
-                )
-        publish = self._forwarding.publish
-        names = [publish(attributes, body, is_awaited=is_awaited) for attributes, body in events]
-        return names, self._settle(now)
+        waiting, limit = self._publications.own_count(topic), self._settings.queue_max
+        if waiting + len(events) > limit:
+            raise UsageError(
+                f"{waiting} publications at {self.name} wait to be confirmed, and {limit} may",
+                "Publish again when some are; if none are, look for brokers that are slow.",
+            )
+        numbers = self._forwarding.publish(topic, events, is_awaited=is_awaited)
+        return numbers, self._settle(now)
 
-    def subscribe(self, condition: str, now: Instant) -> tuple[SubscriptionId, list[Effect]]:
-        """Begin a subscription; `Accepted` will say that it is in force."""
+    def subscribe(
+        self, topic: str, condition: str, now: Instant
+    ) -> tuple[SubscriptionId, list[Effect]]:
+        """Begin a subscription to a topic; `Accepted` will say that it is in force."""
         if self._subscriptions.own_count >= self._settings.subscriptions_max:
             raise UsageError(
                 f"{self.name} has {self._subscriptions.own_count} subscriptions, and takes no more",
@@ -210,7 +206,7 @@ class TreeBroker:
             )
         name = SubscriptionId(self.name, self.epoch, self._subscription_number + 1)
         since = self._publications.next_number
-        self._subscriptions.ask(self._subscriptions.add(name, condition, (), (), since))
+        self._subscriptions.ask(self._subscriptions.add(name, topic, condition, (), (), since))
         self._subscription_number += 1
         return name, self._settle(now)
 
@@ -230,11 +226,11 @@ class TreeBroker:
 
     def _handle(self, sender: BrokerName, message: CarriedMessage) -> None:
         match message:  # what comes most, first
-            case Publication():
-                self._forwarding.on_publication(sender, message)
-            case PublicationConfirmed() | PublicationHeld() | Taken() | Losses():
+            case PublicationRun():
+                self._forwarding.on_run(sender, message)
+            case RunConfirmed() | RunHeld() | Credit() | Losses():
                 self._forwarding.on_answer(sender, message)
-            case Subscription():
+            case SubscriptionOffer():
                 self._spreading.on_subscription(sender, message)
             case SubscriptionConfirmed():
                 clearing = self._spreading.on_confirmed(sender, message)
@@ -278,7 +274,7 @@ class TreeBroker:
     def _welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
         self._learn(newcomer, ((self.name, newcomer),))
         edges = (*self._neighbourhood.edges, (self.name, newcomer))
-        return [Send(newcomer, Welcome(edges)), *self._settle(now)]
+        return [Send(newcomer, TreeWelcome(edges)), *self._settle(now)]
 
     def _learn(self, sender: BrokerName, edges: tuple[Edge, ...]) -> None:
         new = self._neighbourhood.learn(edges)

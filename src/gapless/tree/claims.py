@@ -15,10 +15,12 @@ from gapless.tree.messages import (
     Carried,
     Joined,
     Losses,
-    Publication,
-    Subscription,
+    PublicationRun,
+    RunConfirmed,
+    RunHeld,
+    SubscriptionOffer,
     SyncStart,
-    Welcome,
+    TreeWelcome,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ def check_message(message: TreeMessage, neighbourhood: Neighbourhood, life: Life
         case Carried(messages=messages):
             for each in messages:
                 _check_carried(each, neighbourhood, life)
-        case Welcome(edges=edges):
+        case TreeWelcome(edges=edges):
             _check_edges(edges)
         case _:
             pass
@@ -43,21 +45,35 @@ def check_message(message: TreeMessage, neighbourhood: Neighbourhood, life: Life
 
 def _check_carried(message: CarriedMessage, neighbourhood: Neighbourhood, life: Life) -> None:
     match message:  # what comes most, first
-        case Publication(id=name, hops=hops):
-            _check_way(name.source, hops, neighbourhood)
-            is_ours = name.source == life[0] and name.epoch >= life[1]
-            _refuse_if(is_ours, f"{name} came back to where it began")
-            _refuse_if(not name.number, f"{name} has no number")
+        case PublicationRun():
+            _check_run(message, neighbourhood, life)
+        case RunConfirmed(numbers=numbers) | RunHeld(numbers=numbers):
+            _check_numbers(numbers)
         case Losses(losses=losses):
             for loss in losses:
                 _refuse_if(not loss.through, f"{loss} is of nothing")
-        case Subscription(id=subscription, hops=hops):
+        case SubscriptionOffer(id=subscription, hops=hops):
             if subscription.source != life[0]:  # ours come back: we say whether they have ended
                 _check_way(subscription.source, hops, neighbourhood)
         case SyncStart(edges=edges) | Joined(edges=edges):
             _check_edges(edges)
         case _:
             pass  # about what is not known here any more, it says nothing
+
+
+def _check_run(run: PublicationRun, neighbourhood: Neighbourhood, life: Life) -> None:
+    _check_way(run.source, run.hops, neighbourhood)
+    is_ours = run.source == life[0] and run.epoch >= life[1]
+    _refuse_if(is_ours, f"a run of {run.source!r} came back to where it began")
+    _check_numbers(run.numbers)
+    events = 0 if run.clearings or run.life else len(run.numbers)
+    is_odd = len(run.events) != events or (not events and len(run.numbers) > 1)
+    _refuse_if(is_odd, f"{len(run.numbers)} publications have {len(run.events)} events")
+
+
+def _check_numbers(numbers: tuple[int, ...]) -> None:
+    is_wrong = not numbers or numbers[0] < 1 or list(numbers) != sorted(set(numbers))
+    _refuse_if(is_wrong, "the numbers of publications do not ascend from 1 on")
 
 
 def _check_way(source: BrokerName, hops: tuple[Hop, ...], neighbourhood: Neighbourhood) -> None:

@@ -47,7 +47,7 @@ class Reach(Enum):
 
 
 @dataclass(slots=True)
-class Connection:
+class ConnectionEnd:
     """One end of a connection. See the module docstring."""
 
     session: Position
@@ -65,7 +65,7 @@ class Connections:
         self._epoch = epoch
         self._settings = settings
         self._sessions = 0
-        self._ends: dict[BrokerName, Connection] = {}
+        self._ends: dict[BrokerName, ConnectionEnd] = {}
         self._wanted: tuple[BrokerName, ...] = ()
         self.beat_at = Instant(0)
         self.changes = 0
@@ -171,16 +171,16 @@ class Connections:
             waits = end.reach in (Reach.CONNECTING, Reach.UP)
             assert waits == (end.deadline is not None), "I2"
 
-    def _end(self, broker: BrokerName) -> Connection:
+    def _end(self, broker: BrokerName) -> ConnectionEnd:
         if broker not in self._ends:
-            self._ends[broker] = Connection(self._next_session())
+            self._ends[broker] = ConnectionEnd(self._next_session())
         return self._ends[broker]
 
     def _next_session(self) -> Position:
         self._sessions += 1
         return Position(self._epoch, self._sessions)
 
-    def _lose(self, end: Connection) -> None:
+    def _lose(self, end: ConnectionEnd) -> None:
         if end.reach is Reach.UP:
             self.changes += 1
             end.session = self._next_session()

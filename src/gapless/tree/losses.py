@@ -24,8 +24,10 @@ Source: none; the paper's queues have no end. Decision 0026.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from gapless.tree.members import whole
 from gapless.tree.messages import Loss, Position
 from gapless.tree.trail import NOTHING
 
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gapless.core.identity import BrokerName
-    from gapless.tree.messages import Life, Publication
+    from gapless.tree.members import Members
+    from gapless.tree.messages import Life, PublicationRun
 
 Flow = tuple["Life", "BrokerName", int, str]
 """Who lost it, which life of a source published it, and for which topic."""
@@ -69,20 +72,21 @@ class LossTable:
     def has_losses(self) -> bool:
         return bool(self._lost)
 
-    def is_lost(self, publication: Publication, target: Life) -> bool:
+    def lost(self, run: PublicationRun, target: Life) -> Members:
+        """The members that `target` gets no more."""
         if not self._lost:
-            return False
-        name = publication.id
-        flow = (target, name.source, name.epoch, publication.topic)
-        return name.number <= self._lost.get(flow, 0)
+            return 0
+        through = self._lost.get((target, run.source, run.epoch, run.topic), 0)
+        return whole(bisect_right(run.numbers, through))
 
-    def is_waived(self, publication: Publication) -> bool:
-        """Need nobody keep it for who is out of reach?"""
+    def waived(self, run: PublicationRun) -> Members:
+        """The members that no broker need keep for brokers out of reach."""
         if not self._waived:
-            return False
-        name = publication.id
-        waived = self._waived.get((name.source, publication.topic), NOTHING)
-        return Position(name.epoch, name.number) <= waived
+            return 0
+        waived = self._waived.get((run.source, run.topic), NOTHING)
+        if waived.epoch != run.epoch:
+            return run.all if run.epoch < waived.epoch else 0
+        return whole(bisect_right(run.numbers, waived.number))
 
     def all(self) -> tuple[Loss, ...]:
         lost = [

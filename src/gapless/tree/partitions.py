@@ -23,7 +23,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gapless.tree.messages import PartitionId, Publication
+from gapless.tree.messages import PartitionId, PublicationRun
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Set
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from gapless.tree.neighbourhood import Neighbourhood
 
 
-def is_closed(tag: PartitionId, publication: Publication) -> bool:
+def is_closed(tag: PartitionId, run: PublicationRun) -> bool:
     """Is its source on the partition, or beyond it and not behind somebody who is open?"""
-    if publication.id.source in tag.nodes:
+    if run.source in tag.nodes:
         return True
-    way = [hop.broker for hop in publication.hops]
+    way = [hop.broker for hop in run.hops]
     if tag.nodes[-1] not in way:
         return False
     return way[way.index(tag.nodes[-1]) + 1] not in tag.open  # there is one: it is not the source

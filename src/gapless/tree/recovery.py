@@ -32,7 +32,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from gapless.tree.frontier import Frontier, explore
-from gapless.tree.messages import Position, Publication, Subscription, SyncStart
+from gapless.tree.messages import Position, PublicationRun, SubscriptionOffer, SyncStart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,29 +45,29 @@ if TYPE_CHECKING:
     from gapless.tree.settings import TreeSettings
 
 
-class Phase(Enum):
+class SessionPhase(Enum):
     """Where a session stands."""
 
     ASKING = "asking"
     LIVE = "live"
 
 
-TRANSITIONS: dict[Phase, frozenset[Phase]] = {
-    Phase.ASKING: frozenset({Phase.LIVE}),
-    Phase.LIVE: frozenset(),
+TRANSITIONS: dict[SessionPhase, frozenset[SessionPhase]] = {
+    SessionPhase.ASKING: frozenset({SessionPhase.LIVE}),
+    SessionPhase.LIVE: frozenset(),
 }
 
 
 @dataclass(slots=True)
-class Session:
+class ActiveSession:
     """One active session, on one connection."""
 
     connection: Position
-    phase: Phase = Phase.ASKING
+    phase: SessionPhase = SessionPhase.ASKING
 
     def become_live(self) -> None:
-        assert Phase.LIVE in TRANSITIONS[self.phase]
-        self.phase = Phase.LIVE
+        assert SessionPhase.LIVE in TRANSITIONS[self.phase]
+        self.phase = SessionPhase.LIVE
 
 
 class Sessions:
@@ -84,7 +84,7 @@ class Sessions:
         self._settings = settings
         self.is_ready = False
         self.is_joining = False  # there are others, though we know none yet
-        self._sessions: dict[BrokerName, Session] = {}
+        self._sessions: dict[BrokerName, ActiveSession] = {}
         self._told: dict[BrokerName, Position] = {}  # who has sent us all it has, on which session
         self._looked_at = (-1, 0)
         self.frontier = Frontier()
@@ -96,6 +96,10 @@ class Sessions:
     def send(self, to: BrokerName, message: CarriedMessage) -> None:
         """It goes at the end of the step, with all else for the same broker."""
         self._outgoing.setdefault(to, []).append(message)
+
+    def has_mail(self, to: BrokerName) -> bool:
+        """Does something go there at the end of the step?"""
+        return to in self._outgoing
 
     def take_effects(self) -> list[Effect]:
         """All that this step comes to; what goes to one broker goes in batches."""
@@ -126,7 +130,7 @@ class Sessions:
         self.effects += self._connections.want(frontier.wanted, now)
         begun = [broker for broker in frontier.active if broker not in self._sessions]
         for broker in begun:
-            self._sessions[broker] = Session(self._connections.session(broker))
+            self._sessions[broker] = ActiveSession(self._connections.session(broker))
             self.send(broker, SyncStart(self._neighbourhood.edges, not self.is_ready))
         self.frontier, self.active = frontier, frozenset(frontier.active)
         before = self._failed_at
@@ -141,14 +145,14 @@ class Sessions:
     def go_live(self, broker: BrokerName) -> bool:
         """The other has answered; False if that was about a session that is over."""
         session = self._sessions.get(broker)
-        if session is None or session.phase is Phase.LIVE:
+        if session is None or session.phase is SessionPhase.LIVE:
             return False
         session.become_live()
         return True
 
     @property
     def live(self) -> list[BrokerName]:
-        return [b for b, session in self._sessions.items() if session.phase is Phase.LIVE]
+        return [b for b, session in self._sessions.items() if session.phase is SessionPhase.LIVE]
 
     @property
     def connected(self) -> list[BrokerName]:
@@ -156,7 +160,7 @@ class Sessions:
 
     def is_live(self, broker: BrokerName) -> bool:
         session = self._sessions.get(broker)
-        return session is not None and session.phase is Phase.LIVE
+        return session is not None and session.phase is SessionPhase.LIVE
 
     def told(self, sender: BrokerName) -> None:
         """It has sent us all it has."""
@@ -193,15 +197,17 @@ def batches(
 ) -> Iterator[tuple[CarriedMessage, ...]]:
     """The messages in order, as few batches as the limits allow."""
     batch: list[CarriedMessage] = []
-    size = 0
+    count = size = 0
     for message in messages:
         batch.append(message)
-        if isinstance(message, Publication):
-            size += len(message.body)
-        elif isinstance(message, Subscription):
+        count += 1
+        if isinstance(message, PublicationRun):
+            count += len(message.numbers) - 1
+            size += sum(map(len, message.events.events))
+        elif isinstance(message, SubscriptionOffer):
             size += len(message.condition.encode())
-        if len(batch) >= settings.batch_max or size >= settings.batch_bytes_max:
+        if count >= settings.batch_max or size >= settings.batch_bytes_max:
             yield tuple(batch)
-            batch, size = [], 0
+            batch, count, size = [], 0, 0
     if batch:
         yield tuple(batch)

@@ -30,10 +30,10 @@ from gapless.core.errors import FilterError, ProtocolError
 from gapless.tree.messages import (
     Accepted,
     Clearing,
-    Refused,
-    Subscription,
+    NoRoom,
     SubscriptionConfirmed,
     SubscriptionId,
+    SubscriptionOffer,
     SubscriptionRefused,
     SubscriptionWithdrawn,
     SyncEnd,
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from gapless.tree.publications import Publications
     from gapless.tree.recovery import Sessions
     from gapless.tree.settings import TreeSettings
-    from gapless.tree.subscriptions import Routed, Subscriptions
+    from gapless.tree.subscriptions import RoutedSubscription, SubscriptionTable
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldConfirmation:
     """A confirmation that waits for the queue."""
 
     to: BrokerName
@@ -71,7 +71,7 @@ class Spreading:
         self,
         neighbourhood: Neighbourhood,
         sessions: Sessions,
-        subscriptions: Subscriptions,
+        subscriptions: SubscriptionTable,
         publications: Publications,
         epoch: int,
         settings: TreeSettings,
@@ -83,16 +83,16 @@ class Spreading:
         self._publications = publications
         self._epoch = epoch
         self._settings = settings
-        self._held: list[Held] = []
+        self._held: list[HeldConfirmation] = []
         # Sent, and sent again when it may be clean; by connection.
-        self._unclean: dict[tuple[BrokerName, Position], list[Held]] = {}
+        self._unclean: dict[tuple[BrokerName, Position], list[HeldConfirmation]] = {}
         self._learning: dict[
             BrokerName, Position
         ] = {}  # who waits for all we have, on which session
 
     # --- messages --------------------------------------------------------------------------------
 
-    def on_subscription(self, sender: BrokerName, message: Subscription) -> None:
+    def on_subscription(self, sender: BrokerName, message: SubscriptionOffer) -> None:
         routed = self._subscriptions.get(message.id)
         if message.id.source == self._here:
             if routed is None:
@@ -107,7 +107,12 @@ class Spreading:
             since = self._publications.next_number
             try:
                 routed = self._subscriptions.add(
-                    message.id, message.condition, message.hops, message.tags, since
+                    message.id,
+                    message.topic,
+                    message.condition,
+                    message.hops,
+                    message.tags,
+                    since,
                 )
             except FilterError as error:
                 raise ProtocolError(f"{message.id} has no condition: {error.problem}") from error
@@ -121,7 +126,9 @@ class Spreading:
         ):
             self._asked(routed, sender, message)
 
-    def _asked(self, routed: Routed, sender: BrokerName, message: Subscription) -> None:
+    def _asked(
+        self, routed: RoutedSubscription, sender: BrokerName, message: SubscriptionOffer
+    ) -> None:
         if routed.refused_by is not None:
             self._sessions.send(sender, SubscriptionRefused(routed.id, routed.refused_by))
             return
@@ -152,7 +159,7 @@ class Spreading:
         if routed is None:
             return
         if routed.towards is None:
-            self._sessions.effects.append(Tell(Refused(routed.id, message.by)))
+            self._sessions.effects.append(Tell(NoRoom(routed.id, message.by)))
             self.on_withdrawn(None, routed.id, self._epoch)
             return
         routed.refused_by = message.by  # who asks again is told again
@@ -178,7 +185,7 @@ class Spreading:
         if start.is_new and connection is not None:
             self._learning[sender] = connection
 
-    def _concerns(self, routed: Routed, broker: BrokerName) -> bool:
+    def _concerns(self, routed: RoutedSubscription, broker: BrokerName) -> bool:
         return self._subscriptions.is_away(routed, broker) or broker in routed.route
 
     def on_sync_summary(self, sender: BrokerName, summary: SyncSummary) -> None:
@@ -224,7 +231,7 @@ class Spreading:
                     self._sessions.send(broker, self._subscriptions.message(routed, broker))
                 self._sessions.send(broker, SyncEnd())
 
-    def _complete(self, routed: Routed) -> Clearing | None:
+    def _complete(self, routed: RoutedSubscription) -> Clearing | None:
         is_new = not routed.is_complete
         clearing = self._subscriptions.complete(routed)
         if routed.towards is not None:
@@ -245,7 +252,7 @@ class Spreading:
             for broker in ended:
                 routed.confirmed.pop(broker, None)
 
-    def _offer(self, routed: Routed, to: BrokerName | None) -> None:
+    def _offer(self, routed: RoutedSubscription, to: BrokerName | None) -> None:
         if to is None or not self._sessions.is_live(to):
             return  # it will come with the synchronisation
         message = self._subscriptions.message(routed, to)
@@ -253,12 +260,14 @@ class Spreading:
         if not is_away or is_legitimate(message.hops, self._settings):
             self._sessions.send(to, message)
 
-    def _hold(self, routed: Routed) -> None:
+    def _hold(self, routed: RoutedSubscription) -> None:
         for asker in sorted(routed.askers):
             connection = self._sessions.connection(asker)
             if connection is not None:
                 before = self._publications.next_number
-                self._held.append(Held(asker, connection, routed.id, routed.answer, before))
+                self._held.append(
+                    HeldConfirmation(asker, connection, routed.id, routed.answer, before)
+                )
         routed.askers.clear()
 
     def release(self) -> None:
@@ -275,7 +284,7 @@ class Spreading:
             if routed.answer != each.answer:
                 # What is true only since now goes after all that came before now.
                 before = self._publications.next_number
-                each = Held(each.to, each.connection, routed.id, routed.answer, before)
+                each = HeldConfirmation(each.to, each.connection, routed.id, routed.answer, before)
             is_clean = session_of(routed.route, self._sessions.active) == each.to
             if is_clean and not self._is_flushed(each):
                 self._held.append(each)
@@ -285,7 +294,7 @@ class Spreading:
             if not is_clean:
                 self._unclean.setdefault((each.to, each.connection), []).append(each)
 
-    def _is_flushed(self, held: Held) -> bool:
+    def _is_flushed(self, held: HeldConfirmation) -> bool:
         return self._publications.has_flushed(held.to, held.before, self._sessions.frontier)
 
     @property

@@ -74,7 +74,7 @@ def test_keys_tests_and_residuals_together_are_the_filter(
         if one.prefix is not None:
             text = event.get(one.prefix[0])
             at_key = isinstance(text, str) and text.startswith(one.prefix[1])
-        check = clause_check(one.tests, one.residuals)
+        check = clause_check(one.tests, one.residuals, {})
         found = found or (at_key and (check is None or check(event)))  # type: ignore[arg-type]
     assert found is whole.matches(event)  # type: ignore[arg-type]
 
@@ -104,7 +104,7 @@ def test_nothing_matches_without_an_attribute_that_is_needed(
 ) -> None:
     for conjunction in Filter(condition).conjunctions:  # type: ignore[arg-type]
         found = plan(conjunction)
-        check = clause_check(found.tests, found.residuals)
+        check = clause_check(found.tests, found.residuals, {})
         if any(event.get(name) is None for name in found.needed):
             assert check is not None
             assert not check(event)  # type: ignore[arg-type]

@@ -7,25 +7,25 @@ from msgspec.structs import replace
 
 from gapless.core.client_messages import Acknowledge, Deliveries, Done, Subscribed
 from gapless.core.effects import Delete
-from gapless.core.identity import BrokerName, SubscriptionName, TopicName
+from gapless.core.identity import BrokerName, Instant, SubscriptionName, TopicName
 from gapless.core.ticks import TICK_MAX
 from gapless.core.topic_messages import CreateTopic
-from gapless.node.config import Config
+from gapless.node.context import Context, Encoding
+from gapless.node.delivery.connections import ClientConnections
 from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.directory.catalogue import CATALOGUE
-from gapless.node.parts import Parts
+from gapless.node.network import parse_network
 from gapless.node.subscriptions.durables import MOVING_MAX, Durables, Moved
 from gapless.storage.memory import MemoryVolume
 from gapless.wire.events import decode_attributes
 from tests.node.country import Country
-from tests.node.town import colours, publish, subscribe
+from tests.node.town import TOWN, colours, publish, subscribe
 
 
 def durables(volume: MemoryVolume) -> Durables:
-    config = Config()
-    return Durables(
-        BrokerName("here"), config, volume, Subscribers(config, decode_attributes), Parts()
-    )
+    network, encoding = parse_network(TOWN), Encoding(decode_attributes)
+    context = Context(BrokerName("s"), network, volume, Instant(0), encoding)
+    return Durables(context, Subscribers(context.config, decode_attributes, ClientConnections()))
 
 
 def test_a_move_is_remembered_before_it_is_durable_and_after() -> None:
@@ -69,7 +69,7 @@ def test_the_filtered_log_gives_back_what_every_durable_subscription_has_acknowl
         named = replace(subscribe(number, topic="fixed"), name=SubscriptionName(name))
         country.ask("l", named)
         country.wait(1)
-    assert len(country.towns["l"].node.durables.subscriptions) == 2
+    assert len(country.towns["l"].node.durable.subscriptions) == 2
     country.ask("a", publish("red", "blue", topic="fixed"), client="pub")
     country.wait(3)
     ticks, _ = volume.scan(f"filtered/{pubend}", 0, TICK_MAX)

@@ -58,14 +58,22 @@ def _number_check(constraint: Numbers) -> Check:
 
 
 def clause_check(
-    tests: Iterable[tuple[str, Constraint]], residuals: Collection[Condition]
+    tests: Iterable[tuple[str, Constraint]],
+    residuals: Collection[Condition],
+    known: dict[int, Check],
 ) -> ClauseCheck | None:
-    """The test of all that is left of a conjunction; None if nothing is."""
+    """The test of all that is left of a conjunction; None if nothing is.
+
+    `known` holds checks by the id of their constraint: the clauses of a filter share many.
+    """
     tests = tuple(tests)
     if len(tests) == 1 and not residuals and tests[0][1] == Missing():
         [(absent, _)] = tests
         return lambda attributes: attributes.get(absent) is None
-    checks = [(name, check_of(constraint)) for name, constraint in tests]
+    checks = [
+        (name, known.get(id(one)) or known.setdefault(id(one), check_of(one)))
+        for name, one in tests
+    ]
     conditions = [compile_condition(condition) for condition in residuals]
     if len(conditions) == 1 and not checks:
         [only] = conditions

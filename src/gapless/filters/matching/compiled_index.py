@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gapless.core.events import Value
     from gapless.filters.constraint import Constraint
     from gapless.filters.matching.batch_search import Counted
+    from gapless.filters.matching.checks import Check as ValueCheck
     from gapless.filters.matching.plan import Clause, Key
     from gapless.filters.syntax import Condition
 
@@ -80,12 +81,13 @@ class CompiledIndex:
     # -- adding and removing -------------------------------------------------------------------
 
     def add(self, handle: int, clauses: tuple[Clause, ...]) -> None:
+        known: dict[int, ValueCheck] = {}
         for clause in clauses:
             names, keys, tests = self._access(clause)
             slots, loose, residuals = self._slots(tests, clause.residuals)
             identity = handle
             if loose or residuals:
-                check = Check(handle, tuple(loose), tuple(residuals))
+                check = Check(handle, tuple(loose), tuple(residuals), known)
                 identity = self._verification.add(check)
             if names:
                 root = self._columns.set_of(names)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from gapless.core.events import Value
-    from gapless.filters.matching.checks import ClauseCheck
+    from gapless.filters.matching.checks import Check, ClauseCheck
     from gapless.filters.matching.plan import Clause
 
     Bucket = dict[int, tuple[int, ClauseCheck | None]]  # row number -> (handle, check)
@@ -63,8 +63,9 @@ class PythonIndex:
 
     def add(self, handle: int, clauses: tuple[Clause, ...]) -> None:
         places = self._places[handle] = []
+        known: dict[int, Check] = {}
         for clause in clauses:
-            check = clause_check(clause.tests, clause.residuals)
+            check = clause_check(clause.tests, clause.residuals, known)
             for access, key in self._accesses(clause):
                 self._bucket(access, key)[self._row_count] = (handle, check)
                 places.append((access, key, self._row_count))

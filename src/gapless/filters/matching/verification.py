@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from gapless.core.events import Value
     from gapless.filters.constraint import Constraint
+    from gapless.filters.matching.checks import Check as ValueCheck
     from gapless.filters.syntax import Condition
 
     Identities = NDArray[np.uint32]
@@ -40,10 +41,11 @@ class Check:
         handle: int,
         tests: tuple[tuple[str, Constraint], ...],
         residuals: tuple[Condition, ...],
+        known: dict[int, ValueCheck] | None = None,
     ) -> None:
         self.handle = handle
         self._parts = (tests, residuals)
-        holds = clause_check(tests, residuals)
+        holds = clause_check(tests, residuals, {} if known is None else known)
         assert holds is not None
         self.holds = holds
 

@@ -23,7 +23,6 @@ from gapless.core.client_messages import Deliveries, Ended, Lost
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.node.delivery.audience import DURABLE, Audience
-from gapless.node.delivery.connection import ClientConnection, nowhere
 from gapless.node.delivery.match_meter import MatchMeter
 from gapless.node.delivery.packing import Packing
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from gapless.knowledge.subend import Settled
     from gapless.node.config import Config
     from gapless.node.delivery.audience import ConditionGroup, Key, MatchedBatch
+    from gapless.node.delivery.connections import ClientConnection, ClientConnections
     from gapless.node.delivery.packing import Share
     from gapless.node.delivery.session import Session
 
@@ -58,44 +58,33 @@ class Subscribers:
     """All subscriptions at one broker."""
 
     def __init__(
-        self, config: Config, attributes_of: Callable[[EventBatch], Sequence[Attributes]]
+        self,
+        config: Config,
+        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
+        connections: ClientConnections,
     ) -> None:
         self.config = config
         self.attributes_of = attributes_of
-        self.clients: dict[ClientName, ClientConnection] = {}
+        self.clients = connections
         self.audiences: dict[tuple[TopicName, Order], Audience] = {}
         self.meter = MatchMeter(config)
         self._owners: dict[Key, str] = {}  # of those subscriptions whose owner is known
         self.sessions: dict[int, Session] = {}  # by number: durable ones with a client
-        self.sessions_of: dict[ClientName, dict[int, Session]] = {}  # the same by client
-        self._sessions_at: dict[TopicName, dict[int, Session]] = {}  # and by topic
+        self.sessions_of: dict[ClientName, dict[int, Session]] = {}  # by client, then its number
+        self._sessions_at: dict[TopicName, dict[int, Session]] = {}  # by topic, then number
         self.durable_count = 0
         self.subscription_count = 0
         self._young: dict[TopicName, dict[PubendName | None, dict[Key, int]]] = {}
         self.dropped: list[tuple[TopicName, Key]] = []  # removed, and whoever cares to be told
-        self._delivered_before = 0  # to clients that are gone
         self.ended_slow = 0
         self.batch_sizes = [0] * BATCH_SIZES  # how many batches had less than 2^i events
         self._batch_longest = 0
 
-    @property
-    def delivered(self) -> int:
-        """Events so far, to all clients there were, live and by catch-up."""
-        return self._delivered_before + sum(each.delivered for each in self.clients.values())
-
-    def connect(
-        self,
-        name: ClientName,
-        owner: str = "",
-        administers: Callable[[str], bool] = nowhere,
-    ) -> None:
-        self.clients.setdefault(name, ClientConnection(owner, administers))
-
     def disconnect(self, name: ClientName) -> None:
-        client = self.clients.pop(name, None)
-        self._delivered_before += client.delivered if client else 0
-        for number, place in client.subscriptions.items() if client else ():
-            self._remove(place, (name, number))
+        """A client is gone: remove its anonymous subscriptions and its connection."""
+        for number in list(self.clients[name].subscriptions) if name in self.clients else ():
+            self.remove(name, number)
+        self.clients.disconnect(name)
 
     def add(
         self,
@@ -189,6 +178,11 @@ class Subscribers:
         if not len(self.audiences[place]):
             del self.audiences[place]
 
+    def take_dropped(self) -> list[tuple[TopicName, Key]]:
+        """The subscriptions that were removed since this was last asked for."""
+        dropped, self.dropped = self.dropped, []
+        return dropped
+
     def of_topic(self, topic: TopicName) -> list[Key]:
         """Those of clients, without the durable ones."""
         return [
@@ -201,8 +195,10 @@ class Subscribers:
     def wants(self, topic: TopicName, order: Order) -> bool:
         return (topic, order) in self.audiences
 
-    def consumed(self, name: ClientName, count: int) -> None:
+    def consumed(self, name: ClientName, count: int) -> bool:
+        """Note what a client has consumed. Does it catch up at any named subscription?"""
         self.clients[name].consume(count)
+        return any(session.behind for session in self.sessions_of.get(name, {}).values())
 
     def deliver(
         self, topic: TopicName, pubend: PubendName | None, settled: Settled, through: int

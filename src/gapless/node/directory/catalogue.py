@@ -139,7 +139,7 @@ class Catalogue:
         self.digest ^= digest_of(entry) ^ (digest_of(old) if old is not None else 0)
         self._count(old, entry)
         self.entries[entry.name] = entry
-        self.routing.catalogue_digest = self.digest
+        self.routing.announce_catalogue(self.digest)
         self._denied.pop(entry.name, None)
         if entry.is_deleted and entry.deleted_us:
             heappush(self._tombs, (entry.deleted_us, entry.name))
@@ -171,7 +171,7 @@ class Catalogue:
             if entry is None or name in self.writing or not self._is_outdated(entry, now):
                 continue  # it is there again, or was deleted again
             self.digest ^= digest_of(entry)
-            self.routing.catalogue_digest = self.digest
+            self.routing.announce_catalogue(self.digest)
             self._count(entry, None)
             del self.entries[name]
             self.floor = max(self.floor, entry.incarnation)
@@ -282,6 +282,10 @@ class Catalogue:
         static = [entry_of(self.network.topic[name]) for name in sorted(self.static)]
         known = [entry for entry in (*static, *self.entries.values()) if entry.service != "durable"]
         return self._tell(newcomer, tuple(known))
+
+    def farewell(self, newcomer: BrokerName) -> None:
+        """The link to a broker broke: it is told nothing more, if it was a newcomer."""
+        self.newcomers.pop(newcomer, None)
 
     def _tell(self, peer: BrokerName, entries: tuple[TopicEntry, ...]) -> list[Effect]:
         effects: list[Effect] = []

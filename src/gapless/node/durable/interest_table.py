@@ -22,50 +22,36 @@ from gapless.node.deadlines import Machines
 from gapless.node.durable.topic_interest import TopicInterest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gapless.core.broker_messages import DigestNack
     from gapless.core.events import Attributes
     from gapless.core.identity import CellName, Instant, PubendName, TopicName
-    from gapless.core.store import Store
     from gapless.filters.filter import Filter
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.durable.topic_interest import Key
-    from gapless.node.network import Network, Topic
-    from gapless.node.parts import Parts
-    from gapless.node.routing import Routing
+    from gapless.node.network import Topic
 
 
 class InterestTable(Edge):
     """By topic. Empty where the configuration says that brokers let everything pass."""
 
-    def __init__(
-        self,
-        name: BrokerName,
-        network: Network,
-        store: Store,
-        config: Config,
-        routing: Routing,
-        parts: Parts,
-        now: Instant,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-    ) -> None:
+    def __init__(self, context: Context) -> None:
         self.by_topic: Machines[TopicName, TopicInterest] = Machines()
         self.by_label: dict[TopicName, TopicInterest] = {}
         self._by_pubend: dict[PubendName, TopicInterest] = {}
         self._touched: dict[TopicName, None] = {}  # where something was asked for in this step
-        self._attributes_of = attributes_of
+        self._attributes_of = context.encoding.attributes_of
         self._decoded: tuple[Sequence[bytes], Sequence[Attributes]] = ((), [])
-        self._propagates = config.propagates
-        self._made_of = name, network, store, config, routing, parts
-        for topic in network.topic.values():
-            self.add(topic, now)
+        self._context = context
+        for topic in context.network.topic.values():
+            self.add(topic, context.started)
 
     def add(self, topic: Topic, now: Instant) -> TopicInterest | None:
         """Another topic; None where nothing is propagated."""
-        if not self._propagates or topic.service != "durable":
+        if not self._context.config.propagates or topic.service != "durable":
             return None
-        interest = TopicInterest(topic, *self._made_of, now, self.by_topic.moved)
+        interest = TopicInterest(topic, self._context, now, self.by_topic.moved)
         self.by_topic[topic.name] = self.by_label[topic.label] = interest
         for pubend in topic.pubends:
             self._by_pubend[pubend.name] = interest
@@ -183,7 +169,7 @@ class InterestTable(Edge):
     def tell_again(self, peer: BrokerName, now: Instant) -> list[Effect]:
         """A neighbour answers over a new link: what it was told before may not have come, so it is
         told everything, as if it had asked."""
-        cell = self._made_of[1].cell_of[peer].name
+        cell = self._context.network.cell_of[peer].name
         nack = SubscriptionNack(cell)
         effects: list[Effect] = []
         for each in self.by_topic.values():

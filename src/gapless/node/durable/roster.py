@@ -24,25 +24,25 @@ from gapless.node.redirect import bound_pubend, refuse_elsewhere, refuse_unknown
 
 if TYPE_CHECKING:
     from gapless.core.effects import Write
-    from gapless.core.identity import ClientName, Instant
+    from gapless.core.identity import ClientName, Instant, PubendName
     from gapless.core.roster_messages import RosterKind, RosterRequest
     from gapless.knowledge.pubend import Pubend
-    from gapless.node.durable.streams import Streams
-    from gapless.node.network import Network
+    from gapless.node.context import Context
+    from gapless.node.deadlines import Machines
 
 
 class Rosters:
     """The names that are remembered at one broker."""
 
-    def __init__(self, network: Network, streams: Streams) -> None:
-        self.network = network
-        self.streams = streams
+    def __init__(self, context: Context, pubends: Machines[PubendName, Pubend]) -> None:
+        self.network = context.network
+        self.pubends = pubends
 
     def receive(self, client: ClientName, message: RosterRequest, now: Instant) -> list[Effect]:
         topic = self.network.topic.get(message.topic)
         if topic is None:
             return refuse_unknown(client, message, message.topic, self.network)
-        pubends = self.streams.pubends
+        pubends = self.pubends
         if isinstance(message, RosterQuery):
             here = [pubends[each.name] for each in topic.pubends if each.name in pubends]
             if not here and topic.pubends:

@@ -21,21 +21,18 @@ if TYPE_CHECKING:
     from gapless.core.broker_messages import StartReply
     from gapless.core.effects import Effect
     from gapless.core.identity import PubendName
-    from gapless.node.config import Config
-    from gapless.node.network import Cell, Network
-    from gapless.node.routing import Routing
+    from gapless.node.context import Context
+    from gapless.node.network import Cell
 
 
 class PubendStarts:
     """The pubends of which one broker does not know yet where they stand."""
 
-    def __init__(
-        self, network: Network, cell: Cell, config: Config, routing: Routing, now: Instant
-    ) -> None:
-        self.network = network
+    def __init__(self, context: Context, cell: Cell) -> None:
+        self.network = context.network
         self.cell = cell.name
-        self.config = config
-        self.routing = routing
+        self.config = context.config
+        self.routing = context.routing
         self.asked: dict[PubendName, int] = {}  # the number of the last question
         self.deadline: Instant | None = None
         self._has_subscribers = cell.subscribers

@@ -51,22 +51,18 @@ from gapless.node.durable.start_points import PubendStarts
 if TYPE_CHECKING:
     from gapless.core.broker_messages import Routed
     from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
-    from gapless.core.store import Store
     from gapless.knowledge.merge import Merge
     from gapless.knowledge.pubend import Persisted, Pubend
     from gapless.knowledge.relay import Relay
     from gapless.knowledge.stages import Staged
     from gapless.knowledge.subend import Subend
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
     from gapless.node.durable.interest_table import InterestTable
     from gapless.node.epoch import Epoch
-    from gapless.node.network import Network, Topic
     from gapless.node.network import PubendEntry as PubendEntry
-    from gapless.node.parts import Parts
-    from gapless.node.routing import Routing
+    from gapless.node.network import Topic
     from gapless.node.subscriptions.attachments import Attachments
-    from gapless.node.subscriptions.durables import Durables
     from gapless.node.subscriptions.moves import HandOvers
 
 CARRIED_MAX = 100_000
@@ -78,47 +74,42 @@ class Streams:
 
     def __init__(
         self,
-        name: BrokerName,
-        network: Network,
-        config: Config,
-        store: Store,
-        routing: Routing,
+        context: Context,
         subscribers: Subscribers,
         interests: InterestTable,
-        durables: Durables,
         attachments: Attachments,
         hand_overs: HandOvers,
-        epoch: Epoch,
-        parts: Parts,
-        now: Instant,
     ) -> None:
-        self.name = name
-        self.network = network
-        self.config = config
-        self.routing = routing
+        self.name = context.name
+        self.network = context.network
+        self.config = context.config
+        self.routing = context.routing
         self.subscribers = subscribers
         self.interests = interests
-        self.durables = durables
+        self.durables = attachments.durables
         self.attachments = attachments
         self.hand_overs = hand_overs
-        self.parts = parts
-        self.cell = network.cell_of[name]
+        self.parts = context.parts
+        self.cell = context.network.cell_of[context.name]
         self.relays: Machines[PubendName, Relay] = Machines()
         self.pubends: Machines[PubendName, Pubend] = Machines()
         self.subends: Machines[PubendName, Subend] = Machines()
         self.merges: Machines[TopicName, Merge] = Machines()
-        self.pace = Pace(config)
-        self._part = config.batch_events_max, config.answer_bytes_max  # delivered in one step
+        self.pace = Pace(context.config)
+        self._part = (
+            self.config.batch_events_max,
+            self.config.answer_bytes_max,
+        )  # delivered in one step
         self.published = 0  # events that became durable here
-        self.beginnings = PubendStarts(network, self.cell, config, routing, now)
-        self.tell_due = Instant(now + config.silence_flush)
-        self.epoch = epoch.number
+        self.beginnings = PubendStarts(context, self.cell)
+        self.tell_due = Instant(context.started + self.config.silence_flush)
+        self.epoch = context.epoch.number
         self._reports = 0
-        self._store = store
-        self.is_mute = not epoch.is_durable
+        self._store = context.store
+        self.is_mute = not context.epoch.is_durable
         attachments.behind.released_of = self.released_of
-        for topic in network.topic.values():
-            self.add(topic, now)
+        for topic in self.network.topic.values():
+            self.add(topic, context.started)
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -128,8 +119,8 @@ class Streams:
             relay = self.relays[pubend.name] = self._make_relay(pubend)
             relay.reporter.is_mute = self.is_mute and relay.upstream != SOURCE
             if pubend.host == self.name:
-                made = self.pubends[pubend.name] = self._make_pubend(pubend, topic, now)
-                self.attachments.behind.logs[pubend.name] = made.stream
+                hosted = self.pubends[pubend.name] = self._make_pubend(pubend, topic, now)
+                self.attachments.behind.add_log(pubend.name, hosted.stream)
             self.beginnings.add(pubend.name, now)
             stream = self.durables.streams.get(pubend.name)
             if stream is not None:  # it goes on where it was
@@ -154,7 +145,7 @@ class Streams:
         self.merges.pop(topic.name, None)
         for pubend in topic.pubends:
             self.beginnings.remove(pubend.name)
-            self.attachments.behind.logs.pop(pubend.name, None)
+            self.attachments.behind.remove_log(pubend.name)
             for machines in (self.relays, self.pubends, self.subends):
                 machines.pop(pubend.name, None)
 
@@ -422,8 +413,7 @@ class Streams:
     def _report(self, now: Instant) -> list[Effect]:
         """What durable subscriptions need no more."""
         effects, durables = list[Effect](), self.durables
-        reports, durables.reports = durables.reports, {}
-        for pubend in reports:
+        for pubend in durables.take_reports():
             if pubend not in self.subends:
                 continue
             self.attachments.behind.stir(pubend)
@@ -436,8 +426,7 @@ class Streams:
         if self.is_mute:  # holds count among reports, which go up under a durable epoch
             return []
         effects: list[Effect] = []
-        holds, self.hand_overs.holds = self.hand_overs.holds, []
-        for hold in holds:
+        for hold in self.hand_overs.take_holds():
             tick = self.durables.position(hold.pubend, hold.tick)[1]  # it counts here already
             tick, named = min(hold.tick, tick), self.next_report()
             ours = ReleaseHold(hold.pubend, hold.cell, tick, hold.number, *named)
@@ -626,6 +615,32 @@ class Streams:
         for topic, merge in self.merges.items():
             effects += subscribers.tell_position(topic, None, merge.position)
         return effects
+
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """Figures of each pubend's stream through this broker, by name."""
+        pubends: dict[str, dict[str, int]] = {}
+        for name, relay in self.relays.items():
+            figures = {
+                "cached_events": relay.stream.event_count,
+                "known_end": relay.stream.end,
+                "acked": relay.acked,
+                "nacks_sent": relay.nacks_sent,
+                "asking": relay.questions.tick_count,
+            }
+            if subend := self.subends.get(name):
+                figures["horizon"] = subend.horizon
+                figures["in_doubt"] = subend.seen - subend.horizon
+                figures["waiting_events"] = subend.stream.event_count
+            if pubend := self.pubends.get(name):
+                figures["end"] = pubend.end
+                figures["released"] = pubend.released
+                figures["pending_events"] = pubend.pending_count
+                figures["publishers"] = len(pubend.publishers.records)
+                figures["open_transactions"] = pubend.transactions.open_count
+                figures["staged_bytes"] = pubend.transactions.stages.staged_bytes
+                figures["producers"] = len(pubend.transactions.last)
+            pubends[name] = figures
+        return pubends
 
     def check(self) -> None:
         for machines in (self.relays, self.pubends, self.subends, self.merges):

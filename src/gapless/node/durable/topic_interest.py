@@ -42,12 +42,9 @@ if TYPE_CHECKING:
 
     from gapless.core.broker_messages import Knowledge, Propagated, Vector
     from gapless.core.identity import BrokerName, CellName, PubendName, TopicName
-    from gapless.core.store import Store
     from gapless.filters.filter import Filter
-    from gapless.node.config import Config
-    from gapless.node.network import Network, Topic
-    from gapless.node.parts import Parts
-    from gapless.node.routing import Routing
+    from gapless.node.context import Context
+    from gapless.node.network import Topic
     from gapless.propagation.actions import Action, Outgoing
     from gapless.propagation.branch import Branch
     from gapless.propagation.leaf import Leaf
@@ -70,24 +67,17 @@ class TopicInterest:
     """One topic at one broker: its branches, its leaf, its stamp. See the module docstring."""
 
     def __init__(
-        self,
-        topic: Topic,
-        name: BrokerName,
-        network: Network,
-        store: Store,
-        config: Config,
-        routing: Routing,
-        parts: Parts,
-        now: Instant,
-        moved: dict[TopicName, None],
+        self, topic: Topic, context: Context, now: Instant, moved: dict[TopicName, None]
     ) -> None:
         """`moved`: where to note that our deadline may be another one."""
         self.topic = topic.name
         self.label = topic.label  # in messages and on disk
         self._moved = moved
+        name, network, store = context.name, context.network, context.store
+        config, parts = context.config, context.parts
         self.name = name
         self.config = config
-        self.routing = routing
+        self.routing = context.routing
         self.cell = cell = network.cell_of[name].name
         self.upstream = {each.name: network.upstream(each, cell) for each in topic.pubends}
         first = now // FIRST_PER_MICROSECOND

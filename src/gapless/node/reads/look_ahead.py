@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from gapless.core.store import Run
     from gapless.filters.sieve import Coded, Digest
     from gapless.knowledge.pubend import Pubend
+    from gapless.node.context import Survey
     from gapless.node.reads.part import LogPart
-    from gapless.node.reads.search import LogSearch, Survey
+    from gapless.node.reads.search import LogSearch
 
 PART_BYTES = 4 << 20
 """What one look goes through, and a stretch is made of."""

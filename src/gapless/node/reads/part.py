@@ -13,12 +13,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gapless.core.errors import StorageDamagedError
-from gapless.core.events import EventRun
+from gapless.core.events import EventRun, Piece
 from gapless.core.store import RUN_BYTES
 
 if TYPE_CHECKING:
@@ -32,13 +32,6 @@ if TYPE_CHECKING:
 
 PIECE_EVENTS_MIN = 128
 """If pieces have fewer on average, they are joined."""
-
-
-class Piece(NamedTuple):
-    """Events end to end: number i stands at `bounds[i]:bounds[i + 1]`."""
-
-    data: bytes | memoryview
-    bounds: NDArray[np.int64]
 
 
 class LogPart:

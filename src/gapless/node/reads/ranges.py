@@ -23,16 +23,11 @@ from gapless.node.recent import remember
 from gapless.node.redirect import refuse_elsewhere, refuse_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gapless.core.events import Attributes
-    from gapless.core.identity import ClientName
+    from gapless.core.identity import ClientName, PubendName
     from gapless.core.range_messages import RangeRequest
     from gapless.knowledge.pubend import Pubend
-    from gapless.node.config import Config
-    from gapless.node.durable.streams import Streams
-    from gapless.node.network import Network
-    from gapless.node.reads.search import Survey
+    from gapless.node.context import Context
+    from gapless.node.deadlines import Machines
 
 CONDITIONS_MAX = 256
 """Compiled conditions that are kept; beyond it the oldest goes."""
@@ -41,18 +36,11 @@ CONDITIONS_MAX = 256
 class Ranges:
     """What clients read at one broker."""
 
-    def __init__(
-        self,
-        network: Network,
-        streams: Streams,
-        config: Config,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-        survey: Survey | None = None,
-    ) -> None:
-        self.network = network
-        self.streams = streams
-        self._search = LogSearch(config, attributes_of, survey)
-        self.outlook = Outlook(self._search, streams.pubends)
+    def __init__(self, context: Context, pubends: Machines[PubendName, Pubend]) -> None:
+        self.network = context.network
+        self.pubends = pubends
+        self._search = LogSearch(context.config, context.encoding)
+        self.outlook = Outlook(self._search, pubends)
         self._conditions: dict[str, Selection] = {}
 
     def receive(self, client: ClientName, message: RangeRequest) -> list[Effect]:
@@ -60,7 +48,7 @@ class Ranges:
         if topic is None:
             return refuse_unknown(client, message, message.topic, self.network)
         hosts = {each.name: each.host for each in topic.pubends}
-        pubends = self.streams.pubends
+        pubends = self.pubends
         if isinstance(message, PositionsQuery) and message.pubend is None:
             here = {str(n): (pubends[n].released, pubends[n].end) for n in hosts if n in pubends}
             elsewhere = {str(n): str(host) for n, host in hosts.items() if n not in pubends}

@@ -34,25 +34,12 @@ from gapless.filters.filter import Filter
 from gapless.knowledge.batch import read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy import float64, uint8
-    from numpy.typing import NDArray
-
     from gapless.core.events import Attributes
     from gapless.filters.sieve import Sieve
     from gapless.knowledge.pubend import Pubend
     from gapless.node.config import Config
+    from gapless.node.context import Encoding
     from gapless.node.reads.digests import Digests
-    from gapless.node.reads.part import Piece
-
-    Survey = Callable[
-        [Sequence[Piece], Sequence[str]],
-        Sequence[tuple[NDArray[uint8], NDArray[float64]]] | None,
-    ]
-    """Of the events of these pieces, and for each name: by event, the kind of the attribute and a
-    number that stands for it, as `filters.sieve` has them. None: decode them, for something is
-    unknown to it, or it is not ready."""
 
 LOOK_BYTES = 4 << 10
 """What reading one event alone counts: it takes about as long as reading so much in one go."""
@@ -119,12 +106,11 @@ class LogSearch:
     def __init__(
         self,
         config: Config,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-        survey: Survey | None = None,
+        encoding: Encoding,
     ) -> None:
         self.config = config
-        self._attributes_of = attributes_of
-        self._survey = survey
+        self._attributes_of = encoding.attributes_of
+        self._survey = encoding.survey
         self.digests: Digests | None = None  # made when first wanted, for it loads numpy
 
     def find(

@@ -18,8 +18,7 @@ Source: DSN 2003, sec. 4; docs/protocols/durable-subscriptions.md, 3.1, 3.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import Done, Refused, Subscribed
 from gapless.core.effects import NO_ROOM, Effect, Send, Tell
@@ -31,28 +30,21 @@ from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
 from gapless.node.delivery.session import Session
 from gapless.node.directory.registry import registrar_of
-from gapless.node.recent import remember
 from gapless.node.redirect import refuse_until_told
 from gapless.node.subscriptions.catch_ups import Assured, Behind
+from gapless.node.subscriptions.record import Attacher, Ender, Happening, Phase, Unconfirmed
+from gapless.node.subscriptions.table import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gapless.core.client_messages import Acknowledge, Forget, Subscribe
-    from gapless.core.events import Attributes, EventBatch
-    from gapless.core.identity import BrokerName, TopicName
+    from gapless.core.identity import BrokerName
     from gapless.durable.subscriptions import DurableSubscription
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
-    from gapless.node.network import Network
-    from gapless.node.parts import Parts
     from gapless.node.subscriptions.durables import Durables
     from gapless.node.subscriptions.tokens import Tokens
-
-
-ENDED_MAX = 10_000
-"""Names that are remembered after they were ended, in case a copy of theirs was on its way to
-another broker just then; the oldest is forgotten beyond it, and such a copy stays there."""
 
 
 UNCONFIRMED_MAX = 1_000
@@ -74,57 +66,21 @@ class Left(Message, frozen=True):
     moves: int
 
 
-class Unconfirmed(NamedTuple):
-    """An acknowledgement that is answered when it is known that nobody finds an older copy."""
-
-    client: ClientName
-    request: int
-    token: Mapping[str, int]
-
-
-@dataclass(slots=True)
-class Leaving:
-    """A subscription that is over, which is not durable yet; whose it was, and who asked."""
-
-    owner: str
-    topic: TopicName
-    askers: list[tuple[ClientName, Forget]]
-
-
 class Attachments:
     """All sessions of one broker. See the module docstring. `tokens` is set once there are
     streams."""
 
     tokens: Tokens
 
-    def __init__(
-        self,
-        name: BrokerName,
-        network: Network,
-        config: Config,
-        subscribers: Subscribers,
-        durables: Durables,
-        parts: Parts,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-    ) -> None:
-        self.name = name
-        self.network = network
-        self.config = config
+    def __init__(self, context: Context, subscribers: Subscribers, durables: Durables) -> None:
+        self.name = context.name
+        self.network = context.network
+        self.config = context.config
         self.subscribers = subscribers
         self.durables = durables
-        self.parts = parts
-        self.attributes_of = attributes_of
-        self.sessions: dict[SubscriptionName, Session] = {}
-        self.behind = Behind(self.sessions, config, durables, parts, attributes_of)
-        self._creating: dict[int, tuple[ClientName, Subscribe] | None] = {}  # who attaches, if any
-        self._attaching: dict[tuple[ClientName, int], int] = {}  # the same, by its number there
-        self.ending: dict[SubscriptionName, list[tuple[ClientName, Forget]]] = {}  # for whom
-        self.leaving: dict[SubscriptionName, Leaving] = {}
-        self.untold: dict[SubscriptionName, None] = {}  # their registrars may not know of them
-        self.ended: dict[SubscriptionName, int] = {}  # by name: its moves, when it was ended here
-        self.returned: dict[SubscriptionName, Subscribe] = {}  # before we were told to forget it
-        self.arrived: dict[SubscriptionName, None] = {}  # came from another broker
-        self.unconfirmed: dict[SubscriptionName, list[Unconfirmed]] = {}
+        self.parts = context.parts
+        self.table = durables.table
+        self.behind = Behind(context, durables)
 
     # --- what clients ask for ---------------------------------------------------------------------
 
@@ -147,29 +103,27 @@ class Attachments:
             return [Send(client, Refused(message.request, problem, remedy))]
         if message.token is None and definition.previous is not None:
             return refuse_until_told(client, message, definition.name, definition.previous)
-        if subscription.number in self._creating:  # it is not durable yet
+        record = self.table.get(message.name)
+        if record is not None and record.phase is Phase.CREATING:  # it is not durable yet
             return self._wait_for_it(subscription.number, client, message)
         start = subscription.start
         if message.token is not None:
             start = self.known(subscription, message.token)
         if message.previous not in (None, self.name) and message.moves > definition.moves:
-            self.returned[message.name] = message
+            self.table.come_back(message.name, message)
         return self._open(subscription, client, message.request, message.subscription, start)
 
     def _wait_for_it(self, created: int, client: ClientName, message: Subscribe) -> list[Effect]:
         """Attach this client, and no other, when the subscription is durable. Its number on that
         connection is taken until then."""
-        before = self._creating.get(created)
-        self._creating[created] = client, message
-        if before is not None:
-            del self._attaching[before[0], before[1].subscription]
-        self._attaching[client, message.subscription] = created
+        assert message.name is not None
+        before = self.table.attach_later(message.name, created, Attacher(client, message))
         if before is None:
             return []
         problem = f"{quoted(message.name)} was taken over by another connection"
         # Perhaps by an older connection of its own client, heard late: it may come again.
         remedy = "Connect once only under one name."
-        return [Send(before[0], Refused(before[1].request, problem, remedy, retry=True))]
+        return [Send(before.client, Refused(before.message.request, problem, remedy, retry=True))]
 
     def known(self, subscription: DurableSubscription, token: Mapping[str, int]) -> Token:
         """What a client's token says of the pubends that there are."""
@@ -186,16 +140,12 @@ class Attachments:
         """Begin a session; one that was there ends."""
         name = subscription.definition.name
         effects: list[Effect] = []
-        if name in self.sessions:
+        if self.table.session(name) is not None:
             problem = f"{quoted(name)} was taken over by another connection"
             effects += self._close(name, problem, "Connect once only under one name.")
-        session = self.sessions[name] = Session(
-            subscription,
-            client,
-            number,
-            self.subscribers.clients[client],
-            self.config,
-        )
+        connection = self.subscribers.clients[client]
+        session = Session(subscription, client, number, connection, self.config)
+        self.table.open_session(name, session)
         self.subscribers.attach(session)
         for text in subscription.since:
             pubend = PubendName(text)
@@ -222,7 +172,7 @@ class Attachments:
         elsewhere: bool = False,
     ) -> list[Effect]:
         self.behind.leave(name)
-        session = self.sessions.pop(name)
+        session = self.table.close_session(name)
         self.subscribers.detach(session)
         return [session.end(problem, remedy, elsewhere=elsewhere)]
 
@@ -270,7 +220,9 @@ class Attachments:
         if moved is not None and moved.moves > message.moves:
             return moved.broker, moved.moves + 1
         if message.previous is None or message.previous == self.name:
-            ended = self.ended.get(message.name)  # a copy on its way elsewhere must count as older
+            ended = self.table.ended(
+                message.name
+            )  # a copy on its way elsewhere must count as older
             return None, message.moves if ended is None else max(message.moves, ended + 2)
         return message.previous, message.moves + 1
 
@@ -292,24 +244,23 @@ class Attachments:
 
     def created(self, message: Created) -> list[Effect]:
         """Attach whoever waits for it, if he is still there."""
-        waiting = self._creating.pop(message.number)
-        if waiting is not None:
-            del self._attaching[waiting[0], waiting[1].subscription]
+        attacher = self.table.end_creation(message.name, message.number)
         subscription = self.durables.subscriptions.get(message.name)
         if subscription is None or subscription.number != message.number:
-            if waiting is None:
+            if attacher is None:
                 return []
             problem = (
                 f"{quoted(message.name)} has ended or moved meanwhile" if message.ok else NO_ROOM
             )
-            client, wish = waiting
-            return [Send(client, Refused(wish.request, problem, "Try again later.", retry=True))]
-        self.durables.reports.update(dict.fromkeys(map(PubendName, subscription.since)))
+            refused = Refused(attacher.message.request, problem, "Try again later.", retry=True)
+            return [Send(attacher.client, refused)]
+        self.durables.report(subscription)
+        self.table.written(message.name)
         if subscription.definition.previous is not None:
-            self.arrived[message.name] = None
-        if waiting is None:
-            return []  # it will come back
-        return self.attach(*waiting) or []
+            self.table.arrive(message.name)
+        if attacher is None:
+            return []  # its client will come back
+        return self.attach(*attacher) or []
 
     def acknowledge(self, client: ClientName, message: Acknowledge, now: Instant) -> list[Effect]:
         """Everything below a token is consumed. The client may be ahead of us: a crash sets this
@@ -337,13 +288,14 @@ class Attachments:
             return self._close(name, refused.problem, refused.remedy)
         token = self.known(subscription, shown.token)
         if request and not subscription.definition.is_found:
-            held = self.unconfirmed.setdefault(name, [])
-            if len(held) >= UNCONFIRMED_MAX:
+            record = self.table.get(name)
+            count = len(record.unconfirmed) if record is not None else 0
+            if count >= UNCONFIRMED_MAX:
                 problem = (
-                    f"{len(held)} acknowledgements of {quoted(name)} wait for its move to be known"
+                    f"{count} acknowledgements of {quoted(name)} wait for its move to be known"
                 )
                 return [Send(client, Refused(request, problem, "Try again.", retry=True))]
-            held.append(shown)  # its session may end meanwhile
+            self.table.hold(name, shown)  # its session may end meanwhile
             request = 0
         then = (Send(client, Done(request)),) if request else ()
         return self.durables.subscriptions.acknowledge(name, token, now, then=then)
@@ -351,11 +303,11 @@ class Attachments:
     def confirm(self, now: Instant) -> list[Effect]:
         """At the end of a step: what was acknowledged while a move was not known."""
         effects: list[Effect] = []
-        for name in list(self.unconfirmed):
+        for name in self.table.names(Work.CONFIRM):
             known = self.durables.subscriptions.get(name)
             if known is not None and not known.definition.is_found:
                 continue
-            for shown in self.unconfirmed.pop(name):
+            for shown in self.table.take_unconfirmed(name):
                 if shown.client not in self.subscribers.clients:
                     continue
                 if known is not None:
@@ -371,13 +323,11 @@ class Attachments:
 
     def has(self, client: ClientName, number: int) -> bool:
         """Is the number taken on the connection, by a session or by one that is about to be?"""
-        return (client, number) in self._attaching or self._session(client, number) is not None
+        return self.table.attaching(client, number) or self._session(client, number) is not None
 
     def detach(self, client: ClientName, number: int) -> bool:
         """The client leaves a subscription, which goes on."""
-        created = self._attaching.pop((client, number), None)
-        if created is not None:
-            self._creating[created] = None
+        if self.table.detach_later(client, number):
             return True
         session = self._session(client, number)
         if session is not None:
@@ -385,7 +335,7 @@ class Attachments:
         return session is not None
 
     def disconnect(self, client: ClientName) -> None:
-        for _, number in [key for key in self._attaching if key[0] == client]:
+        for number in self.table.numbers_attaching(client):
             self.detach(client, number)
         for session in list(self.subscribers.sessions_of.get(client, {}).values()):
             self._close(session.subscription.definition.name)
@@ -395,57 +345,46 @@ class Attachments:
         known = self.durables.subscriptions.get(message.name)
         assert known is not None
         if known.definition.previous is not None:  # else it would live on where it was
-            self.ending.setdefault(message.name, []).append((client, message))
+            self.table.end_later(message.name, Ender(client, message))
             return []
-        return self.finish(message.name, f"{quoted(message.name)} was ended", [(client, message)])
+        enders = [Ender(client, message)]
+        return self.finish(message.name, f"{quoted(message.name)} was ended", enders)
 
     def finish(
         self,
         name: SubscriptionName,
         problem: str,
-        askers: list[tuple[ClientName, Forget]],
+        enders: Sequence[Ender],
         remedy: str = "",
     ) -> list[Effect]:
         """A subscription is over, everywhere; when that is durable, its name is to be freed."""
         known = self.durables.subscriptions.get(name)
         assert known is not None
-        definition = known.definition
-        left = self.leaving.setdefault(name, Leaving(definition.owner, definition.topic, []))
-        left.askers.extend(askers)
-        then = (Tell(Left(name, known.definition.moves)),)
-        return self.end(name, problem, then, remedy)
-
-    def end(
-        self,
-        name: SubscriptionName,
-        problem: str,
-        then: tuple[Effect, ...],
-        remedy: str = "",
-        *,
-        elsewhere: bool = False,
-    ) -> list[Effect]:
-        """A subscription is over at this broker; `then` when that is durable."""
-        subscription = self.durables.subscriptions.get(name)
-        assert subscription is not None
-        remember(self.ended, name, subscription.definition.moves, ENDED_MAX)
+        self.table.depart(known.definition, enders)
         effects: list[Effect] = []
-        if name in self.sessions:
-            effects += self._close(name, problem, remedy, elsewhere=elsewhere)
-        return effects + self.durables.end(name, then)
+        if self.table.session(name) is not None:
+            effects += self._close(name, problem, remedy)
+        then = (Tell(Left(name, known.definition.moves)),)
+        return effects + self.durables.end(name, Happening.END, then)
+
+    def move_out(self, name: SubscriptionName, then: tuple[Effect, ...]) -> list[Effect]:
+        """A subscription goes on at another broker; `then` when that is durable here."""
+        effects: list[Effect] = []
+        if self.table.session(name) is not None:
+            problem = f"{quoted(name)} goes on at another broker"
+            effects += self._close(name, problem, elsewhere=True)
+        return effects + self.durables.end(name, Happening.MOVE_OUT, then)
 
     # --- invariants -----------------------------------------------------------------------------
 
-    def _expected(self) -> list[tuple[int, tuple[ClientName, Subscribe]]]:
-        return [(number, each) for number, each in self._creating.items() if each is not None]
-
     def check(self) -> None:
         self.behind.check()
-        waiting = {(c, m.subscription): n for n, (c, m) in self._expected()}
-        assert waiting == self._attaching, "I2"
-        assert all(client in self.subscribers.clients for client, _ in waiting), "I2"
-        assert not any(self._session(*key) for key in waiting), "I2"
-        assert len(self.sessions) == len(self.subscribers.sessions), "I1"
-        for name, session in self.sessions.items():
+        for client in self.subscribers.clients:
+            for number in self.table.numbers_attaching(client):
+                assert self._session(client, number) is None, "I2"
+        sessions = dict(self.table.sessions())
+        assert len(sessions) == len(self.subscribers.sessions), "I1"
+        for name, session in sessions.items():
             session.check()
             assert self.subscribers.clients.get(session.name) is session.client, "I1"
             assert self.durables.subscriptions.get(name) is session.subscription, "I1"

@@ -43,17 +43,15 @@ from gapless.knowledge.answers import fetch
 from gapless.node.subscriptions.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gapless.core.broker_messages import Knowledge, Nack
     from gapless.core.effects import Effect
-    from gapless.core.events import Attributes
     from gapless.core.identity import PubendName
     from gapless.durable.catch_up import CatchUp
     from gapless.filters.filter import Filter
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.session import Made, Session
-    from gapless.node.parts import Parts
     from gapless.node.subscriptions.durables import Durables
     from gapless.node.subscriptions.turns import Key
 
@@ -81,31 +79,24 @@ class Assured(Message, frozen=True):
 
 
 class Behind:
-    """Those of all `sessions` that catch up somewhere. See the module docstring."""
+    """Those of all sessions that catch up somewhere. See the module docstring."""
 
-    def __init__(
-        self,
-        sessions: Mapping[SubscriptionName, Session],
-        config: Config,
-        durables: Durables,
-        parts: Parts,
-        attributes_of: Callable[[EventBatch], Sequence[Attributes]],
-    ) -> None:
-        self.sessions = sessions
-        self.config = config
+    def __init__(self, context: Context, durables: Durables) -> None:
+        self._session = durables.table.session
+        self.config = context.config
         self.durables = durables
-        self.parts = parts
-        self.attributes_of = attributes_of
+        self.parts = context.parts
+        self.attributes_of = context.encoding.attributes_of
         self.logs: dict[PubendName, str] = {}  # of the pubends that are here
         self.released_of: Callable[[PubendName], int] = lambda _: 0  # as far as is known here
         self._asks: deque[tuple[Key, Nack]] = deque()  # to be put to the relays
         self._some: dict[SubscriptionName, Session] = {}  # all that are behind, and perhaps others
-        self.turns = Turns(config.catch_up_total_max)
+        self.turns = Turns(context.config.catch_up_total_max)
         self._stirred: dict[Key, None] = {}  # may have news
         self._sent = 0  # events, of the budget
         self._spent = 0  # work, of the budget
         self._made: Made = {}  # messages, in this step
-        self._windows = WindowCache(config.catch_up_shared_bytes_max)
+        self._windows = WindowCache(context.config.catch_up_shared_bytes_max)
         self._groups: dict[tuple[PubendName, Filter], CatchUpGroup] = {}  # while anyone is behind
         self._later: dict[Key, None] = {}  # to go on in the next step
         self._due: Instant | None = None  # when that is
@@ -120,12 +111,19 @@ class Behind:
         """Those that are behind somewhere: most sessions are not, and cost nothing here."""
         for name, session in list(self._some.items()):
             has_much = session.client.outstanding > self.config.catch_up_window
-            if not (session.behind or has_much) or self.sessions.get(name) is not session:
+            if not (session.behind or has_much) or self._session(name) is not session:
                 del self._some[name]
         if not self._some:
             self._groups.clear()
             self._windows.clear()
         return list(self._some.items())
+
+    def add_log(self, pubend: PubendName, log: str) -> None:
+        """The pubend is hosted here: its events are read from this log."""
+        self.logs[pubend] = log
+
+    def remove_log(self, pubend: PubendName) -> None:
+        self.logs.pop(pubend, None)
 
     def stir(self, pubend: PubendName) -> None:
         """The stream has moved: those that are behind there may go on."""
@@ -135,8 +133,10 @@ class Behind:
 
     def stir_session(self, name: SubscriptionName) -> None:
         """It may have come to be behind, or know more."""
-        self._some[name] = self.sessions[name]
-        self._stirred.update(((name, pubend), None) for pubend in self.sessions[name].behind)
+        session = self._session(name)
+        assert session is not None
+        self._some[name] = session
+        self._stirred.update(((name, pubend), None) for pubend in session.behind)
 
     def consumed(self, sessions: Iterable[Session]) -> None:
         """Their client has room again."""
@@ -170,7 +170,7 @@ class Behind:
 
     def assured(self, message: Assured) -> list[Effect]:
         """Where a session starts is durable."""
-        session = self.sessions.get(message.name)
+        session = self._session(message.name)
         if session is None or (session.name, session.number) != (message.client, message.number):
             return []
         self.stir_session(message.name)
@@ -178,7 +178,8 @@ class Behind:
 
     def leave(self, name: SubscriptionName) -> None:
         """The session ends."""
-        for pubend in self.sessions[name].behind:
+        session = self._session(name)
+        for pubend in session.behind if session is not None else ():
             self.turns.leave((name, pubend))
 
     # --- going on ---------------------------------------------------------------------------------
@@ -223,7 +224,7 @@ class Behind:
         is for all who want the same."""
         while self._asks and not self._is_spent:
             (name, pubend), nack = self._asks.popleft()
-            session = self.sessions.get(name)
+            session = self._session(name)
             catch_up = session.behind.get(pubend) if session is not None else None
             spans = tuple(filter(catch_up.lacks, nack.spans)) if catch_up is not None else ()
             self._spent += max(1, len(spans) * ASK_COST, nack.events_max * ASK_COST)
@@ -233,7 +234,7 @@ class Behind:
 
     def _go_on(self, key: Key, now: Instant) -> list[Effect]:
         name, pubend = key
-        session = self.sessions.get(name)
+        session = self._session(name)
         catch_up = session.behind.get(pubend) if session is not None else None
         if session is None or catch_up is None:
             self.turns.leave(key)
@@ -272,8 +273,8 @@ class Behind:
     def _give_up(self) -> None:
         """Let others have what is open for clients that have no room for it."""
         for name, pubend in list(self.turns.in_the_way()):
-            session = self.sessions[name]
-            if not session.credit:
+            session = self._session(name)
+            if session is not None and not session.credit:
                 start = session.behind[pubend].position
                 session.behind[pubend] = self.catch_up(session, pubend, start)
                 self.turns.leave((name, pubend))
@@ -329,10 +330,11 @@ class Behind:
     def check(self) -> None:
         self.turns.check(self.config.catch_up_window)
         self._windows.check()
-        for name, session in self.sessions.items():
+        sessions = dict(self.durables.table.sessions())
+        for name, session in sessions.items():
             assert not session.behind or self._some.get(name) is session, "I2"
             for pubend, catch_up in session.behind.items():
                 counted = self.turns.open.get(pubend, {}).get(name, 0)
                 assert counted == catch_up.open_count, "I1"
         for pubend, some in self.turns.open.items():
-            assert all(pubend in self.sessions[name].behind for name in some), "I1"
+            assert all(pubend in sessions[name].behind for name in some), "I1"

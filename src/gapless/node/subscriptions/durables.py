@@ -25,20 +25,20 @@ from gapless.knowledge.subend import Settled
 from gapless.node.deadlines import Machines, earliest
 from gapless.node.delivery.audience import DURABLE
 from gapless.node.recent import remember
+from gapless.node.subscriptions.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gapless.core.effects import Effect
     from gapless.core.identity import SubscriptionName, TopicName
-    from gapless.core.store import Store
     from gapless.core.ticks import Span
     from gapless.core.token import Token
     from gapless.durable.consolidated import Consolidated, RecordsPersisted
     from gapless.durable.subscriptions import Definition, DurableSubscription, SubscriptionPersisted
-    from gapless.node.config import Config
+    from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
-    from gapless.node.parts import Parts
+    from gapless.node.subscriptions.record import Happening
 
 
 MOVED = "moved"
@@ -60,20 +60,14 @@ class Moved(NamedTuple):
 class Durables:
     """All durable subscriptions of one broker. See the module docstring."""
 
-    def __init__(
-        self,
-        name: BrokerName,
-        config: Config,
-        store: Store,
-        subscribers: Subscribers,
-        parts: Parts,
-    ) -> None:
-        self.name = name
-        self.config = config
-        self.store = store
+    def __init__(self, context: Context, subscribers: Subscribers) -> None:
+        self.name = context.name
+        self.config = context.config
+        self.store = context.store
         self.subscribers = subscribers
-        self.parts = parts
-        self.subscriptions = parts.durable_subscriptions(store, config)
+        self.parts = context.parts
+        self.subscriptions = context.parts.durable_subscriptions(context.store, context.config)
+        self.table = Table(self.subscriptions)
         self.streams: Machines[PubendName, Consolidated] = Machines()
         self.filters: dict[int, Filter] = {}
         self._moving: dict[SubscriptionName, Moved] = {}  # may not be durable yet
@@ -141,11 +135,20 @@ class Durables:
         ]
         return Settled([lost.start], [LOST], []), [takers]
 
+    def take_reports(self) -> dict[PubendName, None]:
+        """The pubends at which positions have moved since this was last asked for."""
+        reports, self.reports = self.reports, {}
+        return reports
+
     def remove(self, pubends: Iterable[PubendName]) -> None:
         """These are no more; nor are their subscriptions."""
         for pubend in pubends:
             self.streams.pop(pubend, None)
             self.reports.pop(pubend, None)
+
+    def report(self, subscription: DurableSubscription) -> None:
+        """Positions may have moved at every pubend of a subscription: report them upstream."""
+        self.reports.update(dict.fromkeys(map(PubendName, subscription.since)))
 
     def recorded(self, message: RecordsPersisted, now: Instant) -> list[Effect]:
         """What was written down is durable: it is to be acknowledged."""
@@ -181,6 +184,7 @@ class Durables:
         effects += self.subscriptions.create(
             definition, start, named, then=then, otherwise=otherwise
         )
+        self.table.create(definition.name)
         subscription = self.subscriptions.get(definition.name)
         assert subscription is not None
         self._take_in(subscription)
@@ -194,11 +198,14 @@ class Durables:
         through = max(tick, stream.delivered)  # it was here before, for others that are gone
         return stream.advance(Settled([], [], []), (), through, now)
 
-    def end(self, name: SubscriptionName, then: tuple[Effect, ...]) -> list[Effect]:
-        """Forget a subscription for good; `then` when that is durable."""
+    def end(
+        self, name: SubscriptionName, happening: Happening, then: tuple[Effect, ...]
+    ) -> list[Effect]:
+        """Forget a subscription that is over or has moved on; `then` when that is durable."""
         subscription = self.subscriptions.get(name)
         assert subscription is not None
         self._let_go(subscription)
+        self.table.end(subscription.definition, happening)
         return self.subscriptions.end(name, then=then)
 
     def entry(self, name: SubscriptionName) -> NameEntry | None:
@@ -239,6 +246,7 @@ class Durables:
             refused = self.subscriptions.get(message.name)
             if refused is not None and refused.number == message.number:
                 self._let_go(refused)
+                self.table.fail(message.name)
         effects = self.subscriptions.persisted(message, now)
         moved = self.subscriptions.take_moved()
         self.reports.update((pubend, None) for pubend in moved if pubend in self.streams)
@@ -254,8 +262,14 @@ class Durables:
             effects += stream.fire(now)
         return effects
 
+    def settle_move(self, name: SubscriptionName) -> list[Effect]:
+        """The broker that a subscription came from has forgotten it."""
+        self.table.settle(name)
+        return self.subscriptions.settle_move(name)
+
     def check(self) -> None:
         self.subscriptions.check()
+        self.table.check()
         for stream in self.streams.values():
             stream.check()
         self.streams.check()

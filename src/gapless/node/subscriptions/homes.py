@@ -21,69 +21,94 @@ Invariants (checked by `check`)
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import replace
 
-from gapless.core.client_messages import Done, Forget, Refused, Subscribe
+from gapless.core.client_messages import Acknowledge, Done, Forget, Refused, Subscribe
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
-from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName
+from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.lengths import KEY_BYTES_MAX
-from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
+from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion, Want
 from gapless.node.directory.registry import Noted, is_same_life, newer, registrar_of
 from gapless.node.redirect import refuse_elsewhere
-from gapless.node.subscriptions.name_question import WANTS, Asker, Question
+from gapless.node.subscriptions.record import Ender
+from gapless.node.subscriptions.table import Work
 
 if TYPE_CHECKING:
-    from gapless.core.client_messages import Acknowledge
     from gapless.core.effects import Effect
-    from gapless.core.name_messages import Want
-    from gapless.node.config import Config
-    from gapless.node.delivery.connection import ClientConnection
+    from gapless.node.context import Context
+    from gapless.node.delivery.connections import ClientConnection
     from gapless.node.directory.registry import Registry
-    from gapless.node.epoch import Epoch
-    from gapless.node.network import Network
-    from gapless.node.routing import Routing
     from gapless.node.subscriptions.attachments import Attachments, Left
-    from gapless.node.subscriptions.name_question import Request
 
 
 EVERY_TOPIC = "*"
 """Of a subscription elsewhere only its owner is known: to administer it is to administer all."""
 
 
+WANTS: tuple[Want, ...] = get_args(Want)
+NameRequest = Subscribe | Forget | Acknowledge
+"""What clients ask about a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A client that waits for an answer."""
+
+    client: ClientName
+    message: NameRequest
+    until: Instant
+
+    @property
+    def key(self) -> tuple[ClientName, int] | None:
+        """Of a subscription that waits."""
+        message = self.message
+        return (self.client, message.subscription) if isinstance(message, Subscribe) else None
+
+
+@dataclass(slots=True)
+class Question:
+    """One that is open: what is asked, when to ask again, and who waits for it."""
+
+    message: NameQuestion
+    due: Instant
+    askers: list[Asker] = field(default_factory=list)
+
+    def silent(self, asker: Asker) -> Refused:
+        """For one that has waited long enough."""
+        state = {"free": "has ended, but its name is not free yet", "claim": "is not here"}
+        what, registrar = state.get(self.message.want, "may have moved"), self.message.receiver
+        name = quoted(self.message.name)
+        problem = f"subscription {name} {what}: {registrar!r}, its registrar, is silent"
+        return Refused(asker.message.request, problem, f"See that {registrar!r} runs.", retry=True)
+
+
 class Names:
     """The questions of one broker. See the module docstring."""
 
-    def __init__(
-        self,
-        name: BrokerName,
-        network: Network,
-        config: Config,
-        routing: Routing,
-        attachments: Attachments,
-        registry: Registry,
-        epoch: Epoch,
-    ) -> None:
-        self.name = name
-        self.network = network
-        self.config = config
-        self.routing = routing
+    def __init__(self, context: Context, attachments: Attachments, registry: Registry) -> None:
+        self.name = context.name
+        self.network = context.network
+        self.config = context.config
+        self.routing = context.routing
         self.attachments = attachments
         self.durables = attachments.durables
         self.registry = registry
-        self.epoch = epoch
+        self.epoch = context.epoch
         self.questions: dict[tuple[Want, SubscriptionName], Question] = {}
         self.waiting: dict[tuple[ClientName, int], tuple[Want, SubscriptionName]] = {}
         self.ready: list[tuple[ClientName, Subscribe]] = []  # their names are ours, or to be
         self.deadline: Instant | None = None
         self._number = 0
+        self.table = attachments.table
         for subscription in self.durables.subscriptions.all():
             definition = subscription.definition
-            if definition.registrar != registrar_of(network, definition.name):
-                attachments.untold[definition.name] = None
+            if definition.registrar != registrar_of(context.network, definition.name):
+                self.table.tell_home(definition.name)
 
     # --- what clients ask for ---------------------------------------------------------------------
 
@@ -119,7 +144,7 @@ class Names:
         if self._may_end(client, name):
             return self.attachments.forget(client, message)
         if self._may_end_leaving(client, name):
-            self.attachments.leaving[name].askers.append((client, message))
+            self.table.ask_to_end(name, Ender(client, message))
             return []
         if self._is_being_freed(client, name):
             return self._ask("free", name, client, message, now)
@@ -147,7 +172,7 @@ class Names:
         return self._client(client).may_end(known.definition.owner, known.definition.topic)
 
     def _may_end_leaving(self, client: ClientName, name: SubscriptionName) -> bool:
-        left = self.attachments.leaving.get(name)
+        left = self.table.departure(name)
         return left is not None and self._client(client).may_end(left.owner, left.topic)
 
     def _is_being_freed(self, client: ClientName, name: SubscriptionName) -> bool:
@@ -156,7 +181,7 @@ class Names:
         return known is not None and self._client(client).may_end(known.owner, EVERY_TOPIC)
 
     def _look(
-        self, name: SubscriptionName, client: ClientName, message: Request, now: Instant
+        self, name: SubscriptionName, client: ClientName, message: NameRequest, now: Instant
     ) -> list[Effect]:
         if self.is_full and ("look", name) not in self.questions:
             return self._refuse_more(client, message)
@@ -166,7 +191,7 @@ class Names:
     def is_full(self) -> bool:
         return len(self.questions) >= self.config.name_questions_max
 
-    def _refuse_more(self, client: ClientName, message: Request) -> list[Effect]:
+    def _refuse_more(self, client: ClientName, message: NameRequest) -> list[Effect]:
         problem = f"this broker asks about {len(self.questions)} names, which is its limit"
         return [Send(client, Refused(message.request, problem, "Try again.", retry=True))]
 
@@ -175,7 +200,7 @@ class Names:
         want: Want,
         name: SubscriptionName,
         client: ClientName,
-        message: Request,
+        message: NameRequest,
         now: Instant,
     ) -> list[Effect]:
         """For a client, who may wait for the answer to a question that is open already."""
@@ -198,8 +223,13 @@ class Names:
         question = self.questions[asked]
         question.askers = [each for each in question.askers if each.key != key]
         if not question.askers:
-            del self.questions[asked]
+            self._close(*asked)
         return True
+
+    def take_ready(self) -> list[tuple[ClientName, Subscribe]]:
+        """The subscriptions that may go on; they are the caller's from now on."""
+        ready, self.ready = self.ready, []
+        return ready
 
     def disconnect(self, client: ClientName) -> None:
         for key in [key for key in self.waiting if key[0] == client]:
@@ -223,7 +253,15 @@ class Names:
             name, self.name, registrar, want, self.epoch.number, self._number, known, owner
         )
         question = self.questions[want, name] = Question(message, now, askers)
+        if want == "claim":
+            self.table.claim(name)
         return self._put(question, now)
+
+    def _close(self, want: Want, name: SubscriptionName) -> None:
+        """A question is answered, or nobody wants to know any more."""
+        del self.questions[want, name]
+        if want == "claim":
+            self.table.end_claim(name)
 
     def _put(self, question: Question, now: Instant) -> list[Effect]:
         """Ask, perhaps again. Nobody claims what is still to be freed, nor in a life of which an
@@ -239,15 +277,12 @@ class Names:
         return self.routing.send_on(message, now) if self.epoch.is_durable else []
 
     def _is_leaving(self, name: SubscriptionName) -> bool:
-        return name in self.attachments.leaving or ("free", name) in self.questions
+        return self.table.departure(name) is not None or ("free", name) in self.questions
 
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of a step: tell of those that have come here."""
         effects: list[Effect] = []
-        untold = self.attachments.untold
-        while untold and not self.is_full:
-            name = next(iter(untold))
-            del untold[name]
+        while not self.is_full and (name := self.table.take_first(Work.TELL_HOME)) is not None:
             if (entry := self.durables.entry(name)) is not None:
                 effects += self._open("tell", name, entry, "", [], now)
         return effects + self.attachments.confirm(now)
@@ -256,8 +291,8 @@ class Names:
         """A subscription has ended here, durably: its name is free."""
         name = message.name
         until = Instant(now + self.config.name_patience)
-        left = self.attachments.leaving.pop(name, None)
-        askers = [Asker(client, asked, until) for client, asked in left.askers] if left else []
+        left = self.table.departed(name)
+        askers = [Asker(client, asked, until) for client, asked in left.enders] if left else []
         self.questions.pop(("tell", name), None)
         freed = NameEntry(self.name, message.moves, left.owner if left else "")
         return self._open("free", name, freed, "", askers, now)
@@ -302,9 +337,9 @@ class Names:
         if want == "tell" and answer.problem:
             return []  # ask on: there may be room later
         is_moved = want == "free" and is_same_life(question.message.known, answer.entry)
-        if is_moved and name in self.attachments.ended:
+        if is_moved and self.table.ended(name) is not None:
             return []  # ask on: where it has moved to will hear from us that it is over
-        del self.questions[want, name]
+        self._close(want, name)
         effects = self._told(question.message, answer.entry) if want == "tell" else []
         for asker in question.askers:
             if asker.key is not None:
@@ -418,7 +453,7 @@ class Names:
         if want == "tell":
             is_wanted = self.durables.subscriptions.get(name) is not None
         if not is_wanted:
-            del self.questions[key]
+            self._close(want, name)
             return effects
         return effects + self._put(question, now)
 

@@ -26,85 +26,72 @@ from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, quoted
 from gapless.durable.hand_over import ForgetRequest, Step, may_forget
 from gapless.node.subscriptions.durables import Moved
+from gapless.node.subscriptions.record import Phase
+from gapless.node.subscriptions.table import Work
 
 if TYPE_CHECKING:
     from gapless.core.client_messages import Subscribe
     from gapless.core.effects import Effect
-    from gapless.core.identity import BrokerName, Instant, SubscriptionName
-    from gapless.durable.hand_over import Arrival
+    from gapless.core.identity import Instant, SubscriptionName
     from gapless.durable.subscriptions import DurableSubscription
-    from gapless.node.config import Config
-    from gapless.node.network import Network
-    from gapless.node.routing import Routing
+    from gapless.node.context import Context
     from gapless.node.subscriptions.attachments import Attachments
 
 
 class HandOvers:
     """The subscriptions that arrived at one broker and are not forgotten yet where they were."""
 
-    def __init__(
-        self,
-        name: BrokerName,
-        network: Network,
-        config: Config,
-        routing: Routing,
-        attachments: Attachments,
-        now: Instant,
-    ) -> None:
-        self.name = name
-        self.network = network
-        self.config = config
-        self.routing = routing
+    def __init__(self, context: Context, attachments: Attachments) -> None:
+        self.name = context.name
+        self.network = context.network
+        self.config = context.config
+        self.routing = context.routing
         self.attachments = attachments
         self.durables = attachments.durables
-        self.arrivals: dict[SubscriptionName, Arrival] = {}
-        self._later: dict[SubscriptionName, Subscribe] = {}  # came back while it was arriving
+        self.table = attachments.table
         self.holds: list[ReleaseHold] = []  # for our own relays, which pass them up
-        self._number = int(now)  # echoes to a life before this one do not count
-        for subscription in self.durables.subscriptions.all():
-            if subscription.definition.previous is not None:
-                self.attachments.arrived[subscription.definition.name] = None
+        self._number = int(context.started)  # echoes to a life before this one do not count
 
     @property
     def is_quiet(self) -> bool:
         """Has this step left nothing to `settle`, nor to ask for?"""
-        come = self.attachments.returned or self.attachments.arrived
-        return not (come or self.attachments.ending or self.holds)
+        return not (self.holds or self.table.has_work(Work.TAKE_BACK, Work.HAND_OVER, Work.END))
 
     def settle(self, now: Instant) -> list[Effect]:
         """At the end of a step: begin with those that have arrived in it."""
         effects: list[Effect] = []
-        returned, self.attachments.returned = self.attachments.returned, {}
-        for name, message in returned.items():
-            effects += self._take_back(name, message, now)
-        arrived, self.attachments.arrived = self.attachments.arrived, {}
-        for name in arrived:
+        for name in self.table.take(Work.TAKE_BACK):
+            if (message := self.table.take_return(name)) is not None:
+                effects += self._take_back(name, message, now)
+        for name in self.table.take(Work.HAND_OVER):
             subscription = self.durables.subscriptions.get(name)
             if subscription is None or subscription.definition.previous is None:
                 continue
             definition = subscription.definition
-            self.attachments.untold[name] = None
+            self.table.tell_home(name)
             if definition.previous not in self.network.cell_of:  # nobody is left to forget it
-                effects += self.durables.subscriptions.settle_move(name)
+                effects += self.durables.settle_move(name)
                 continue
             self._number += 1
-            arrival = self.arrivals[name] = self.attachments.parts.arrival(
+            arrival = self.attachments.parts.arrival(
                 subscription, self.routing.cell, self._number, self.config, now
             )
+            self.table.hand_over(name, arrival)
             effects += self._carry_out(arrival.fire(now), now)
         return effects + self._end_those_that_may()
 
     def _end_those_that_may(self) -> list[Effect]:
         """Subscriptions that are to end, and are nowhere else any more."""
         effects: list[Effect] = []
-        for name in list(self.attachments.ending):
-            known = self.durables.subscriptions.get(name)
-            if known is None:
-                gone = self.attachments.ending.pop(name)
-                effects += [Send(client, Done(asked.request)) for client, asked in gone]
-            elif known.definition.previous is None and name not in self._later:
-                askers = self.attachments.ending.pop(name)
-                effects += self.attachments.finish(name, f"{quoted(name)} was ended", askers)
+        for name in self.table.names(Work.END):
+            record = self.table.get(name)
+            assert record is not None
+            if not record.phase.is_here:
+                enders = self.table.take_enders(name)
+                effects += [Send(client, Done(asked.request)) for client, asked in enders]
+            elif record.phase is not Phase.ARRIVING and record.next_return is None:
+                enders = self.table.take_enders(name)
+                effects += self.attachments.finish(name, f"{quoted(name)} was ended", enders)
         return effects
 
     def _take_back(self, name: SubscriptionName, message: Subscribe, now: Instant) -> list[Effect]:
@@ -116,9 +103,9 @@ class HandOvers:
         token = self.attachments.known(known, message.token or {})
         effects = self.durables.subscriptions.acknowledge(name, token, now)
         if known.definition.previous not in (None, message.previous):
-            self._later[name] = message
+            self.table.come_back_later(name, message)
             return effects
-        self.attachments.arrived[name] = None
+        self.table.arrive(name)
         definition = dataclass_replace(
             known.definition,
             moves=message.moves + 1,
@@ -169,8 +156,8 @@ class HandOvers:
         )
         if known is None and message.over:
             return []  # it is over here too
-        if known is None and name in self.attachments.ended:
-            moves = max(message.moves, self.attachments.ended[name]) + 1
+        if known is None and (ended := self.table.ended(name)) is not None:
+            moves = max(message.moves, ended) + 1
             return self.send(replace(answer, moves=moves, over=True), now)
         if known is None and (moved is None or moved.broker == message.sender):
             return self.send(replace(answer, done=True), now)
@@ -199,13 +186,13 @@ class HandOvers:
         if not may_forget(own, other):  # it is for him to forget
             released = positions(known) if self._is_kin(message, known) else None
             return self.send(replace(answer, moves=own[0], released=released), now)
-        arrival = self.arrivals.get(name)
+        arrival = self.table.arrivals.get(name)
         if message.over and (arrival is None or arrival.previous == message.sender):
             self.forget(name)
-            askers = self.attachments.ending.pop(name, [])
-            return self.attachments.finish(name, f"{quoted(name)} was ended", askers)
-        if name in self.attachments.ending:  # it is to end, there too
-            self.attachments.arrived[name] = None
+            enders = self.table.take_enders(name)
+            return self.attachments.finish(name, f"{quoted(name)} was ended", enders)
+        if (record := self.table.get(name)) is not None and record.enders:  # it ends there too
+            self.table.arrive(name)
             definition = dataclass_replace(
                 known.definition,
                 moves=message.moves + 1,
@@ -218,19 +205,16 @@ class HandOvers:
         acknowledged = known.acknowledged
         if any(tick < acknowledged.get(each) for each, tick in (message.released or {}).items()):
             return self.send(replace(answer, released=dict(acknowledged), ahead=True), now)
-        self.arrivals.pop(name, None)
-        problem = f"{quoted(name)} goes on at another broker"
+        self.forget(name)
         then = tuple(self.send(replace(answer, done=True), now))
         moved = Moved(message.sender, message.moves, known.definition.owner)
         effects = self.durables.remember_move(name, moved)
-        effects += self.attachments.end(name, problem, then, elsewhere=True)
-        del self.attachments.ended[name]  # it is not over, it lives there
-        return effects
+        return effects + self.attachments.move_out(name, then)
 
     def _is_kin(self, message: HandOver, known: DurableSubscription) -> bool:
         """Is the sender's copy where ours came from, or did it come from ours? Else it may be left
         of an earlier life of the name, and what was acknowledged in that is nothing to us."""
-        arrival = self.arrivals.get(message.subscription)
+        arrival = self.table.arrivals.get(message.subscription)
         came_from_there = arrival is not None and arrival.previous == message.sender
         return came_from_there or message.moves > known.definition.first
 
@@ -245,11 +229,11 @@ class HandOvers:
 
     def _follow(self, message: HandOver) -> list[Effect]:
         """It had moved on before it came here: take it over from where it went."""
-        name, arrival = message.subscription, self.arrivals.get(message.subscription)
+        name, arrival = message.subscription, self.table.arrivals.get(message.subscription)
         known = self.durables.subscriptions.get(name)
         if known is None or arrival is None or arrival.previous != message.sender:
             return []
-        self.attachments.arrived[name] = None
+        self.table.arrive(name)
         moves = max(known.definition.moves, message.moves + 1)
         definition = dataclass_replace(
             known.definition, moves=moves, previous=message.elsewhere, registrar=None
@@ -257,51 +241,48 @@ class HandOvers:
         return self.durables.subscriptions.redefine(definition)
 
     def _forgotten(self, message: HandOver) -> list[Effect]:
-        arrival = self.arrivals.get(message.subscription)
+        arrival = self.table.arrivals.get(message.subscription)
         if arrival is None:
             return []
         arrival.receive_forgotten(message.sender, message.moves)
         if arrival.step is not Step.DONE:
             return []
-        name = message.subscription
-        del self.arrivals[name]
-        later = self._later.pop(name, None)
-        if later is not None:
-            self.attachments.returned[name] = later
-            return self.durables.subscriptions.settle_move(name)
-        return self.durables.subscriptions.settle_move(name)
+        return self.durables.settle_move(message.subscription)
+
+    def take_holds(self) -> list[ReleaseHold]:
+        """The holds that our own relays are to pass up; they are the caller's from now on."""
+        holds, self.holds = self.holds, []
+        return holds
 
     def forget(self, name: SubscriptionName) -> None:
         """The subscription is no more, so that nothing is to be handed over."""
-        self.arrivals.pop(name, None)
-        self._later.pop(name, None)
+        self.table.end_hand_over(name)
 
     def receive_echo(self, echo: ReleaseEcho, now: Instant) -> list[Effect]:
         if echo.cell != self.routing.cell:
             hop = self.network.next_hop(self.routing.cell, echo.cell)
             return self.routing.send(hop, echo.pubend, echo, now)
         effects: list[Effect] = []
-        for arrival in self.arrivals.values():
+        for arrival in self.table.arrivals.values():
             effects += self._carry_out(arrival.receive_echo(echo, now), now)
         return effects
 
     @property
     def deadline(self) -> Instant | None:
-        if not self.arrivals:
+        if not self.table.arrivals:
             return None
-        due = (each.deadline for each in self.arrivals.values())
+        due = (each.deadline for each in self.table.arrivals.values())
         return min((each for each in due if each is not None), default=None)
 
     def fire(self, now: Instant) -> list[Effect]:
         effects: list[Effect] = []
-        for arrival in self.arrivals.values():
+        for arrival in self.table.arrivals.values():
             effects += self._carry_out(arrival.fire(now), now)
         return effects
 
     def check(self) -> None:
-        for name, arrival in self.arrivals.items():
+        for arrival in self.table.arrivals.values():
             arrival.check()
-            assert self.durables.subscriptions.get(name) is not None, "it has arrived"
 
 
 def positions(subscription: DurableSubscription) -> dict[str, int]:

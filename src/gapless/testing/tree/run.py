@@ -33,20 +33,22 @@ from gapless.testing.tree.options import (
     draw_siege,
 )
 from gapless.testing.tree.world import TreeWorld
-from gapless.tree.broker import Parts
-from gapless.tree.messages import TOPIC
+from gapless.tree.broker import TreeParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gapless.core.events import Attributes
+    from gapless.testing.tree.ledger import PublicationId
     from gapless.testing.watch import Watch
-    from gapless.tree.messages import PublicationId, SubscriptionId
+    from gapless.tree.messages import SubscriptionId
 
 AT_REST = "it comes to rest"
 ENDS = "that a source has ended is told"
 LIVES = "it goes on while brokers are out of reach"
 TOLD = "the trail tells repeats"
+INTERESTS = ((("x", ""), ("y", "")), (("x", ""),), (("y", "k < 2"),))
+"""Topics and conditions that a broker subscribes to before a siege."""
 ROUNDS_MAX = 40
 """How many rounds of 100 ms healing may take."""
 
@@ -73,7 +75,7 @@ class TreeRun:
         self,
         seed: int,
         options: TreeOptions | None = None,
-        parts: Parts | None = None,
+        parts: TreeParts | None = None,
         out: Callable[[str], object] | None = None,
     ) -> None:
         self._dice = random.Random(seed)
@@ -82,7 +84,7 @@ class TreeRun:
         watch = cast("Watch", None)  # it watches clients' connections; there are none here
         self.stage = Stage(self._dice, self._trace, watch)
         self.ledger = Ledger()
-        self.world = TreeWorld(self.stage, self.options, self.ledger, parts or Parts(), out)
+        self.world = TreeWorld(self.stage, self.options, self.ledger, parts or TreeParts(), out)
         self._seed = seed
         self._faults: list[Callable[[], None]] = []
         self._is_over = False
@@ -157,8 +159,8 @@ class TreeRun:
         here = [name for name in self._brokers if name not in away]
         self._is_over = False
         for name in (*away, *here):
-            topic = dice.choice(("", "\"@topic\" = 'x'", "\"@topic\" = 'y' AND k < 2"))
-            self.world.processes[name].subscribe(topic)
+            for topic, condition in dice.choice(INTERESTS):
+                self.world.processes[name].subscribe(condition, topic)
         self.stage.run(400 * MILLISECOND)
         self._faults = [undo for name in away if (undo := self._put_away(name, dice)) is not None]
         self.stage.run(400 * MILLISECOND)
@@ -167,8 +169,8 @@ class TreeRun:
         for number in range(self.options.siege):
             topic = "x" if dice.random() < 0.8 else "y"
             process = self.world.processes[dice.choice(publishers)]
-            event: Attributes = {"k": dice.randrange(4), TOPIC: topic}
-            published = process.publish(event, is_awaited=number % 2 == 0)
+            event: Attributes = {"k": dice.randrange(4)}
+            published = process.publish(event, topic, is_awaited=number % 2 == 0)
             if published is None:
                 raise Violation(LIVES, f"{process.name} takes no publication for {topic}")
             awaited += [published] if number % 2 == 0 else []
@@ -197,7 +199,7 @@ class TreeRun:
     def _goes_on(self, here: list[BrokerName], dice: random.Random) -> None:
         """All that was published has come to those who are within reach; one who subscribes there
         is soon subscribed."""
-        name = self.world.processes[dice.choice(here)].subscribe("")
+        name = self.world.processes[dice.choice(here)].subscribe("", "x")
         self.stage.run(200 * MILLISECOND)
         for publication, subscription in self.ledger.owed():
             if subscription.source in here:
@@ -251,7 +253,9 @@ class TreeRun:
 
     def _publish(self) -> None:
         broker = self._dice.choice(self._brokers)
-        self.world.processes[broker].publish({"k": self._dice.randrange(4)})
+        count = self._dice.choice((1, 1, 2, 7))
+        events: list[Attributes] = [{"k": self._dice.randrange(4)} for _ in range(count)]
+        self.world.processes[broker].publish_many(events)
 
     def _subscribe(self) -> None:
         broker = self._dice.choice(self._brokers)
@@ -351,7 +355,7 @@ def simulate_tree(
     seed: int,
     *,
     options: TreeOptions | None = None,
-    parts: Parts | None = None,
+    parts: TreeParts | None = None,
     out: Callable[[str], object] | None = None,
     **changes: object,
 ) -> TreeOutcome:

@@ -14,18 +14,21 @@ from typing import TYPE_CHECKING
 
 from gapless.core.effects import Send, Tell
 from gapless.core.errors import UsageError
+from gapless.core.events import EventBatch
 from gapless.testing.links import Links
-from gapless.tree.broker import Parts, TreeBroker
+from gapless.testing.tree.ledger import PublicationId
+from gapless.tree.broker import TreeBroker, TreeParts
 from gapless.tree.messages import (
     Accepted,
     Confirmed,
-    Delivered,
     Held,
     Missed,
-    Refused,
+    NoRoom,
     SourceEnded,
     SubscriptionId,
+    TreeDelivery,
 )
+from gapless.wire.events import decode_attributes, encode_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from gapless.testing.stage import Stage
     from gapless.testing.tree.ledger import Ledger, Source
     from gapless.testing.tree.options import TreeOptions
-    from gapless.tree.messages import Edge, PublicationId
+    from gapless.tree.messages import Edge
 
 
 class TreeProcess:
@@ -64,7 +67,14 @@ class TreeProcess:
         self.incarnation += 1
         options = self._world.options
         parts = self._world.parts
-        self.machine = TreeBroker(self.name, self.incarnation, options.settings, self.edges, parts)
+        self.machine = TreeBroker(
+            self.name,
+            self.incarnation,
+            options.settings,
+            self.edges,
+            attributes_of=decode_attributes,
+            parts=parts,
+        )
         if self.joins_at is not None and not self.edges:
             self.machine.join(self.joins_at)
         self._stage.say(f"{self.name} starts, epoch {self.incarnation}")
@@ -91,21 +101,33 @@ class TreeProcess:
 
     # --- verbs -----------------------------------------------------------------------------------
 
-    def publish(self, attributes: Attributes, *, is_awaited: bool = False) -> PublicationId | None:
+    def publish(
+        self, attributes: Attributes, topic: str = "", *, is_awaited: bool = False
+    ) -> PublicationId | None:
         """None where the broker is down or takes none now."""
+        names = self.publish_many([attributes], topic, is_awaited=is_awaited)
+        return names[0] if names else None
+
+    def publish_many(
+        self, some: list[Attributes], topic: str = "", *, is_awaited: bool = False
+    ) -> list[PublicationId]:
+        """All in one step; none where the broker is down or takes none now."""
         if self.machine is None:
-            return None
+            return []
         in_force = self._owed_to(self.machine) if self._world.options.is_checked else []
+        events = EventBatch(tuple(encode_event(each, b"") for each in some))
         try:
-            [name], effects = self.machine.publish_batch(
-                [(attributes, b"")], self._stage.now, is_awaited=is_awaited
+            numbers, effects = self.machine.publish(
+                topic, events, self._stage.now, is_awaited=is_awaited
             )
         except UsageError:
-            return None
-        self._stage.say(f"{self.name} publishes {name.number} {attributes}")
-        self._world.ledger.published(name, attributes, in_force)
+            return []
+        names = [PublicationId(self.name, self.incarnation, number) for number in numbers]
+        for name, attributes in zip(names, some, strict=True):
+            self._stage.say(f"{self.name} publishes {name.number} {attributes}")
+            self._world.ledger.published(name, topic, attributes, in_force)
         self._carry_out(effects)
-        return name
+        return names
 
     def _owed_to(self, machine: TreeBroker) -> list[SubscriptionId]:
         # Beyond δ a broker may have restarted where it can learn of nothing: then it owes nothing.
@@ -113,12 +135,12 @@ class TreeProcess:
         owed = self._world.in_force((machine.name, machine.epoch))
         return [s for s in owed if is_within or s in known]
 
-    def subscribe(self, condition: str) -> SubscriptionId | None:
+    def subscribe(self, condition: str, topic: str = "") -> SubscriptionId | None:
         if self.machine is None:
             return None
-        name, effects = self.machine.subscribe(condition, self._stage.now)
-        self._stage.say(f"{self.name} subscribes {name.number} {condition!r}")
-        self._world.ledger.subscribed(name, condition)
+        name, effects = self.machine.subscribe(topic, condition, self._stage.now)
+        self._stage.say(f"{self.name} subscribes {name.number} {topic!r} {condition!r}")
+        self._world.ledger.subscribed(name, topic, condition)
         self._carry_out(effects)
         return name
 
@@ -148,23 +170,26 @@ class TreeProcess:
     def _told(self, message: Message) -> None:
         self._stage.say(f"{self.name} tells {message}")
         match message:
-            case Delivered():
+            case TreeDelivery():
                 self._world.ledger.delivered(self.name, message)
             case Accepted():
                 self.in_force.add(message.id)
-            case Refused():
+            case NoRoom():
                 self.in_force.discard(message.id)
                 self._world.ledger.withdrawn(message.id)
             case Confirmed():
-                self._world.ledger.confirmed(message.id, message.lost_to)
+                self._world.ledger.confirmed(self._names(message.numbers), message.lost_to)
             case Held():
-                self._world.ledger.confirmed(message.id, message.away)
+                self._world.ledger.confirmed(self._names(message.numbers), message.away)
             case SourceEnded():
                 self._world.ledger.source_ended(message)
             case Missed():
                 self._world.ledger.missed(self.name, message)
             case _:
                 raise AssertionError(f"a tree does not tell {message}")
+
+    def _names(self, numbers: tuple[int, ...]) -> list[PublicationId]:
+        return [PublicationId(self.name, self.incarnation, number) for number in numbers]
 
     def _arm(self) -> None:
         assert self.machine is not None
@@ -188,7 +213,7 @@ class TreeWorld:
         stage: Stage,
         options: TreeOptions,
         ledger: Ledger,
-        parts: Parts,
+        parts: TreeParts,
         show: Callable[[str], object] | None,
     ) -> None:
         self.stage = stage

@@ -23,6 +23,7 @@ from gapless.core.identity import BrokerName, CellName, ClientName, PubendName, 
 from gapless.core.ticks import Span
 from gapless.filters.matcher import Matcher
 from gapless.node.config import Config
+from gapless.node.context import Encoding
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
@@ -190,8 +191,7 @@ def make_node(name: str, cells: int = CELLS) -> Node:
         MemoryVolume(),
         START,
         config=Config(propagates=False),
-        attributes_of=decode_attributes,
-        check_events=check_events,
+        encoding=Encoding(decode_attributes, check_events),
     )
     node.start(START)
     return node
