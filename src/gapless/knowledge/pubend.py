@@ -49,7 +49,7 @@ from gapless.core.ticks import CLOCK_MAX, INSTANT_MAX, PUBEND_BITS, TICK_MAX, Sp
 from gapless.knowledge.ack_timer import AckTimer
 from gapless.knowledge.answers import answer, look_up, settled
 from gapless.knowledge.batch import size_of
-from gapless.knowledge.publications import PendingPublication, WriteBatch, gather
+from gapless.knowledge.publications import PublicationRequest, WriteBatch, gather
 from gapless.knowledge.receipts import STEP, TOO_MANY, UNHEARD_OF, Publishers, refuse, why_not
 from gapless.knowledge.retention import Policy, Release
 from gapless.knowledge.transactions import Transactions
@@ -110,7 +110,7 @@ class Pubend:
         self.end = max(logged, self.promise)
         self.newest = logged if logged > released else 0  # all events lie below it
         self.publishers = Publishers(store, name, timing)
-        self.pending_requests: deque[PendingPublication] = deque()
+        self.pending_requests: deque[PublicationRequest] = deque()
         self.batch = WriteBatch()  # under write
         self.pending_count = 0  # events in `pending_requests` and `batch`
         self.pending_size = 0  # and their bytes
@@ -179,7 +179,7 @@ class Pubend:
             self.publishers.accept(name, owner, (following + len(fresh), term, opening))
         self.pending_count += len(fresh)
         self.pending_size += size
-        self.pending_requests.append(PendingPublication(client, message, fresh, size))
+        self.pending_requests.append(PublicationRequest(client, message, fresh, size))
         return self._go_on(now)
 
     def position(
@@ -195,7 +195,7 @@ class Pubend:
         if problem := self.publishers.refusal(name, owner, now):
             return [refuse(client, query, problem, TOO_MANY)]
         term = self.publishers.take_over(query, owner, now)
-        self.pending_requests.append(PendingPublication(client, query, (), 0, term=term))
+        self.pending_requests.append(PublicationRequest(client, query, (), 0, term=term))
         return self._go_on(now)
 
     def _is_full(self, count: int, size: int) -> bool:
@@ -307,7 +307,7 @@ class Pubend:
         )
         return [known]
 
-    def _receipt(self, request: PendingPublication) -> Send:
+    def _receipt(self, request: PublicationRequest) -> Send:
         message = request.message
         if isinstance(message, PublisherQuery):
             following = self.publishers.records[message.publisher].next
@@ -320,7 +320,7 @@ class Pubend:
             ticks = self.publishers.records[message.publisher].ticks(message.sequence, count)
         return Send(request.client, Receipt(message.request, self.name, ticks))
 
-    def _refuse_all(self, requests: list[PendingPublication]) -> list[Effect]:
+    def _refuse_all(self, requests: list[PublicationRequest]) -> list[Effect]:
         """Refuse all requests, in order: the disk had no room, and nothing was written."""
         refused = [*requests, *self.pending_requests]
         self.pending_requests.clear()

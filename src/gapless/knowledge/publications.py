@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections import deque
 
 
-class PendingPublication(msgspec.Struct):
+class PublicationRequest(msgspec.Struct):
     """A publication that waits for the disk; `events` are those not published before. Or a
     take-over of a publisher's name, which waits for earlier publications and for the new term."""
 
@@ -36,7 +36,7 @@ class PendingPublication(msgspec.Struct):
 class WriteBatch(msgspec.Struct, frozen=True):
     """One write: the events of all its publications, one after the other."""
 
-    requests: list[PendingPublication] = msgspec.field(default_factory=list)
+    requests: list[PublicationRequest] = msgspec.field(default_factory=list)
     ticks: range = range(0)
     events: tuple[bytes, ...] = ()
     size: int = 0
@@ -45,14 +45,14 @@ class WriteBatch(msgspec.Struct, frozen=True):
 
 
 def gather(
-    waiting: deque[PendingPublication],
+    waiting: deque[PublicationRequest],
     first_tick: int,
     limits: tuple[int, int],
     known: dict[PublisherName, PublisherRecord],
     runs_max: int,
 ) -> WriteBatch:
     """Take the first waiting publication, and as many more as fit `limits`, events and bytes."""
-    requests, touched = list[PendingPublication](), dict[PublisherName, PublisherRecord]()
+    requests, touched = list[PublicationRequest](), dict[PublisherName, PublisherRecord]()
     count = size = 0
     count_max, size_max = limits
     while waiting:

@@ -2,16 +2,16 @@
 
 Theory of operation
     A change that has gone up changes the vectors of messages once it has reached the publishers'
-    brokers. How long that takes is learnt as a round trip is: a smoothed mean and deviation. A
-    message that comes later than the mean and four deviations and still has an older vector means
-    that the change was lost on the way. A change that was sent again teaches nothing, because one
-    cannot tell which of the two came back; instead the wait doubles. A source that turns up later
-    is given the same time to catch up with what all others have.
+    brokers. The leaf learns how long that takes like a round-trip time: a smoothed mean and
+    deviation. If a message comes later than the mean and four deviations and still has an older
+    vector, the change was lost on the way. A change that was sent again teaches nothing, because
+    the leaf cannot tell which of the two came back; instead the wait doubles. A source that appears
+    later gets the same time to catch up with what all others have.
 
 Invariants
     I1  the changes waited for ascend
     I2  at most `WAITING_MAX` are waited for, and one for sources that came late; beyond it the
-        older of the two newest is let go
+        older of the two newest is dropped
 
 Source: Middleware 2004, sec. 4, leaf broker driven liveness.
 """
@@ -31,7 +31,7 @@ WAITING_MAX = 64
 
 @dataclass(slots=True)
 class SentChange:
-    """A change on its way, and by when its time should be in the messages."""
+    """A change on its way, and by when messages should have its time."""
 
     time: int
     at: Instant
@@ -40,7 +40,7 @@ class SentChange:
 
 
 class Expectation:
-    """What one leaf waits for. `sources` are the publishers' brokers, by any name."""
+    """The changes that one leaf waits for. Sources are the publishers' brokers, by any name."""
 
     def __init__(self, timing: PropagationTiming) -> None:
         self.timing = timing
@@ -49,7 +49,7 @@ class Expectation:
         self._mean: int | None = None
         self._deviation = 0
         self._source_times: dict[str, int] = {}
-        self._settled = 0  # every source that we knew has had it
+        self._settled = 0  # every known source has had it
 
     def sent(self, time: int, now: Instant) -> None:
         if len(self.sent_changes) >= WAITING_MAX:
@@ -57,7 +57,7 @@ class Expectation:
         self.sent_changes.append(SentChange(time, now, Instant(now + self.wait)))
 
     def see(self, source: str, time: int, now: Instant) -> bool:
-        """A message of this source has our element at `time`. Is a change overdue?"""
+        """Note a message of this source with the leaf's element at `time`. Is a change overdue?"""
         is_late = source not in self._source_times and time < self._settled
         if is_late and not (self.sent_changes and self.sent_changes[0].time <= self._settled):
             late = SentChange(self._settled, now, Instant(now + self.wait), is_repeated=True)
@@ -79,13 +79,13 @@ class Expectation:
         return overdue
 
     def repeat(self) -> bool:
-        """All is sent again, for another reason: whether there is anything to wait for."""
+        """Note that everything is sent again for another reason. Is any change waited for?"""
         for each in self.sent_changes:
             each.is_repeated = True
         return bool(self.sent_changes)
 
     def forget(self, source: str) -> None:
-        """There will be no more messages of this source."""
+        """Forget a source that sends no more messages."""
         self._source_times.pop(source, None)
 
     def _learn(self, took: int) -> None:

@@ -2,16 +2,16 @@
 
 Theory of operation
     The vector of a message says which subscriptions it must be matched against: all that the
-    publisher's broker knew of. It never goes back, or a subscription that was started would miss
-    messages: so the highest one in use is persisted before the first message that has it, and
-    after a crash, while little is known, it stays in use. A digest is a number that stands for
-    the vector; a higher digest of the same stamp stands for a vector at least as high.
+    publisher's broker knew. It never goes back, or a subscription that was started would miss
+    messages. So the highest vector in use is persisted before the first message that has it; after
+    a crash, while little is known, it stays in use. A digest is a number that stands for the
+    vector; a higher digest of the same stamp stands for a vector at least as high.
     While one write is under way, growth gathers and goes into the next.
-    A leaf that the persisted vector lacks was never heard of; or the disk is lost, and with it how
-    far the leaf was known, which may be further than a broker below knows it. The two cannot be
-    told apart. So the stamp begins with such leaves at the present time (`first`), beyond all that
-    they have used: messages pass towards a leaf, unfiltered, until it has told its state under
-    that time, for which every broker that gets such a message asks. Nothing waits for it.
+    If the persisted vector lacks a leaf, the leaf was never heard of; or the disk is lost, and with
+    it how far the leaf was known, which may be further than a broker below knows it. The two cases
+    cannot be told apart. So the stamp begins with such leaves at the present time (`first`), beyond
+    all times that they have used: messages pass towards a leaf unfiltered until it has told its
+    state under that time, for which every broker that gets such a message asks. Nothing waits.
 
 Invariants (checked by `check`)
     I1  neither the vector in use nor its digest ever goes back, crashes or not
@@ -43,7 +43,7 @@ STAMPS = "stamps"
 
 
 class StampPersisted(Message, frozen=True):
-    """To the stamp itself: the vector of this digest is durable (or, not `ok`, had no room)."""
+    """To the stamp itself: the vector of this digest is durable (or, if not `ok`, had no room)."""
 
     source: str
     digest: int
@@ -54,8 +54,8 @@ class Stamp:
     """The message vector of one publishers' broker. Sans-IO: see the module docstring."""
 
     def __init__(self, source: str, store: Store, *, first: int = 1) -> None:
-        """`first` is where digests begin if none was ever persisted, and leaves of which none
-        was: it must be beyond all that was used before."""
+        """`first` is where digests, and the times of unknown leaves, begin if none was persisted.
+        It must be beyond everything used before."""
         self.source = source
         self._begins = first
         known = store.get(STAMPS, source)
@@ -67,17 +67,17 @@ class Stamp:
 
     @property
     def known(self) -> KnownVector:
-        """What is in use, as the dictionaries of others will have it."""
+        """The vector in use, as the dictionaries of other brokers will have it."""
         return KnownVector(self.digest, self.vector)
 
     @property
     def coming(self) -> Vector:
-        """What will be in use once it is durable."""
+        """The vector that will be in use once it is durable."""
         return self._next_vector
 
     def begin(self, leaves: Iterable[str] = ()) -> list[Persist]:
-        """Reckon with all leaves that there are. A first digest that is not always the same must
-        be durable too before it is used."""
+        """Start, counting on all these leaves. A first digest that depends on the clock must be
+        durable before it is used."""
         unheard = {leaf: self._begins for leaf in sorted(leaves) if leaf not in self.vector}
         if unheard:
             self.is_in_use = False
@@ -89,12 +89,12 @@ class Stamp:
         )
 
     def advance(self, known: Mapping[str, int]) -> list[Persist]:
-        """This is what the broker knows now; it will be in use as soon as it is durable."""
+        """Join what the broker knows now; it is used as soon as it is durable."""
         self._next_vector = join(self._next_vector, known)
         return self._write()
 
     def persisted(self, message: StampPersisted) -> list[Persist]:
-        """A write has ended. One without room is tried again with the next advance."""
+        """Handle the end of a write. Without room it is tried again with the next advance."""
         written, self._vector_in_write = self._vector_in_write, None
         assert written is not None
         if not message.ok:

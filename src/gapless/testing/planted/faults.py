@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gapless.core.spans import SpanSet
     from gapless.core.store import Store
     from gapless.knowledge.neighbours import Outgoing
-    from gapless.knowledge.publications import PendingPublication
+    from gapless.knowledge.publications import PublicationRequest
     from gapless.propagation.actions import Action
 
 
@@ -189,7 +189,7 @@ class ForgetsPublishers(Pubend):
             for each in effects
         ]
 
-    def _has_events(self, requests: list[PendingPublication]) -> bool:
+    def _has_events(self, requests: list[PublicationRequest]) -> bool:
         return any(request.events for request in requests)
 
 
