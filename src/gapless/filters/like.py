@@ -6,8 +6,8 @@ Theory of operation
     every `_` comes first and one `%` last, which means the same. So patterns that differ in
     writing only are equal.
     Matching cuts the pattern at each `%` into segments. The first is fixed to the start, the last
-    to the end, and each of the others may take its leftmost place: a later place can only leave
-    less room for the rest, so nothing is tried again. How a segment is found: `like_segment`.
+    to the end, and each of the others takes its leftmost place: a later place can only leave less
+    room for the rest, so nothing is tried again. How a segment is found: `like_segment`.
 
 Cost
     O(text + pattern) where no segment between two `%` has `_` in it; where one has, a little more
@@ -151,7 +151,7 @@ def _implies(narrow: tuple[Part, ...], wide: tuple[Part, ...]) -> bool:
     For each segment of `wide`, one bit for each place where it may start: as in `like_segment`.
     """
     texts = list(filter(None, narrow))
-    for piece in filter(None, wide):  # what no text has is nowhere
+    for piece in filter(None, wide):  # a quick answer for nearly all
         if not any(piece in text for text in texts):
             return False
     segments = _segments(wide)

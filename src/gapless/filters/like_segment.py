@@ -1,14 +1,14 @@
 """Segments: what stands between two `%` of a LIKE pattern, and where a text has it first.
 
 Theory of operation
-    A segment is pieces of text at fixed distances; between them anything may stand (`_`). One piece
-    alone is found by `str.find`, which is linear. For several, a start is proposed, and each piece
-    says by `str.find` from which start on it fits; where they disagree, the farthest is proposed
-    next. That is quick for what people write. A hostile text makes them disagree at every
-    character; so after some proposals all starts of a stretch of the text are tested at once: one
-    bit for each start, and for each character of the pieces one `and` with the bits of where the
-    stretch has it, shifted by its place. Stretches grow, so that what is found soon has cost
-    little, and the next segment goes on in the same one.
+    A segment is pieces of text at fixed distances; between them any character may stand (`_`). A
+    single piece is found by `str.find`, which is linear. For several pieces the search proposes a
+    start; each piece says by `str.find` from which start on it fits, and the farthest of these is
+    proposed next. That is quick for patterns that people write. A hostile text makes the pieces
+    disagree at every character. So after some proposals all starts of a stretch of the text are
+    tested at once: one bit for each start, and for each character of the pieces one `and` with the
+    bits of its places in the stretch, shifted. Stretches grow, so an early match costs little, and
+    the next segment goes on in the same stretch.
 
 Cost
     With one piece O(text). With several at most O(text · characters / 64) at the speed of memory,
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     Pieces = Sequence[tuple[str, int]]  # each with its distance from the start
 
 FINDS_MAX = 64
-"""Times that pieces are looked for in one text before it is tested by stretches; it takes about as
-long as the first stretch."""
+"""Calls of `str.find` for one text before it is tested by stretches. They take about as long as the
+first stretch."""
 
 FINDS_MIN = 16
-"""Times that every segment may look, and once more for each piece."""
+"""Calls of `str.find` that every segment has, and one more for each piece."""
 
 STRETCH_FIRST, STRETCH_LAST = 1 << 10, 1 << 18
-"""Starts that are tested at once: at first, and at most; or as many as the segment is long."""
+"""Starts that are tested at once: at first, and at most; or the length of the segment."""
 
 GLANCE = 32
-"""After so many characters of the pieces, look whether any start is left."""
+"""Characters of the pieces after which the search looks whether any start is left."""
 
 KEPT_MAX = 1024
-"""Bits that are kept of a stretch, by character and shift; 32 KiB each at most."""
+"""Bit arrays that are cached for a stretch, by character and shift; 32 KiB each at most."""
 
 
 class Segment:
@@ -119,7 +119,7 @@ class Search:
 
 
 class TextStretch:
-    """Some of a text, from `base` to `end`, and where it has each character that was asked for."""
+    """A part of a text, from `base` to `end`, and the places of characters in it."""
 
     __slots__ = ("_codes", "_kept", "base", "end")
 

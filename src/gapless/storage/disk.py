@@ -6,8 +6,8 @@ Theory of operation
     Where records are is kept in memory (`extent`), and so are the tables, which are small by
     contract. Opening replays the newest segment (`recovery`).
 
-    After a failed write or sync nobody knows what the disk holds: the volume takes no more commits
-    until it is opened again and recovered. The failed commit may then be there, whole, or not.
+    After a failed write or sync it is unknown what the disk holds: the volume takes no more commits
+    until it is opened again and recovered. The failed commit is then there as a whole, or not.
 
 Threads: any may call anything. Commits go one after the other; readers do not wait for syncs.
 Cost and comparison: docs/decisions/0006-log-volume.md, `python -m benchmarks storage`.
@@ -199,8 +199,8 @@ class DiskVolume:
     # --- the volume itself ---------------------------------------------------------------------
 
     def on_damage(self, tell: Callable[[StorageDamagedError], None]) -> None:
-        """Tell of each stretch of records that does not read back, once; by whoever reads it, on
-        its thread."""
+        """Call `tell` once for each range of records that does not read back, on the thread of the
+        reader that finds it."""
         self._reader.tell = tell
 
     def statistics(self) -> Statistics:

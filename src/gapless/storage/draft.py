@@ -94,7 +94,7 @@ class Draft:
         self.grows = False  # does it hold anything but chops and deletes?
 
     def add_each(self, commits: Sequence[Sequence[Write]]) -> list[StorageError | None]:
-        """Take every one that may be taken; for each its error, or None."""
+        """Take every commit that the rules allow; for each its error, or None."""
         verdicts: list[StorageError | None] = []
         for writes in commits:
             try:

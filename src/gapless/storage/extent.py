@@ -1,4 +1,4 @@
-"""The catalogue: in which stretch of which segment the records of a stream stand.
+"""The catalogue of extents: where in which segment the records of a stream stand.
 
 Theory of operation
     An extent says: the records `first..last` of this stream stand in the frames between `start`
@@ -44,7 +44,7 @@ class FrameRange(NamedTuple):
 
 
 class Extent:
-    """A stretch of a segment that holds records of one stream."""
+    """A part of a segment that holds records of one stream."""
 
     __slots__ = ("end", "first", "kept", "last", "live", "moved", "segment", "start", "stream")
 
@@ -69,7 +69,7 @@ class ExtentCatalogue:
         self.live_bytes: defaultdict[int, int] = defaultdict(int)
 
     def add(self, extent: Extent) -> None:
-        """Records that follow all others of their stream, or copies that replace what they copy.
+        """Add records that follow all others of their stream, or copies that replace the originals.
 
         All live records of a segment are copied in one commit, so an extent that overlaps a copy
         has nothing left that was not copied or chopped.
@@ -112,7 +112,7 @@ class ExtentCatalogue:
         self.live_bytes[extent.segment] -= extent.kept
 
     def from_index(self, stream: str, index: int) -> Iterator[Extent]:
-        """The extents of a stream from the one that may hold `index` on."""
+        """The extents of a stream, beginning with the one that may hold `index`."""
         extents = self._streams.get(stream, [])
         place = bisect_left(extents, index, key=BY_LAST)
         while place < len(extents):
@@ -134,8 +134,8 @@ class ExtentCatalogue:
         return live
 
     def stretches(self, segment: int) -> Iterator[list[Extent]]:
-        """The live extents of a segment, those of a stream together that follow each other, up to
-        `EXTENT_BYTES` of records: many small ones are copied as one."""
+        """The live extents of a segment, in groups of neighbours of one stream with at most
+        `EXTENT_BYTES` of records: the cleaner copies a group as one extent."""
         stretch: list[Extent] = []
         kept = 0
         for extent in sorted(self.in_segment(segment), key=attrgetter("stream", "first")):
@@ -148,7 +148,7 @@ class ExtentCatalogue:
             yield stretch
 
     def _is_next(self, one: Extent, other: Extent) -> bool:
-        """Do these belong to one stream, with nothing of it between them?"""
+        """Are both of one stream, and no other extent of it lies between them?"""
         if one.stream != other.stream:
             return False
         extents = self._streams[one.stream]

@@ -1,20 +1,20 @@
-"""Extents that are kept whole in memory, for those who catch up.
+"""Extent cache: all records of an extent in memory, for subscriptions that catch up.
 
 Theory of operation
-    Who catches up looks at a record here and one there, and many who return together look at the
-    same ones. A look into an extent costs a read and a checksum of its own; when there were enough
-    of them to pay for it, all records of the extent are read in one go, checked, and kept by
-    index. From then on a look is one into a dictionary, which the caller may go on using for the
-    records that stand beside. So who wants one record in a thousand still reads no others.
-    An extent that has grown is looked at anew. One with a damaged page is never kept: its other
+    A subscription that catches up reads a record here and one there, and many that return together
+    read the same ones. A single read costs a `pread` and a checksum. After enough single reads of
+    an extent to pay for it, all its records are read in one go, checked, and cached by index. From
+    then on a read is a dictionary look-up, and the caller may use the dictionary for neighbours. So
+    a subscription that wants one record in a thousand still reads no others.
+    An extent that has grown is read anew. One with a damaged page is never cached: its other
     records can still be read one by one.
 
 Invariants
-    I1  what is kept is as it was read and checked, of an extent that ends where it ended then
-    I2  at most `WHOLE_BYTES_MAX` is kept, or one extent
+    I1  a cached extent was read and checked, and has not grown since
+    I2  at most `WHOLE_BYTES_MAX` is cached, or one extent
 
-Cost: reading all of an extent takes about as long as one look for each `LOOK_BYTES` of it, so
-that at most about half of the work is in vain.
+Cost: to read all of an extent takes about as long as one single read for each `LOOK_BYTES` of it,
+so that at most about half of the work is in vain.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 LOOK_BYTES = 8 << 10
 WHOLE_BYTES_MAX = 16 << 20
-"""What is kept, with `RECORD_BYTES` for each record; beyond it the extent kept longest goes."""
+"""The size of the cache, with `RECORD_BYTES` for each record; beyond it the oldest extent goes."""
 
 RECORD_BYTES = 150
 """What a record takes in memory besides its bytes."""
 
 LOOKS_MAX = 1_000
-"""Extents of which looks are counted; beyond it the one counted longest is forgotten."""
+"""Extents of which single reads are counted; beyond it the oldest is forgotten."""
 
 
 class CachedExtent(NamedTuple):
@@ -52,7 +52,7 @@ class CachedExtent(NamedTuple):
 
 
 class ExtentCache:
-    """The extents of one volume that are kept. See the module docstring."""
+    """The cached extents of one volume. See the module docstring."""
 
     def __init__(self, reader: RecordReader) -> None:
         self._reader = reader
@@ -61,8 +61,8 @@ class ExtentCache:
         self._looks: dict[Extent, int] = {}
 
     def near(self, extent: Extent, index: int) -> Mapping[int, bytes]:
-        """The record at this index with others of the extent, if these are at hand; none if the
-        extent has no such record."""
+        """The record at this index by its index, with others of the extent if they are cached. The
+        result has no such index if the extent has no such record."""
         kept = self._kept.get(extent)
         if kept is None or kept.end != extent.end:
             kept = self._look(extent)
@@ -72,13 +72,13 @@ class ExtentCache:
         return {} if record is None else {index: record}
 
     def _look(self, extent: Extent) -> CachedExtent | None:
-        """Count a look; the whole extent, if there were enough."""
+        """Count a single read; the whole extent, if there were enough."""
         looks = self._looks.pop(extent, 0)
         if looks * LOOK_BYTES >= max(extent.kept, 1):
             try:
                 return self._keep(extent)
             except StorageCorruptError:
-                looks = -sys.maxsize  # whoever wants the damaged record is told
+                looks = -sys.maxsize  # never; reading the damaged record raises the error
         self._looks[extent] = looks + 1
         if len(self._looks) > LOOKS_MAX:
             del self._looks[next(iter(self._looks))]

@@ -46,13 +46,13 @@ NUMBERS = struct.Struct("<QQ")
 LENGTH = struct.Struct("<I")
 SECTION_BYTES = SECTION.size
 BLOCKS = frozenset((b"A", b"a", b"M", b"m"))  # kinds of sections that have records
-REGULAR = frozenset((b"a", b"m"))  # those whose indices have equal steps
-MOVED = frozenset((b"M", b"m"))  # those that are copies
+REGULAR = frozenset((b"a", b"m"))  # kinds with indices at equal steps
+MOVED = frozenset((b"M", b"m"))  # kinds of copies
 TERMINATOR = bytes(HEADER.size)
 SEAL_MAGIC = b"gLs\x01"
 PAGE_BYTES = 4 << 10
 ENTRY_BYTES = 12
-"""What the description takes for one record, beside its part of a page's."""
+"""What the description takes for one record, besides its share of the page's entry."""
 
 
 class Move(Append, frozen=True):
@@ -97,7 +97,7 @@ class Block(NamedTuple):
         return self.words[number - 1] if number else 0
 
     def fitting(self, size: int) -> int:
-        """How many records end within so many bytes from `start`."""
+        """How many records end within `size` bytes from `start`."""
         return bisect_right(self.words, size, 0, len(self.indices))
 
     def page_of(self, number: int) -> int:
@@ -163,7 +163,7 @@ def _checksum(description: bytes | memoryview, sequence: int, frame_bytes: int, 
 
 
 def seal(sequence: int, salt: int) -> bytes:
-    """What stands behind the last frame of a full segment, instead of zeros: the log goes on in
+    """The bytes behind the last frame of a full segment, instead of zeros: the log goes on in
     another segment, with the commit of this number."""
     return HEADER.pack(SEAL_MAGIC, 0, 0, _checksum(SEAL_MAGIC, sequence, 0, salt), sequence)
 
@@ -263,7 +263,7 @@ def decode(description: bytes) -> Iterator[Chop | Put | Delete | Mark | Holding 
 
 
 def decode_blocks(description: bytes, stream: str) -> list[Block]:
-    """The blocks of one stream in a description; what else there is costs little."""
+    """The blocks of one stream in a description; other sections cost little."""
     offset, end, wanted = 0, len(description), stream.encode()
     record_offset, blocks = HEADER.size + end, list[Block]()
     while offset < end:
@@ -283,8 +283,9 @@ def decode_blocks(description: bytes, stream: str) -> list[Block]:
 
 
 def place_in(description: bytes, stream: str, index: int) -> Place | None:
-    """Where the record at an index stands in the frame of a description; None if it has none. As
-    `decode_blocks` and `locate` find it, but without what only pays for more than one record."""
+    """Where the record at an index stands in the frame of a description; None if there is none.
+
+    It gives what `decode_blocks` and `locate` give, in less time for a single record."""
     offset, end, wanted = 0, len(description), stream.encode()
     start = HEADER.size + end
     while offset < end:

@@ -3,16 +3,17 @@
 Theory of operation
     `store` appends one frame to the newest segment. When that is full, the next one starts with a
     checkpoint of all facts and of which older segments hold records of which streams; so a
-    segment is needed only as long as it holds records that nobody has chopped.
+    segment is needed only as long as it holds records that were not chopped.
 
     Space comes back in two ways. A segment without live records becomes the next one or is
     unlinked. If the folder is more than half dead because a few old records pin whole segments,
     the live records of the emptiest segment are copied forward in one commit, one segment per
-    chop, and it is let go.
+    chop, and the segment is dropped. Small neighbouring extents become one section of that commit:
+    readers decode a commit of copies as a whole, so it must not have thousands of sections.
 
-    Full means: a new segment cannot be had, within `size_max` or on the disk. That is found out
-    before anything of the commit is written. The end of each segment is kept for chops and
-    deletes, so that they go through on a full disk.
+    The volume is full when a new segment does not fit `size_max` or the disk. That shows before
+    anything of the commit is written. The end of each segment is reserved for chops and deletes, so
+    that they go through on a full disk.
 
 Invariants (checked by `check`)
     I1  a change is durable before it is applied to the state that readers see
@@ -52,11 +53,11 @@ RESERVE_BYTES = 16 << 10
 """The end of each segment, for chops and deletes; at most an eighth of it."""
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} | NO_DESCRIPTOR
-"""Nothing is broken: what is refused for one of these is worth another try."""
+"""Nothing is broken: after one of these a retry may succeed."""
 
 
 def storage_error(error: OSError, problem: str) -> StorageError:
-    """Of the kind that says what to do about it."""
+    """The error of the kind that has the right remedy."""
     kind = StorageFullError if error.errno in NO_ROOM else StorageError
     kind = StorageFilesError if error.errno in NO_DESCRIPTOR else kind
     return kind(f"{problem}: {error.strerror}")
@@ -208,7 +209,7 @@ class Journal:
         return max(self._segment_bytes, needed)
 
     def _holds_of(self, segment: int) -> list[Holding]:
-        """What a full segment holds of each stream; found once, less what was chopped since."""
+        """What a full segment holds of each stream; computed once, less what was chopped since."""
         holds = self._holds.get(segment)
         if holds is None:
             extents = self.state.catalogue.in_segment(segment)
@@ -266,7 +267,7 @@ class Journal:
         try:
             moves = [self._copy(extents) for extents in self.state.catalogue.stretches(victim)]
         except StorageCorruptError:
-            self._unmovable.add(victim)  # stays where it is; whoever reads it is told
+            self._unmovable.add(victim)  # it stays; reading the damaged record raises the error
             return False
         self.commit(moves, grows=False)
         self._drop_dead()

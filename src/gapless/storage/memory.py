@@ -123,7 +123,7 @@ class MemoryVolume:
     # --- faults --------------------------------------------------------------------------------
 
     def inject(self, fault: Fault) -> None:
-        """The next commit suffers this."""
+        """Let the next commit suffer this fault."""
         self._fault = fault
 
     def lie(self) -> None:
@@ -131,7 +131,7 @@ class MemoryVolume:
         self._durable = self._content.copy()
 
     def corrupt(self, stream: str, index: int) -> None:
-        """This record does not read back any more."""
+        """Damage this record: reading it raises an error from now on."""
         self._corrupt.add((stream, index))
 
     def crash(self) -> None:

@@ -1,22 +1,22 @@
 """Reading records back from segments, every byte checked.
 
 Theory of operation
-    An extent is walked frame by frame: header and description are checked together, then each
-    page of records that is touched. Everything is checked each time it is used, also what was kept
-    from an earlier read, but for the descriptions of frames with copies (below).
+    A reader walks an extent frame by frame: it checks header and description together, then each
+    page of records that it touches. It checks everything each time it is used, also places that it
+    remembers from an earlier read, except descriptions of frames with copies (below).
 
-    What does not fit is a `StorageDamagedError` that names the stream and the records that are
-    lost: those of one page; or, if the description of a frame is damaged, those between the record
-    before it and the record behind it. The walk goes on at the next frame that is whole. If all
-    records of the extent were found although a frame is damaged, that frame held others' records.
+    A wrong checksum is a `StorageDamagedError` that names the stream and the lost records: those of
+    one page; or, if the description of a frame is damaged, those between the record before the
+    frame and the record behind it. The walk goes on at the next whole frame. If all records of the
+    extent are there although a frame is damaged, that frame held records of other streams.
 
     A frame with copies holds many extents. It is decoded once for all of them, and kept.
 
-Cost: a point read walks its extent, unless a recent one did, and checks one page: two `pread`s at
-most for a frame whose description fits `WINDOW_BYTES`. The first in a large frame looks for its
-record alone, as those who catch up take one here and one there; the second remembers all places.
-A scan takes one `pread` per large frame or run of small ones, one CRC-32 per page and, unless runs
-are wanted, one slice per record.
+Cost: a point read walks its extent, unless a recent read did, and checks one page: at most two
+`pread`s for a frame whose description fits `WINDOW_BYTES`. The first point read of a large frame
+looks for its record alone, as a catch-up takes one here and one there; the second one remembers all
+places. A scan takes one `pread` per large frame or run of small ones, one CRC-32 per page and,
+unless runs are wanted, one slice per record.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ RECENT_MAX = 64
 """Extents of which the places of all records are remembered."""
 
 TOLD_MAX = 10_000
-"""Damages that are remembered, so that each is told once; further ones are told each time."""
+"""Damages that are remembered, so that each is reported once; others are reported each time."""
 
 COPIES_MAX = 4
 COPIES_BYTES_MAX = 16 << 20
@@ -63,8 +63,8 @@ COPIES_BYTES_MAX = 16 << 20
 
 
 class LostRecords(NamedTuple):
-    """The records of an extent from `start` up to, without, `end`: the frame at `offset`, in which
-    they stood, is damaged."""
+    """The records of an extent from `start` up to, without, `end`: they stood in the frame at
+    `offset`, which is damaged."""
 
     start: int
     end: int
@@ -72,7 +72,7 @@ class LostRecords(NamedTuple):
 
 
 ExtentMap = tuple[int, list[tuple[int, Block]], list[LostRecords]]
-"""Where an extent ended, where its blocks stand, and what of it is lost."""
+"""Where an extent ended, its blocks with the offsets of their frames, and its lost records."""
 
 
 def _last_index(located: tuple[int, Block]) -> int:
@@ -109,7 +109,7 @@ class ReadAhead:
 
 
 def records_of(runs: list[RecordRun]) -> Records:
-    """Each of them by itself."""
+    """The records of these runs, one by one."""
     found = Records([], [])
     for indices, ends, start, data in runs:
         found.indices.extend(indices)
@@ -190,7 +190,7 @@ class RecordReader:
         return located
 
     def _only_frame(self, extent: Extent) -> list[tuple[int, Block]] | None:
-        """The same for an extent that is one frame; None if it is not."""
+        """The blocks of an extent that is one frame, with their places; None if it is more."""
         description = self._only_description(extent)
         if description is None:
             return None
@@ -228,8 +228,8 @@ class RecordReader:
     def scan(
         self, extent: Extent, start: int, end: int, bytes_max: int, found: list[RecordRun]
     ) -> int:  # fmt: skip
-        """Add to `found` what fits `bytes_max`, but something if it is empty; what is left of it.
-        Each run counts `RUN_BYTES` too. Below 0: full."""
+        """Add to `found` the records that fit `bytes_max`, at least one if it is empty. Each run
+        counts `RUN_BYTES` besides. Return how many bytes are left; below 0, it is full."""
         for offset, block, window in self._blocks(extent):
             if isinstance(block, LostRecords):
                 if block.start < end and start < block.end:
@@ -378,8 +378,7 @@ class RecordReader:
         return found
 
     def _own(self, description: bytes, extent: Extent) -> list[Block]:
-        """The blocks of the extent. Frames between its own may have copies of its stream, which are
-        older than it."""
+        """The blocks of the extent. Frames between its own may have older copies of its stream."""
         self._statistics.frames_decoded += 1
         return [each for each in decode_blocks(description, extent.stream) if not each.moved]
 
@@ -395,7 +394,7 @@ class RecordReader:
         )
 
     def _noted(self, damage: StorageDamagedError) -> StorageDamagedError:
-        """The same, counted and told if it is new."""
+        """The damage itself; it is counted and reported if it is new."""
         key = damage.stream, damage.start, damage.end
         if key not in self._told:
             if len(self._told) < TOLD_MAX:
@@ -406,7 +405,7 @@ class RecordReader:
         return damage
 
     def _damaged(self, extent: Extent, offset: int, block: Block, page: int) -> StorageDamagedError:
-        """Of a page of a block whose frame stands at `offset`."""
+        """The error for a damaged page of a block whose frame stands at `offset`."""
         path = self._segments.path(extent.segment)
         first, last = block.first_of(page), block.first_of(page + 1) - 1
         start, end = block.indices[first], block.indices[last] + 1

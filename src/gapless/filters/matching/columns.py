@@ -14,8 +14,8 @@ Theory of operation
 
     expression  the value of an expression, see `expression_column`
 
-    An attribute has an edge key, its *guard*, where a clause that is found neither by values nor by
-    a prefix demands that it is there: one that columns cannot say in full, and any other once
+    An attribute has an edge key, its *guard*, if a clause that is found neither by values nor by a
+    prefix needs the attribute: a clause that columns cannot say in full, or any such clause once
     there are more than `DENSE_MAX` attributes.
 
     Exactness: a bound beyond 2^53 has no exact place on the number column. Such a constraint gets
@@ -62,8 +62,8 @@ COLUMNS_MAX = 0xFFFF - 1
 """Columns have 16 bits in a row, and one number stands for none."""
 
 COLUMNS_PLENTY = COLUMNS_MAX // 2
-"""Up to so many columns, every attribute has its own; beyond it, one that has more than `RARE_MAX`
-tests, so that nobody who names very many attributes leaves none for others."""
+"""Number of columns up to which every attribute has its own; beyond it, only an attribute with more
+than `RARE_MAX` tests, so that one client's many attributes leave columns for others."""
 
 COLUMNS_SPARE = 1_024
 """Columns that are left for codes of which keys are made, whatever there is."""
@@ -71,7 +71,7 @@ COLUMNS_SPARE = 1_024
 RARE_MAX = 16
 
 DENSE_MAX = 256
-"""Attributes up to which it is worth a look at all of them for every event."""
+"""Attributes up to which it pays to look at all of them for every event."""
 
 KEYS, PREFIXES, GUARDS, SETS_FIRST = 0, 1, 2, 3
 """Roots of edges: of values, of prefixes, and of attributes that an event must have. A code stands

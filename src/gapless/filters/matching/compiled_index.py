@@ -2,14 +2,13 @@
 
 Theory of operation
     A clause becomes one row under each of its keys; its tests become slots. What slots cannot
-    say exactly stays behind as a check (`verification`).
-    An event becomes a row of floats in one of three ways. From its bytes (`table_encoder`) and by
-    a function written for the columns there are (`encoder`) all columns are written; both must be
-    made anew when columns have changed, so that is done once as many events have come as it is
-    worth. Until then, and where there are too many columns for that, an event is pairs of a column
-    and a value (`column_pairs`).
-    Arrays grow by half when they are full. Once more was removed than is left, all rows move to
-    a fresh arena, and codes and columns that none of them uses are free again.
+    say exactly is tested by a check (`verification`).
+    An event becomes a row of floats in one of three ways. From its bytes (`table_encoder`) and by a
+    generated function (`encoder`) all columns are written. Both must be prepared again when columns
+    have changed; that happens once enough events have come to pay for it. Until then, and where
+    there are too many columns, an event is pairs of a column and a value (`column_pairs`).
+    Arrays grow by half when they are full. Once more rows were removed than are left, all rows move
+    to a fresh arena, and codes and columns that none of them uses are free again.
 
 Invariants
     I1  garbage is bounded: the rows of at most `GARBAGE_MIN` removals, or as many as there are
@@ -53,8 +52,8 @@ SETS_PROBED_MAX = 64
 """Beyond this many combinations of attributes, new ones are found by one attribute only."""
 
 LOCATED_AFTER, WRITTEN_AFTER = 1, 40
-"""Events for each attribute after which it is worth it to prepare for columns that have changed: to
-read them from bytes, and to write a function."""
+"""Events for each attribute after which it pays to prepare for changed columns: to read them from
+bytes, and to generate a function."""
 
 GARBAGE_MIN = 1_000
 BATCH_OUT = 1 << 21
@@ -169,7 +168,7 @@ class CompiledIndex:
     # -- preparing -----------------------------------------------------------------------------
 
     def _is_worth(self, events: int, after: int) -> bool:
-        """Have so many events come since columns changed that one should prepare for them?"""
+        """Have enough events come since columns changed to pay for preparing?"""
         columns = self._columns
         if self._seen_version != columns.version:
             self._seen_version, self._seen = columns.version, 0
@@ -194,7 +193,7 @@ class CompiledIndex:
         return self._written_version == self._columns.version
 
     def prepare(self) -> None:
-        """Prepare all that may be, whether it is worth it or not."""
+        """Prepare everything that can be prepared, whether it pays or not."""
         columns = self._columns
         if not columns.is_sparse:
             self._prepare()
@@ -380,7 +379,7 @@ class CompiledIndex:
         return self._columns, self._verification, self._garbage
 
     def restore(self, words: NDArray[np.int64], rest: tuple[Any, ...]) -> None:
-        """Become what `words` and `rest` were taken from. The array is used as it is."""
+        """Restore an index from its `words` and `rest`. The array is used without a copy."""
         self._columns, self._verification, self._garbage = rest
         self._forget_preparations()
         self._memory = Memory(words)

@@ -1,4 +1,4 @@
-"""Encoder: attribute maps become rows of floats, by a function written for the columns there are.
+"""Encoder: attribute maps become rows of floats, by a function generated for the columns in use.
 
 Theory of operation
     Looking up which columns an attribute has costs more than filling them. So for the columns in
