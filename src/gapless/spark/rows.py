@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql import types
 
 from gapless.core.errors import UsageError
-from gapless.wire.columnar import Columns, check_attribute_name, encode_columns, encode_json
+from gapless.wire.columnar import EventColumns, check_attribute_name, encode_columns, encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ REMEDY = "Cast it to boolean, bigint, double or string, or choose columns with o
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns by their places in the schema."""
+    """EventColumns by their places in the schema."""
 
     attributes: tuple[tuple[str, int, pa.DataType], ...]
     maps: tuple[int, pa.DataType] | None
@@ -49,7 +49,7 @@ class Layout:
 
     def encode(self, batch: Any) -> Iterator[tuple[str, list[bytes]]]:
         """The events of a `RecordBatch`, by topic; in order within each."""
-        columns = Columns(
+        columns = EventColumns(
             batch.num_rows,
             {name: batch.column(index).cast(kind) for name, index, kind in self.attributes},
             None if self.maps is None else _cast_map(batch.column(self.maps[0]), self.maps[1]),
