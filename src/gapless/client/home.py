@@ -121,7 +121,7 @@ class SubscriptionHome:
             )
 
     def lose(self) -> None:
-        """It is not at this broker any more, but at one that is to be found out."""
+        """It is not at this broker any more; the next broker that is asked finds it."""
         self._asked = None
         self._is_lost = True
 

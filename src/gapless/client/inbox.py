@@ -44,7 +44,7 @@ class Inbox:
         self.shared: SharedBacklog | None = None
         self._number = 0
         self._subscribers: dict[int, Subscriber] = {}
-        self._listeners: dict[int, Subscriber] = {}  # those that hand out silences
+        self._listeners: dict[int, Subscriber] = {}  # that hand out silences
         self._positions: dict[tuple[TopicName, Order], dict[PubendName | None, int]] = {}
         self._pubends: dict[TopicName, dict[int, PubendName]] = {}  # by number, of total orders
 

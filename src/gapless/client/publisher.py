@@ -2,23 +2,23 @@
 
 Theory of operation
     Events are numbered 0, 1, 2, … under the publisher's name and sent in batches, many of them
-    before the first receipt is back. What is sent leaves at the end of the loop's turn, unless a
-    batch has just left: then it lingers for a moment (`linger_s`), or until it fills a batch, until
-    nothing is on its way any more, or until anyone waits for its receipt; who waits for that of
-    events on their way does not hurry it. And while enough batches are on their way, it waits for
-    the next receipt. The more there is to send, the larger the batches, and the less each event
-    costs at both ends.
-    What has no receipt is kept. After a new connection, or after a refusal that says "later", all
-    of it is sent again in order, and the broker recognises by the numbers what it has already.
-    When a name is used again, its next number is asked for first, and a term comes with it, under
-    which all is sent. Whoever had the name before may not know that it is another's now: what it
-    still sends, under an older term, is refused for good, and it fails.
-    Only one broker takes what is published under a name: where another answers, it says which.
+    before the first receipt is back. New events leave at the end of the loop's turn, unless a batch
+    has just left. Then they linger for a moment (`linger_s`), or until they fill a batch, until no
+    batch is on its way any more, or until a caller waits for their receipt. (A caller that waits
+    for events on their way does not hurry new ones.) While many batches are on their way, new
+    events wait for the next receipt. The more there is to send, the larger the batches, and the
+    less each event costs at both ends.
+    Events without a receipt are kept. After a new connection, or after a refusal that says "later",
+    all of them are sent again in order, and the broker recognises by the numbers what it has.
+    A publisher that uses a name again first asks for its next number. The broker gives a term with
+    it, under which all events are sent. A publisher that had the name before may not know that: the
+    broker refuses for good what it still sends under an older term, and it fails.
+    Only one broker takes the events of a name; any other redirects to it.
 
 Invariants
     I1  batches without receipt are kept in order, without holes: the last ends at `sequence`
     I2  at most `window_events_max` events have no receipt, and `WINDOW_BYTES_MAX` bytes and a batch
-    I3  what is fresh leaves within `linger_s`, or there are batches whose receipt lets it go
+    I3  new events leave within `linger_s`, or there are batches whose receipt lets them go
     I4  a call that is cancelled while it waits has sent nothing of what it still held
 """
 
@@ -59,7 +59,7 @@ WINDOW_EVENTS_MAX = 4_096
 """Events without receipt; beyond it `send` waits."""
 
 WINDOW_BYTES_MAX = 32 << 20
-"""The same in bytes."""
+"""Bytes of events without receipt; beyond it `send` waits."""
 
 BATCH_EVENTS_MAX = 256
 BATCH_BYTES_MAX = 512 << 10
@@ -67,7 +67,7 @@ BATCHES_EARLY_MAX = 8
 """Batches on their way; beyond it only a full one is sent before a receipt has come."""
 
 LINGER_S = 0.004
-"""How long after a batch the next may gather, while that has no receipt and nobody waits for one.
+"""How long after a batch the next may gather, while that batch has no receipt and no caller waits.
 An event that is sent after a longer pause leaves at once."""
 
 RETRY_S, RETRY_LONGEST_S = 0.01, 0.5
@@ -97,7 +97,7 @@ class Publisher:
         self.name = name
         self.linger_s = arguments.seconds("linger_s", linger_s, may_be_zero=True)
         self.sequence = 0
-        """The number that the next event gets: so many were sent under this name so far."""
+        """The number of the next event: how many were sent under this name so far."""
         self._term = 0  # of our use of the name
         self._channel = channel
         self._window_events_max = arguments.count("window_events_max", window_events_max, least=1)
@@ -107,8 +107,8 @@ class Publisher:
         self._unconfirmed = 0
         self._unconfirmed_bytes = 0  # of those in batches
         self._waiters: list[asyncio.Future[None]] = []
-        self._awaited = 0  # so many events have to be confirmed for one of those
-        self._error: GaplessError | None = UsageError(  # its numbers would be those of others
+        self._awaited = 0  # the highest number of confirmed events that one of them waits for
+        self._error: GaplessError | None = UsageError(  # it has no numbers yet
             "the publisher has not begun", "Use it with `async with`; with gapless.sync, `with`."
         )
         self._is_entered = False
@@ -137,7 +137,7 @@ class Publisher:
         return encode_events(events, self.name, self.sequence)
 
     async def send_many(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
-        """The same for each of these, in less time than one by one."""
+        """Hand many events over, in less time than one by one."""
         rest = iter(events)
         for first in rest:
             if self._has_filled:
@@ -147,7 +147,7 @@ class Publisher:
             self._add(chain((first,), rest))
 
     async def flush(self) -> None:
-        """Until everything sent so far is on stable storage."""
+        """Wait until everything sent so far is on stable storage."""
         self._pack()
         end = self.sequence
         await self._wait_until(lambda: self.confirmed >= end, end)
@@ -158,7 +158,7 @@ class Publisher:
         return self.sequence - self._unconfirmed
 
     async def wait_confirmed(self, beyond: int) -> int:
-        """Until `confirmed` is above `beyond`; what it is then."""
+        """Wait until `confirmed` is above `beyond`, and return it."""
         await self._wait_until(lambda: self.confirmed > beyond, beyond + 1)
         return self.confirmed
 
@@ -185,7 +185,7 @@ class Publisher:
     # --- numbers ---------------------------------------------------------------------------------
 
     async def _ask_sequence(self) -> int:
-        """Take the name over: the number after the last that is known of it; 0 for a new one."""
+        """Take the name over: its next number; 0 for a new name."""
         opening = 1 + draw(OPENING_MAX)
 
         def question(request: int) -> PublisherQuery:
@@ -226,8 +226,8 @@ class Publisher:
             raise error
 
     def _add(self, events: Iterable[tuple[Mapping[str, Value], Bytes]]) -> None:
-        """Number and keep events, one at least, as long as there is room for them; send them if
-        they fill a batch."""
+        """Number and keep events, at least one, while there is room; send them if they fill a
+        batch."""
         room = min(self._window_events_max - self._unconfirmed, BATCH_EVENTS_MAX - len(self._fresh))
         fresh, size, begin = self._fresh, self._fresh_bytes, len(self._fresh)
         try:
@@ -256,7 +256,7 @@ class Publisher:
 
     @property
     def _is_awaited(self) -> bool:
-        """Does anyone wait for the receipt of what is fresh?"""
+        """Does a caller wait for the receipt of new events?"""
         return self._awaited > self.sequence - len(self._fresh)
 
     def _linger_no_more(self) -> None:
@@ -265,13 +265,13 @@ class Publisher:
             self._packing = self._loop.call_soon(self._pack)
 
     async def _let_go(self) -> None:
-        """Let a full batch leave, and receipts in, before we go on."""
+        """Let a full batch leave, and receipts in, before the caller goes on."""
         await self._channel.wait_writable()
         await asyncio.sleep(0)
         self._has_filled = False
 
     def _pack(self) -> None:
-        """Make a batch of what is fresh, and send it unless earlier ones must go first."""
+        """Make a batch of new events, and send it unless earlier ones must go first."""
         if self._packing is not None:
             self._packing.cancel()
             self._packing = None
@@ -287,8 +287,8 @@ class Publisher:
             self._send(batch)
 
     def _send(self, batch: UnconfirmedBatch) -> None:
-        """Without a connection there is no answer: `_resume` follows when one is up, and who waits
-        has to know that it waits for one."""
+        """Without a connection there is no answer: `_resume` follows when one is up, and callers
+        have to wait for that."""
         channel = self._channel
         if self._error is not None or not channel.is_up:
             self._wake()
@@ -302,7 +302,7 @@ class Publisher:
         return Publish(self.topic, request, EventBatch(batch.events), *place)
 
     def _resume(self) -> None:
-        """A new connection is up, or it is time to try again: send what has no receipt."""
+        """A connection is up, or a retry is due: send what has no receipt."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -318,7 +318,7 @@ class Publisher:
             case Receipt():
                 self._confirm(batch)
             case _ if turn != self._turn or self._error is not None:
-                pass  # all of it was sent again since, here or elsewhere; or we have ended
+                pass  # everything was sent again since, or the publisher has ended
             case Refused(elsewhere=addresses) if addresses and self._moves < HOPS_MAX:
                 self._move(addresses)
             case Refused(retry=True):
@@ -329,7 +329,7 @@ class Publisher:
                 self._wake()  # the connection broke: `_resume` follows, if it comes back in time
 
     def _move(self, addresses: tuple[str, ...]) -> None:
-        """Our connection leads to another broker now, which sends us on: publish there."""
+        """The broker redirects: publish there."""
         self._moves += 1
         self._channel.unlisten(self._resume)
         try:
@@ -339,10 +339,10 @@ class Publisher:
             return
         self._channel.listen(self._resume)
         self._resume()  # again when its connection is up, if it is still to come
-        self._wake()  # who waits has to wait for that one from here on
+        self._wake()  # callers have to wait for that channel from here on
 
     def _confirm(self, batch: UnconfirmedBatch) -> None:
-        """A receipt says that this batch is durable, and so all before it."""
+        """A receipt came: this batch is durable, and all before it."""
         self._retry_s, self._stuck_since_s, self._moves = RETRY_S, None, 0
         while self._batches and self._batches[0].sequence <= batch.sequence:
             confirmed = self._batches.popleft()
@@ -355,7 +355,7 @@ class Publisher:
         self._wake()
 
     def _try_later(self, refused: Refused) -> None:
-        """The broker cannot take it now: hold everything back for a moment, then all in order."""
+        """The broker refuses for now: hold everything back for a moment, then send all in order."""
         if self._retry is not None:
             return
         now_s = self._loop.time()
@@ -375,7 +375,7 @@ class Publisher:
     # --- waiting ---------------------------------------------------------------------------------
 
     async def _wait_until(self, is_reached: Callable[[], bool], number: int = 0) -> None:
-        """What it waits for comes with a receipt: that which confirms so many events, or any."""
+        """Wait for receipts until this is reached; `number`: with that many confirmed events."""
         while not is_reached():
             if (error := self._error or self._channel.problem) is not None:
                 raise error

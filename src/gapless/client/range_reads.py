@@ -1,11 +1,11 @@
-"""Range reads: what is in the log, from one token to another, as batches of events or of columns.
+"""Range reads: the log from one token to another, as batches of events or of columns.
 
 Theory of operation
     A read goes through the pubends one after the other, each from its start to its end, in steps
-    that the broker bounds. Where the end is not given it is what is settled when the read begins,
-    so that a read ends, and the same two tokens always give the same events: as long as they are
-    retained. What was released meanwhile is a `Gap`: it raises, or is handed out in its place.
-    Nothing is asked for ahead: who stops taking batches has nothing under way.
+    that the broker bounds. Without an end it reads up to what is settled when it begins, so every
+    read ends. The same two tokens always give the same events, as long as these are retained. What
+    was released is a `Gap`: it raises, or is handed out in its place. The client asks for nothing
+    ahead, so an application may stop at any batch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Gaps = Literal["raise", "yield"]
 
 @dataclass(frozen=True)
 class RangeBatch:
-    """The matching events of a span of one pubend, still encoded; there may be none."""
+    """The matching events of a span of one pubend, still encoded; possibly none."""
 
     topic: TopicName
     pubend: PubendName
@@ -74,7 +74,7 @@ class RangeReads:
     channel: Channel
 
     async def positions(self, topic: str) -> dict[str, tuple[int, int]]:
-        """By pubend: from which tick on it can be read, and up to where it is settled."""
+        """By pubend: from which tick on it can be read, and up to which tick it is settled."""
         return await find_positions(self.channel, arguments.topic(topic))
 
     async def read(
@@ -91,8 +91,8 @@ class RangeReads:
         """Everything that matches between two tokens, pubend by pubend, in order, once.
 
         `start` of None: from the oldest event that is kept. `end` of None: up to what is settled
-        now. With a `limit`, at most so many events. What was released is a `LostError`, or with
-        `gaps="yield"` a `Gap` among the batches; not so what was the oldest a moment ago.
+        now. `limit`: the most events to read. Released events are a `LostError`, or with
+        `gaps="yield"` a `Gap` among the batches.
         """
         arguments.choice("gaps", gaps, get_args(Gaps))
         limit = None if limit is None else arguments.count("limit", limit)
@@ -108,7 +108,7 @@ class RangeReads:
             async for item in read_span(self.channel, name, pubend, span, condition, limit):
                 if isinstance(item, Gap):
                     if start is None and item.span.start == span.start:
-                        continue  # released since we asked for the oldest
+                        continue  # the oldest event was released after the read began
                     if gaps == "raise":
                         raise LostError(f"{item.pubend} [{item.span.start}, {item.span.end})")
                 elif limit is not None:
@@ -127,7 +127,7 @@ class RangeReads:
         pubends: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> Any:
-        """As `read`, all of it, as one `pyarrow.Table`."""
+        """Everything that `read` gives, as one `pyarrow.Table`."""
         from gapless.client.columns import to_table
 
         batches = self.read(topic, condition, start=start, end=end, pubends=pubends, limit=limit)
@@ -137,7 +137,7 @@ class RangeReads:
 async def find_positions(
     channel: Channel, topic: TopicName, pubends: Sequence[str] | None = None
 ) -> dict[str, tuple[int, int]]:
-    """Of all pubends, or of these, wherever they are hosted, by name."""
+    """The positions of all pubends, or of these, at whichever broker they are."""
     positions: dict[str, tuple[int, int]] = {}
     rest = set[str](pubends or ())
     if pubends is None:
@@ -162,7 +162,7 @@ async def find_spans(
     end: Token | None,
     pubends: Sequence[str] | None,
 ) -> list[tuple[PubendName, Span]]:
-    """What is to be read of each pubend, by name."""
+    """The span to read of each pubend, sorted by name."""
     spans: list[tuple[PubendName, Span]] = []
     positions = await find_positions(channel, topic, pubends)
     named = {name for token in (start, end) if token is not None for name, _ in token}
@@ -180,7 +180,7 @@ async def find_spans(
 
 
 async def _check_names(channel: Channel, topic: TopicName, named: set[str]) -> None:
-    """`UsageError` if the topic does not have them all."""
+    """`UsageError` if the topic lacks one of these pubends."""
     found = await ask_for(channel, lambda request: PositionsQuery(topic, request), Positions)
     known = sorted({**found.here, **found.elsewhere})
     if unknown := sorted(named.difference(known)):
@@ -192,7 +192,7 @@ async def _check_names(channel: Channel, topic: TopicName, named: set[str]) -> N
 
 
 def about(pubend: PubendName) -> str:
-    """All reads of a pubend go to one broker."""
+    """The key under which the client remembers the broker of a pubend."""
     return f"read {pubend}"
 
 

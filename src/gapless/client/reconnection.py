@@ -148,7 +148,7 @@ class ReconnectingChannel:
 
     @property
     def is_idle(self) -> bool:
-        """Does nobody wait for anything here?"""
+        """May it be closed, because nothing waits for it?"""
         return not self._listeners and not self._answers and not len(self.inbox)
 
     async def _keep_up(self) -> None:
@@ -178,7 +178,7 @@ class ReconnectingChannel:
             wait_s = min(2 * wait_s, RECONNECT_LONGEST_S)
 
     def _give_up(self) -> None:
-        """Every broker refuses the client: tell all who wait why, and try no more."""
+        """Every broker refuses the client: fail everything that waits, and try no more."""
         self._is_closed = True
         self._up.set()
         self.report("ended", self._problem.problem)
@@ -241,7 +241,7 @@ class ReconnectingChannel:
         for changed in [*self._listeners]:
             changed()
 
-    # --- for those who watch ---------------------------------------------------------------------
+    # --- reports to the application --------------------------------------------------------------
 
     def report(self, kind: ChangeKind, reason: str = "") -> None:
         self._report(ConnectionChange(kind, self.address, self.broker, reason))

@@ -42,11 +42,11 @@ class TopicDescription(NamedTuple):
     name: str
     service: str
     hosts: tuple[str, ...]
-    """For each of its pubends, the broker that has it."""
+    """For each of its pubends, the broker that hosts it."""
     retention_seconds: float | None = None
     retention_bytes: int | None = None
     ordered: bool = False
-    """Of a multicast topic: whether all subscribers get everything, in one order."""
+    """For a multicast topic: whether all subscribers get everything, in one order."""
 
 
 class TopicRequests:
@@ -65,13 +65,12 @@ class TopicRequests:
         *,
         ordered: bool = False,
     ) -> None:
-        """Let there be this topic; fine if it exists alike, `RefusedError` if unlike.
+        """Create a topic. Fine if the same topic exists; `RefusedError` if it has other settings.
 
-        `pubends`: how many streams it has, which brokers of the network host; `hosts` says which,
-        one for each, and with it how many. Events older than `retention_seconds`, and the oldest
-        while a stream has more than `retention_bytes`, are given up even if a named subscription
-        has not had them.
-        `ordered`: of a multicast topic, which is best effort otherwise.
+        `pubends`: how many streams it has, each hosted by a broker; `hosts` names the broker of
+        each, and so their number. Events older than `retention_seconds`, and the oldest while a
+        stream has more than `retention_bytes`, are dropped even if a named subscription has not had
+        them. `ordered`: for a multicast topic, which is best effort otherwise.
         """
         if service not in SERVICES:
             raise UsageError(f"there is no service {service!r}", f"Use one of {SERVICES}.")
@@ -80,7 +79,7 @@ class TopicRequests:
         topic = TopicName(arguments.name("name", name))
         brokers = tuple(BrokerName(arguments.text("hosts", host)) for host in hosts or ())
         count = arguments.count("pubends", pubends, 1, PUBEND_COUNT_MAX)
-        if brokers and count not in (1, len(brokers)):  # 1: it was not said
+        if brokers and count not in (1, len(brokers)):  # 1 is the default
             problem = f"pubends={count} and {len(brokers)} hosts contradict each other"
             raise UsageError(problem, "Name a host for each pubend, or leave one of the two out.")
         count = len(brokers) or count
@@ -113,14 +112,14 @@ class TopicRequests:
             case Done():
                 return
             case Refused() if answer.was_asked:
-                return  # it is gone: the answer was lost, not the question
+                return  # it is gone: the first answer was lost
             case Refused(problem=problem, remedy=remedy):
                 raise RefusedError(problem, remedy)
             case other:
                 raise WireError(f"the broker answered {type(other).__name__} to a DeleteTopic")
 
     async def topics(self) -> list[TopicDescription]:
-        """All topics that the broker knows of, by name."""
+        """All topics that the broker knows, sorted by name."""
         return list(map(_topic, (await ask_for(self.channel, TopicsQuery, TopicList)).topics))
 
 

@@ -25,7 +25,7 @@ from gapless.client.json_values import from_json
 from gapless.core.errors import UsageError
 from gapless.spark.attribute_types import attribute_type, to_attribute
 from gapless.wire.columnar import (
-    Columns,
+    EventColumns,
     check_attribute_name,
     encode_columns,
     encode_json,
@@ -44,7 +44,7 @@ REMEDY = "Cast it to boolean, bigint, double or string, or choose columns with o
 
 @dataclass(frozen=True)
 class SinkLayout:
-    """Columns by their places in the schema. `attributes`: by name of the attribute."""
+    """EventColumns by their places in the schema. `attributes`: by name of the attribute."""
 
     attributes: dict[str, tuple[int, types.DataType]]
     maps: tuple[int, types.DataType] | None
@@ -55,7 +55,7 @@ class SinkLayout:
 
     def encode(self, batch: Any) -> Iterator[tuple[str, list[bytes]]]:
         """The events of a `RecordBatch`, by topic; in order within each."""
-        columns = Columns(
+        columns = EventColumns(
             batch.num_rows,
             {
                 name: to_attribute(batch.column(index), kind)
