@@ -45,6 +45,7 @@ from gapless.core.errors import ProtocolError, RequestError
 from gapless.core.identity import BrokerName, ClientName, Instant, TopicName
 from gapless.core.messages import Made, Ping, Pong
 from gapless.core.name_messages import NameAnswer, NameQuestion
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.range_messages import RangeRequest
 from gapless.core.roster_messages import RosterRequest
 from gapless.core.topic_messages import (
@@ -419,16 +420,22 @@ class Node:
         """Deadlines may be others: for who calls a part of ours, not us."""
         self.is_deadline_known = self._are_others_known = False
 
-    def check(self) -> None:
-        self.streams.check()
-        self.interests.check()
-        self.subscribers.check()
-        self.durables.check()
-        self.attachments.check()
+    def check(self, portion: Portion = WHOLE) -> None:
+        self.streams.check(portion)
+        self.interests.check(portion)
+        self.subscribers.check(portion)
+        self.durables.check(portion)
+        self.attachments.check(portion)
         self.hand_overs.check()
-        self.names.check()
-        self.catalogue.check()
+        self.names.check(portion)
+        self.catalogue.check(portion)
         self.services.check()
+
+    @property
+    def size(self) -> int:
+        """About how many items there are to check."""
+        names = self.names.registry.entries
+        return self.subscribers.subscription_count + len(names) + 8 * len(self.streams.relays)
 
     def statistics(self) -> dict[str, object]:
         return statistics(self.routing, self.clients, self.services) | {"strays": self.strays}

@@ -26,6 +26,7 @@ from gapless.core.effects import NO_ROOM, Effect, Send, Tell
 from gapless.core.errors import UsageError, quoted
 from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName
 from gapless.core.messages import Message
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
@@ -438,14 +439,14 @@ class Attachments:
     def _expected(self) -> list[tuple[int, tuple[ClientName, Subscribe]]]:
         return [(number, each) for number, each in self._creating.items() if each is not None]
 
-    def check(self) -> None:
+    def check(self, portion: Portion = WHOLE) -> None:
         self.behind.check()
         waiting = {(c, m.subscription): n for n, (c, m) in self._expected()}
         assert waiting == self._attaching, "I2"
         assert all(client in self.subscribers.clients for client, _ in waiting), "I2"
         assert not any(self._session(*key) for key in waiting), "I2"
         assert len(self.sessions) == len(self.subscribers.sessions), "I1"
-        for name, session in self.sessions.items():
+        for name, session in portion.of(self.sessions.items()):
             session.check()
             assert self.subscribers.clients.get(session.name) is session.client, "I1"
             assert self.durables.subscriptions.get(name) is session.subscription, "I1"
