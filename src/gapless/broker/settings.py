@@ -120,7 +120,8 @@ class Settings:
     it just closes."""
 
     check_every_s: float = 60.0
-    """How often the node's invariants are checked. A broken one stops the process."""
+    """How often the node's invariants are checked, a portion at a time. A broken one stops the
+    process."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

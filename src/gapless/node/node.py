@@ -29,6 +29,7 @@ from gapless.core.client_messages import Consumed
 from gapless.core.errors import ProtocolError, RequestError
 from gapless.core.identity import BrokerName, ClientName, Instant
 from gapless.core.messages import Made, Ping, Pong
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.topic_messages import (
     CreateTopic,
     DeleteTopic,
@@ -267,10 +268,15 @@ class Node:
         """Forget the deadlines that are known; call it after driving a part directly."""
         self.is_deadline_known = self._are_others_known = False
 
-    def check(self) -> None:
-        self.subscribers.check()
-        self.catalogue.check()
-        self.services.check()
+    def check(self, portion: Portion = WHOLE) -> None:
+        self.subscribers.check(portion)
+        self.catalogue.check(portion)
+        self.services.check(portion)
+
+    @property
+    def size(self) -> int:
+        """About how many items there are to check."""
+        return self.subscribers.subscription_count + self.durable.size
 
     def statistics(self) -> dict[str, object]:
         """Plain figures by name, for status pages, metrics and checkers."""

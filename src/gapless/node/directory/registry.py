@@ -40,6 +40,7 @@ from gapless.core.identity import BrokerName, SubscriptionName
 from gapless.core.ledger import Account
 from gapless.core.messages import Message
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion
+from gapless.core.portion import WHOLE, Portion
 from gapless.node.recent import remember
 from gapless.node.routing import score
 
@@ -205,8 +206,8 @@ class Registry:
             self.account.take(entry.owner)
             self.entries[name] = entry
 
-    def check(self) -> None:
-        for name, entry in self.entries.items():
+    def check(self, portion: Portion = WHOLE) -> None:
+        for name, entry in portion.of(self.entries.items()):
             assert entry.number == 0 or entry.moves <= self.floor, f"I2 {name}"
             assert registrar_of(self.network, name) is not None
         assert len(self._freed) <= FREED_MAX, "I3"

@@ -17,6 +17,7 @@ from gapless.core.broker_messages import Knowledge, Sideways, SubscriptionNack
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName
+from gapless.core.portion import WHOLE, Portion
 from gapless.knowledge.neighbours import Edge
 from gapless.node.deadlines import Machines
 from gapless.node.durable.topic_interest import TopicInterest
@@ -182,7 +183,7 @@ class InterestTable(Edge):
         for each in self.by_topic.values():
             each.vectors.announcer.forget_peer(peer)
 
-    def check(self) -> None:
-        for each in self.by_topic.values():
+    def check(self, portion: Portion = WHOLE) -> None:
+        for each in portion.of(self.by_topic.values()):
             each.check()
-        self.by_topic.check()
+        self.by_topic.check(portion)

@@ -40,6 +40,7 @@ from gapless.core.effects import Persist, Send, Tell
 from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import TopicName
 from gapless.core.name_messages import NameAnswer, NameQuestion
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.range_messages import RangeRequest
 from gapless.core.roster_messages import RosterRequest
 from gapless.core.topic_messages import TopicEntry
@@ -416,10 +417,15 @@ class DurableService(Service):
             "strays": self.strays,
         }
 
-    def check(self) -> None:
-        self.streams.check()
-        self.interests.check()
-        self.named.check()
-        self.attachments.check()
+    def check(self, portion: Portion = WHOLE) -> None:
+        self.streams.check(portion)
+        self.interests.check(portion)
+        self.named.check(portion)
+        self.attachments.check(portion)
         self.moves.check()
-        self.homes.check()
+        self.homes.check(portion)
+
+    @property
+    def size(self) -> int:
+        """About how many items there are to check."""
+        return len(self.homes.registry.entries) + 8 * len(self.streams.relays)

@@ -16,7 +16,7 @@ Invariants (checked by `check`): those of the machines, and
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapless.core.broker_messages import (
     Ack,
@@ -32,6 +32,7 @@ from gapless.core.effects import Effect, Send
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import Instant
 from gapless.core.outgoing import ToBroker, ToCell
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import TICK_MAX
 from gapless.knowledge.neighbours import (
     CATCH_UP,
@@ -642,11 +643,14 @@ class Streams:
             pubends[name] = figures
         return pubends
 
-    def check(self) -> None:
-        for machines in (self.relays, self.pubends, self.subends, self.merges):
-            for machine in machines.values():
+    def check(self, portion: Portion = WHOLE) -> None:
+        kinds: tuple[Machines[Any, Any], ...] = (
+            self.relays, self.pubends, self.subends, self.merges,
+        )  # fmt: skip
+        for machines in kinds:
+            for machine in portion.of(machines.values()):
                 machine.check()
-            machines.check()
+            machines.check(portion)
         wanted = {topic for topic, order in self.subscribers.audiences if order == "total"}
         assert set(self.merges) == wanted, "I1"
         assert self.attachments.catch_ups.logs.keys() == self.pubends.keys(), "I2"

@@ -25,6 +25,7 @@ from gapless.core.effects import NO_ROOM, Effect, Send, Tell
 from gapless.core.errors import UsageError, quoted
 from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName
 from gapless.core.messages import Message
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
@@ -380,14 +381,16 @@ class Attachments:
 
     # --- invariants -----------------------------------------------------------------------------
 
-    def check(self) -> None:
-        self.catch_ups.check()
+    def check(self, portion: Portion = WHOLE) -> None:
+        if portion.is_whole:
+            self.catch_ups.check()
+            assert len(list(self.table.sessions())) == len(self.subscribers.sessions), "I1"
         for client in self.subscribers.clients:
             for number in self.table.numbers_attaching(client):
                 assert self._session(client, number) is None, "I2"
-        sessions = dict(self.table.sessions())
-        assert len(sessions) == len(self.subscribers.sessions), "I1"
-        for name, session in sessions.items():
+        for session in portion.of(self.subscribers.sessions.values()):
+            name = session.subscription.definition.name
             session.check()
+            assert self.table.session(name) is session, "I1"
             assert self.subscribers.clients.get(session.name) is session.client, "I1"
             assert self.named.subscriptions.get(name) is session.subscription, "I1"

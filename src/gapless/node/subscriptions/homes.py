@@ -34,6 +34,7 @@ from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.lengths import KEY_BYTES_MAX
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion, Want
+from gapless.core.portion import WHOLE, Portion
 from gapless.node.directory.registry import Noted, is_same_life, newer, registrar_of
 from gapless.node.redirect import refuse_elsewhere
 from gapless.node.subscriptions.record import Ender
@@ -461,8 +462,8 @@ class Homes:
             return effects
         return effects + self._put(question, now)
 
-    def check(self) -> None:
-        self.registry.check()
+    def check(self, portion: Portion = WHOLE) -> None:
+        self.registry.check(portion)
         assert self.deadline is not None or not self.questions, "I2"
         for (client, _), asked in self.waiting.items():
             assert client in self.attachments.subscribers.clients, "I1"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gapless.core.effects import Persist, Put
 from gapless.core.identity import BrokerName, Instant, PubendName
 from gapless.core.name_messages import NameEntry
+from gapless.core.portion import WHOLE, Portion
 from gapless.durable.consolidated import LOST
 from gapless.filters.filter import Filter
 from gapless.knowledge.subend import Settled
@@ -270,12 +271,12 @@ class NamedSubscriptions:
         self.table.settle(name)
         return self.subscriptions.settle_move(name)
 
-    def check(self) -> None:
-        self.subscriptions.check()
-        self.table.check()
-        for stream in self.streams.values():
+    def check(self, portion: Portion = WHOLE) -> None:
+        self.subscriptions.check(portion)
+        self.table.check(portion)
+        for stream in portion.of(self.streams.values()):
             stream.check()
-        self.streams.check()
-        for subscription in self.subscriptions.all():
+        self.streams.check(portion)
+        for subscription in portion.of(self.subscriptions.all()):
             assert subscription.since.keys() <= self.streams.keys(), "I1"
             assert subscription.number in self.filters, "I1"
