@@ -93,7 +93,7 @@ class EventRows:
         self.count = len(run)
         self.flat = flatten(run)
         self.names = {column: attribute for attribute, column in options.rename.items()}
-        self._corrupt: set[int] = set()
+        self._corrupt_rows: set[int] = set()
 
     @cached_property
     def encoded(self) -> tuple[bytes, ...]:
@@ -117,7 +117,7 @@ class EventRows:
             array, unfit = from_values(values, field.dataType, arrow)
         if unfit and self.options.mode == "FAILFAST":
             raise self._refusal(unfit[0], field)
-        self._corrupt.update(unfit)
+        self._corrupt_rows.update(unfit)
         return array
 
     def _refusal(self, row: int, field: StructField) -> UsageError:
@@ -134,7 +134,7 @@ class EventRows:
     def corrupt(self) -> Any:
         """The attributes, as JSON, of the rows of which something did not fit."""
         texts: list[Any] = [None] * self.count
-        for row in self._corrupt:
+        for row in self._corrupt_rows:
             texts[row] = to_json(self._attributes(row))
         return to_json_texts(texts)
 

@@ -1,9 +1,9 @@
 """The batch reader: a range of the log as a DataFrame, without a subscription.
 
 Where it begins and ends is decided when Spark plans it, once for each `load()`: the same DataFrame
-shows the same rows however often it is used (as long as they are retained). What is pruned is
-pruned by options, at the broker. There are no `pushFilters`: Spark would let one scan's filters
-apply to all scans of the same `load()`, and rows would be missing without a word.
+shows the same rows however often it is used (as long as they are retained). Options prune, at the
+broker. There is no `pushFilters`: Spark would apply the filters of one scan to all scans of the
+same `load()`, and rows would be missing without a word.
 """
 
 from __future__ import annotations

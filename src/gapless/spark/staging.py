@@ -4,8 +4,8 @@ Theory of operation
     Every attempt of a task stages its events in a part of its own, under the producer and the
     number of the transaction, and tells the driver the part's name and length. Nobody sees them.
     The driver commits the parts of the attempts that count, in the order of partitions: the broker
-    publishes all of them at once, and drops what losers have left. A transaction that was committed
-    before changes nothing, however its rows are split this time.
+    publishes all of them at once, and drops the parts of other attempts. A transaction that was
+    committed before changes nothing, however its rows are split this time.
     A transaction belongs to one topic. Rows for several are one transaction in each, under the same
     number: each is all or nothing by itself, and a batch that is done again completes the rest.
 

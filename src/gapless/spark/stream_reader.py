@@ -72,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._open: Client | None = None
         self._initial: Offset | None = None
         self._is_held = False  # is the subscription there?
-        self._committed: Token | None = None  # as far as Spark has told
+        self._last_commit: Token | None = None  # as far as Spark has told
         self._ends = BatchEnds(self.options)
         self._target: Token | None = None  # with a trigger that ends: where
         self._latest = Token()
@@ -178,14 +178,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _acknowledge(self, token: Token) -> None:
         if not self._is_held:
             self._hold(token)
-        if token != self._committed:
-            done = self._committed if self.options.keeps_last_batch else token
+        if token != self._last_commit:
+            done = self._last_commit if self.options.keeps_last_batch else token
             try:
                 if done is not None:
                     self._client.acknowledge(self.options.subscription, done)
             except RefusedError:  # somebody has ended it
                 self._hold(done or token)
-            self._committed = token
+            self._last_commit = token
 
     def commit(self, end: Offset) -> None:
         """Nothing: `latestOffset` has said so already, and says so also after the last batch."""

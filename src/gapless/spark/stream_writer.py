@@ -1,12 +1,12 @@
 """The streaming sink: every row of a query becomes an event exactly once.
 
 Theory of operation
-    The producer is the query, by the id that its checkpoint keeps, or by `txnAppId`; transactions
-    are micro-batches by their ids. Spark does a batch again if it does not know that it was
-    committed: the broker does know, and ignores it.
-    Only the last batch is ever done again by the query that did it. One with a lower id comes from
-    a checkpoint that is older or other than what was published under this name, and what it holds
-    may be something else. To ignore it could lose rows in silence, so it is an error.
+    The producer is the query, by the id that its checkpoint keeps, or by `txnAppId`. A transaction
+    is a micro-batch, by its id. Spark runs a batch again if it does not know that the batch was
+    committed; the broker knows, and ignores the repeat.
+    A query repeats its last batch only. A batch with a lower id comes from a checkpoint that is
+    older or another one, and may hold other rows. To ignore it could lose rows in silence, so it is
+    an error.
 
 Spark makes a new writer for each batch and for each commit: all that is known is in the messages.
 """

@@ -1,9 +1,9 @@
 """The batch sink: the rows of a DataFrame become events, all of them or none.
 
-With `txnAppId` and `txnVersion` a job that is run again is ignored: versions of an application
-ascend, and one that is not above the last committed has been written. Without them each job has a
-name of its own: its rows are published together or not at all, and a job that is run again
-publishes them again.
+With `txnAppId` and `txnVersion` a repeated job is ignored: versions of an application ascend, and a
+version that is not above the last committed one was written before. Without them each job has a
+name of its own: its rows are published together or not at all, and a repeated job publishes them
+again.
 """
 
 from __future__ import annotations
