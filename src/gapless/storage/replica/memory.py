@@ -179,5 +179,8 @@ class MemoryConnection:
             {key: value for key, (at, value) in of.facts.items() if at > facts_after},
         )
 
+    def interrupt(self) -> None:
+        pass
+
     def close(self) -> None:
         pass

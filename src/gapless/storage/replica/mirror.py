@@ -104,5 +104,6 @@ class StoreMirror:
         return state.position == stamp.position + 1
 
     def stop(self) -> None:
-        """Take nothing more; who waits gets a `StorageFencedError`. From any thread."""
+        """Take nothing more; a commit that waits gets a `StorageFencedError`. From any thread."""
         self._end.set()
+        self._store.interrupt()

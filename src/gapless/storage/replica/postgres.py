@@ -16,6 +16,8 @@ Cost: `python -m benchmarks store` compares drivers and measures commits.
 
 from __future__ import annotations
 
+import os
+import socket
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib.resources import files
@@ -255,6 +257,13 @@ class PostgresStore:
                 raise
             self._connection = connection
         return self._connection
+
+    def interrupt(self) -> None:
+        connection = self._connection
+        with suppress(OSError, psycopg.Error, ValueError):
+            if connection is not None:
+                with socket.socket(fileno=os.dup(connection.fileno())) as same:
+                    same.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -80,6 +80,10 @@ class StoreState:
     standbys: tuple[StandbyState, ...] = ()
 
 
+NO_STATE = StoreState(identity="", term=0, position=0, position_term=0, floor=0)
+"""Of a name that never had a holder."""
+
+
 class CommitStore(Protocol):
     """One connection to a store. Not for several threads at once; `StoreUnreachableError` from any
     operation, after which the next one connects anew."""
@@ -118,6 +122,10 @@ class CommitStore(Protocol):
     ) -> AbstractContextManager[tuple[StoreState, Iterator[Changes]]]:
         """All that commits above `after` have changed, in pieces, with the state at the same
         moment. The bounds come in the first piece; extents of a stream ascend."""
+        ...
+
+    def interrupt(self) -> None:
+        """Make an operation that waits fail soon. From any thread."""
         ...
 
     def close(self) -> None:
