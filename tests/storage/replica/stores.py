@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.testing.processes.postgres import MISSING, REMEDY, PostgresServer, find_programs
 from gapless.storage.replica.memory import MemoryStore
+from gapless.testing.processes.postgres import MISSING, REMEDY, PostgresServer, find_programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
