@@ -705,7 +705,7 @@ class World:
             self.wait(SECOND)
         for name, node in self.nodes.items():
             left = {
-                "starts": node.durable.requests.waiting,
+                "starts": node.durable.requests.pending,
                 "questions": node.durable.homes.waiting,
                 "records": node.durable.named.table.serving(),
                 "audiences": node.subscribers.sessions_of,

@@ -187,7 +187,7 @@ def left(broker: Broker, client: Client) -> list[int]:
         len(client.channel._answers),
         len(client.channel.inbox),
         len(client.channel._listeners),
-        len(node.durable.requests.waiting),
+        len(node.durable.requests.pending),
         len(list(node.durable.named.table.sessions())),
         len(node.connections[next(iter(node.connections))].subscriptions),
         node.durable.streams.pubends[PubendName("t/0")].transactions.open_count,

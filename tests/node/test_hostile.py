@@ -119,7 +119,7 @@ def test_a_name_that_ends_while_another_waits_for_it_is_claimed_anew() -> None:
         made.write("a", "ok")
     say(made, "a1", subscribe(2, X, topic=Q), subscribe(3, X), Forget(4, X))
     assert made.nodes["a"].durable.named.table.departure(X) is not None
-    assert (("a1", 2)) in made.nodes["a"].durable.requests.waiting
+    assert (("a1", 2)) in made.nodes["a"].durable.requests.pending
     calm(made)
     answers = [type(each) for each in made.heard["a1"] if getattr(each, "request", 0) in (2, 4)]
     assert sorted(map(str, answers)) == sorted(map(str, [Done, Subscribed]))

@@ -153,7 +153,7 @@ def test_unsubscribing_is_answered_whether_or_not_there_was_anything() -> None:
     town.receive(ANN, subscribe(1))
     for number in (1, 7):
         assert town.receive(ANN, Unsubscribe(number)) == [(ANN, Ended(number))]
-    assert town.node.durable.requests.waiting == {}
+    assert town.node.durable.requests.pending == {}
 
 
 def test_a_client_that_leaves_waits_no_more_and_a_merge_without_takers_ends() -> None:
@@ -161,7 +161,7 @@ def test_a_client_that_leaves_waits_no_more_and_a_merge_without_takers_ends() ->
     town.connect()
     town.receive(ANN, subscribe(1))
     town.leave(ANN)
-    assert town.node.durable.requests.waiting == {}
+    assert town.node.durable.requests.pending == {}
     town = Town("h", ALONE)
     town.connect()
     town.receive(ANN, subscribe(1, order="total"))
@@ -203,7 +203,7 @@ def test_a_total_order_that_begins_with_what_is_cached_gives_it_to_the_one_that_
 @pytest.mark.parametrize(
     "left",
     [
-        "requests.waiting",
+        "requests.pending",
         "subscribers.dropped",
         "homes.ready",
         "interests._touched",

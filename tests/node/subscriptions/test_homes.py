@@ -309,7 +309,7 @@ def test_one_life_has_one_claim_however_many_ask_for_it_before_it_is_made() -> N
         town.connect(client)
         town._do(town.node.receive(ClientName(client), Subscribe(NEWS, 1, 1, name=name), town.now))
         land.run()
-    assert len(town.node.durable.requests.waiting) == 2
+    assert len(town.node.durable.requests.pending) == 2
     land.cut.clear()
     land.wait(BEATS)
     known = town.node.durable.subscriptions.get(name)

@@ -402,12 +402,12 @@ class DurableService(Service):
 
     def pending_count(self, peers: Collection[PeerName | None]) -> int:
         """How many subscriptions of these connections wait for their start."""
-        return sum(peer in peers for peer, _ in self.requests.waiting)
+        return sum(peer in peers for peer, _ in self.requests.pending)
 
     def statistics(self) -> dict[str, object]:
         sessions = self.subscribers.sessions.values()
         return {
-            "waiting_subscriptions": len(self.requests.waiting),
+            "waiting_subscriptions": len(self.requests.pending),
             "durable_subscriptions": self.subscribers.durable_count,
             "catch_up_streams": sum(len(each.behind) for each in sessions),
             "published": self.streams.published,

@@ -66,8 +66,10 @@ class SubscriptionRequests:
         self.catalogue = context.catalogue
         self.homes = homes
         self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, context.config)
-        self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
-        self._starting: dict[TopicName, dict[tuple[ClientName, int], None]] = {}  # those by topic
+        self.pending: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
+        self._pending_by_topic: dict[
+            TopicName, dict[tuple[ClientName, int], None]
+        ] = {}  # their keys
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if message.topic not in self.network.topic:
@@ -167,18 +169,18 @@ class SubscriptionRequests:
         self, client: ClientName, message: Subscribe, condition: Filter, now: Instant
     ) -> None:
         key = (client, message.subscription)
-        self.waiting[key] = (message, condition)
-        self._starting.setdefault(message.topic, {})[key] = None
+        self.pending[key] = (message, condition)
+        self._pending_by_topic.setdefault(message.topic, {})[key] = None
         if message.name is not None:
             self.attachments.table.await_start(message.name, message)
         self.interests.subscribe(message.topic, key, condition, now)
 
-    def stop_waiting(self, key: tuple[ClientName, int]) -> Subscribe:
+    def end_wait(self, key: tuple[ClientName, int]) -> Subscribe:
         """For the start of a subscription: it has come, or nobody wants it any more."""
-        message, _ = self.waiting.pop(key)
-        del self._starting[message.topic][key]
-        if not self._starting[message.topic]:
-            del self._starting[message.topic]
+        message, _ = self.pending.pop(key)
+        del self._pending_by_topic[message.topic][key]
+        if not self._pending_by_topic[message.topic]:
+            del self._pending_by_topic[message.topic]
         if message.name is not None:
             self.attachments.table.end_start(message.name, message)
         return message
@@ -201,18 +203,18 @@ class SubscriptionRequests:
     @property
     def is_quiet(self) -> bool:
         """Has this step left nothing to `resume` or to `begin`?"""
-        return not (self.waiting or self.homes.ready)
+        return not (self.pending or self.homes.ready)
 
     def begin(self, now: Instant) -> list[Effect]:
         """Begin the subscriptions whose starts are known now."""
         effects: list[Effect] = []
-        for topic in [topic for topic in self._starting if self._has_news(topic)]:
-            for key in list(self._starting[topic]):
+        for topic in [topic for topic in self._pending_by_topic if self._has_news(topic)]:
+            for key in list(self._pending_by_topic[topic]):
                 start = self._start_of(topic, key)
                 if start is not None:
-                    message, condition = self.waiting[key]
+                    message, condition = self.pending[key]
                     effects += self._begin(key[0], message, condition, start, now)
-                    self.stop_waiting(key)
+                    self.end_wait(key)
         return effects
 
     def _has_news(self, topic: TopicName) -> bool:
@@ -290,19 +292,19 @@ class SubscriptionRequests:
 
     def has(self, client: ClientName, number: int) -> bool:
         """Does a subscription of this number wait, for its start or for its name?"""
-        return (client, number) in self.waiting or (client, number) in self.homes.waiting
+        return (client, number) in self.pending or (client, number) in self.homes.waiting
 
     @property
     def count(self) -> int:
         """How many subscriptions wait, for their start or for their names."""
-        return len(self.waiting) + len(self.homes.waiting)
+        return len(self.pending) + len(self.homes.waiting)
 
     def refuse_topic(self, topic: TopicName, problem: str, remedy: str) -> list[Effect]:
         """Refuse all subscriptions that wait for their start on a topic, which was deleted."""
         effects: list[Effect] = []
-        for key, (message, _) in list(self.waiting.items()):
+        for key, (message, _) in list(self.pending.items()):
             if message.topic == topic:
-                self.stop_waiting(key)
+                self.end_wait(key)
                 effects += refuse(key[0], message, problem, remedy)
         return effects
 
@@ -312,12 +314,12 @@ class SubscriptionRequests:
         self.homes.give_up((client, number))
 
     def _give_up_start(self, key: tuple[ClientName, int], now: Instant) -> None:
-        if key in self.waiting:
-            message = self.stop_waiting(key)
+        if key in self.pending:
+            message = self.end_wait(key)
             self.interests.unsubscribe(message.topic, key, now)
 
     def disconnect(self, client: ClientName, now: Instant) -> None:
-        for key in [key for key in self.waiting if key[0] == client]:
+        for key in [key for key in self.pending if key[0] == client]:
             self._give_up_start(key, now)
         self.homes.disconnect(client)
 
