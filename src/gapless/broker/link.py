@@ -256,18 +256,24 @@ class Link(asyncio.Protocol):
 
     def _decoded(self, payload: memoryview) -> Message | Unknown:
         """What takes long to decode is looked at first: of clients, publications only are large."""
-        limit = self._owner.settings.request_bytes_max
-        if len(payload) > limit and not self.is_broker:
-            kind = read_head(bytes(payload[:HEAD_BYTES])).get("kind")
-            if kind not in WITH_EVENTS:
-                raise self._too_long(len(payload))
+        size = len(payload)
+        if size > self._owner.settings.request_bytes_max and not self.is_broker:
+            too_long = self._too_long(read_head(bytes(payload[:HEAD_BYTES])).get("kind"), size)
+            if too_long is not None:
+                raise too_long
         return self._codec.decode(payload)
 
-    def _too_long(self, size: int) -> WireError:
+    def _too_long(self, kind: object, size: int) -> WireError | None:
+        """Why a client's message of this kind and size is not taken, if it is not."""
+        settings = self._owner.settings
+        has_events = kind in WITH_EVENTS
+        limit = settings.publish_bytes_max if has_events else settings.request_bytes_max
+        if size <= limit:
+            return None
+        remedy = "Ask for less at a time; only messages with events may be longer, and say their "
         return WireError(
-            f"a request has {size} bytes; the limit is {self._owner.settings.request_bytes_max}",
-            "Ask for less at a time; only messages with events may be longer, and say their kind "
-            "first.",
+            f"a request has {size} bytes; the limit is {limit}",
+            "Publish smaller batches." if has_events else f"{remedy}kind first.",
         )
 
     # --- a frame that is not whole yet -----------------------------------------------------------
@@ -289,8 +295,8 @@ class Link(asyncio.Protocol):
         if len(begin) < min(size, HEAD_BYTES):
             return
         head = read_head(begin)
-        if size > settings.request_bytes_max and head.get("kind") not in WITH_EVENTS:
-            self.end(self._too_long(size))
+        if (too_long := self._too_long(head.get("kind"), size)) is not None:
+            self.end(too_long)
         elif not self._owner.begun(self, head):
             self._unframer.skip()
             self.flush()
