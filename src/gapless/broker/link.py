@@ -259,17 +259,26 @@ class Link(asyncio.Protocol):
 
     def _decoded(self, payload: memoryview) -> Message | Unknown:
         """Decode a message. A client's large message must be a publication: others take long."""
-        limit = self._owner.settings.request_bytes_max
-        if len(payload) > limit and not self.is_broker:
-            kind = read_head(bytes(payload[:HEAD_BYTES])).get("kind")
-            if kind not in WITH_EVENTS:
-                raise self._too_long(len(payload))
+        size = len(payload)
+        if size > self._owner.settings.request_bytes_max and not self.is_broker:
+            too_long = self._too_long(read_head(bytes(payload[:HEAD_BYTES])).get("kind"), size)
+            if too_long is not None:
+                raise too_long
         return self._codec.decode(payload)
 
-    def _too_long(self, size: int) -> WireError:
+    def _too_long(self, kind: object, size: int) -> WireError | None:
+        """Why a client's message of this kind and size is not taken, if it is not."""
+        settings = self._owner.settings
+        has_events = kind in WITH_EVENTS
+        limit = settings.publish_bytes_max if has_events else settings.request_bytes_max
+        if size <= limit:
+            return None
+        remedy = (
+            "Ask for less at a time. Only events make messages longer, and their kind comes first."
+        )
         return WireError(
-            f"a request has {size} bytes; the limit is {self._owner.settings.request_bytes_max}",
-            "Ask for less at a time. Only events make messages longer, and their kind comes first.",
+            f"a request has {size} bytes; the limit is {limit}",
+            "Publish smaller batches." if has_events else remedy,
         )
 
     # --- a frame that is not whole yet -----------------------------------------------------------
@@ -292,8 +301,8 @@ class Link(asyncio.Protocol):
         if len(begin) < min(size, HEAD_BYTES):
             return
         head = read_head(begin)
-        if size > settings.request_bytes_max and head.get("kind") not in WITH_EVENTS:
-            self.end(self._too_long(size))
+        if (too_long := self._too_long(head.get("kind"), size)) is not None:
+            self.end(too_long)
         elif not self._owner.begun(self, head):
             unframer.skip()
             self.flush()

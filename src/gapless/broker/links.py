@@ -18,7 +18,9 @@ Invariants
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from gapless.broker.addresses import AddressBook
@@ -56,6 +58,9 @@ if TYPE_CHECKING:
 
 SILENT_LOOKS = 4
 """Looks in a row that find no byte of a broker; then its link is dropped."""
+
+FLUSH_S = 0.02
+"""How long sending may take in one turn; one link more may begin before that."""
 
 ANYBODY = BrokerName("")
 """Stands for the broker that is dialled to join a network: its name is not known yet."""
@@ -96,7 +101,7 @@ class Links:
         self.accepted = self.refused = self.unsent = 0
         self.refused_requests = 0  # because a principal has its share
         self._past = dict.fromkeys(FIGURES, 0)  # of links that are gone
-        self._unsent_links: set[Link] = set()
+        self._unsent_links: dict[Link, None] = {}  # longest first
         self._queued: dict[BrokerName, list[Message]] = {}  # for brokers that are being dialled
         self._joined_at: BrokerName | None = None
         self._client_number = 0
@@ -287,7 +292,7 @@ class Links:
         self.quotas.leave(link)
         if self.access is not None:
             self.access.leave(link)
-        self._unsent_links.discard(link)
+        self._unsent_links.pop(link, None)
         for figure in FIGURES:
             self._past[figure] += getattr(link, figure)
         if link.peer is None:
@@ -313,7 +318,7 @@ class Links:
         elif type(message) is TopicList and link.principal is not None:
             message = visible(link.principal.rights, message)
         link.send(message)
-        self._unsent_links.add(link)
+        self._unsent_links[link] = None
 
     def _miss(self, to: PeerName, message: Message) -> None:
         """There is no link: dial a broker that is far, and keep the message until then."""
@@ -335,10 +340,15 @@ class Links:
             self.pump.link_down(name)
 
     def flush(self) -> None:
-        links, self._unsent_links = self._unsent_links, set()
-        frames = Frames()
-        for link in links:
+        """Send what is queued; what takes longer than `FLUSH_S` is left for the next turn."""
+        frames, end_s = Frames(), monotonic() + FLUSH_S
+        while self._unsent_links:
+            link = next(iter(self._unsent_links))
+            del self._unsent_links[link]
             link.flush(frames)
+            if self._unsent_links and monotonic() >= end_s:
+                asyncio.get_running_loop().call_soon(self.flush)
+                break
         self.room.make_room()
 
     # --- figures ---------------------------------------------------------------------------------
