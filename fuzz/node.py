@@ -337,7 +337,7 @@ class Drawing:
         delivered = (
             stream.delivered
             for node in self.world.nodes.values()
-            for stream in node.durable.durables.streams.values()
+            for stream in node.durable.named.streams.values()
         )
         back = self.dice.choice((0, 1, 1_000, 1_000_000)) << PUBEND_BITS
         return self.dice.choice(
@@ -705,9 +705,9 @@ class World:
             self.wait(SECOND)
         for name, node in self.nodes.items():
             left = {
-                "starts": node.durable.requests.waiting,
-                "questions": node.durable.names.waiting,
-                "records": node.durable.durables.table.serving(),
+                "starts": node.durable.requests.pending,
+                "questions": node.durable.homes.waiting,
+                "records": node.durable.named.table.serving(),
                 "audiences": node.subscribers.sessions_of,
             }
             if kept := {what: some for what, some in left.items() if some}:

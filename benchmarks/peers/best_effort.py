@@ -53,7 +53,7 @@ class Forgetful(BestEffort):
         search = LogSearch(Config(), Encoding(reader.attributes_of))
         self.ranges = SimpleNamespace(outlook=Outlook(search, {}))  # there is no log to look at
         none = SimpleNamespace(all=list)  # there is no named subscription
-        self.durables = SimpleNamespace(subscriptions=none)
+        self.named = SimpleNamespace(subscriptions=none)
         self.name = name
 
     def link_up(self, peer: PeerName, now: Instant, **_: object) -> list[Effect]:

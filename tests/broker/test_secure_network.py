@@ -146,7 +146,7 @@ def test_a_broker_process_cuts_off_who_is_revoked_whether_it_reads_or_not(tmp_pa
                     async for event in kept:
                         if isinstance(event, Event) and event.attributes:
                             break
-                assert admin.session == 1
+                assert admin.channel.session == 1
                 await deaf.close()
 
     run(main())

@@ -61,7 +61,7 @@ def test_an_answer_that_does_not_know_its_way_is_found(monkeypatch: pytest.Monke
 @pytest.mark.slow
 def test_what_stays_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def keep(self: SubscriptionRequests, client: ClientName, now: Instant) -> None:
-        self.names.disconnect(client)
+        self.homes.disconnect(client)
 
     monkeypatch.setattr(SubscriptionRequests, "disconnect", keep)
     found = find(1, 60_000, plays_max=20)

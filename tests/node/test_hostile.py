@@ -109,7 +109,7 @@ def test_a_client_that_gives_up_before_it_is_durable_is_not_attached_and_has_its
     answers = [each for each in made.heard["a1"] if isinstance(each, Subscribed)]
     assert [each.request for each in answers] == [2]
     assert made.nodes["a"].durable.subscriptions.get(X) is not None
-    assert not list(made.nodes["a"].durable.durables.table.sessions())
+    assert not list(made.nodes["a"].durable.named.table.sessions())
 
 
 def test_a_name_that_ends_while_another_waits_for_it_is_claimed_anew() -> None:
@@ -118,14 +118,14 @@ def test_a_name_that_ends_while_another_waits_for_it_is_claimed_anew() -> None:
     for _ in so_long_as(lambda: Q not in made.nodes["a"].network.topic):
         made.write("a", "ok")
     say(made, "a1", subscribe(2, X, topic=Q), subscribe(3, X), Forget(4, X))
-    assert made.nodes["a"].durable.durables.table.departure(X) is not None
-    assert (("a1", 2)) in made.nodes["a"].durable.requests.waiting
+    assert made.nodes["a"].durable.named.table.departure(X) is not None
+    assert (("a1", 2)) in made.nodes["a"].durable.requests.pending
     calm(made)
     answers = [type(each) for each in made.heard["a1"] if getattr(each, "request", 0) in (2, 4)]
     assert sorted(map(str, answers)) == sorted(map(str, [Done, Subscribed]))
     known, noted = (
-        made.nodes["a"].durable.durables.entry(X),
-        made.nodes["a"].durable.names.registry.entries[X],
+        made.nodes["a"].durable.named.entry(X),
+        made.nodes["a"].durable.homes.registry.entries[X],
     )
     assert known is not None
     assert (known.home, known.moves) == (noted.home, noted.moves)
@@ -143,7 +143,7 @@ def test_a_claim_of_absurd_moves_is_not_believed_and_harms_nobody() -> None:
             calm(made)
             say(made, client, Forget(9, X))
             calm(made)
-    assert all(node.durable.names.registry.floor < 1 << 33 for node in made.nodes.values())
+    assert all(node.durable.homes.registry.floor < 1 << 33 for node in made.nodes.values())
     for number, client in enumerate(("a2", "b2")):
         say(made, client, subscribe(1, SubscriptionName(f"innocent {number}")))
         calm(made)
@@ -204,7 +204,7 @@ def test_an_acknowledgement_by_name_waits_for_a_move(tokens: str) -> None:
         for what, *arguments in (*steps, ("write", "a", "ok"), ("write", "b", "ok")):
             if there.get(X) is None:
                 getattr(made, what)(*arguments)
-    for _ in so_long_as(lambda: made.nodes["b"].durable.durables.table.session(X) is None):
+    for _ in so_long_as(lambda: made.nodes["b"].durable.named.table.session(X) is None):
         made.write("b", "ok")
     known = there.get(X)
     assert known is not None
@@ -268,7 +268,7 @@ def test_a_request_that_fails_inside_a_broker_costs_its_client_and_nobody_else()
     assert isinstance(caught.value.__cause__, FaultError)
     assert "PositionsQuery" in caught.value.problem
     assert set(node.connections) == {"a2"}
-    assert [name for name, _ in node.durable.durables.table.sessions()] == [Y]
+    assert [name for name, _ in node.durable.named.table.sessions()] == [Y]
     with pytest.raises(ProtocolError, match="is not connected"):
         node.receive(ClientName("a1"), Forget(1, X), made.clock("a"))
     made.leave("a", "a1")  # as a driver does, which has dropped the link
@@ -446,6 +446,6 @@ def test_nobody_takes_the_name_of_another_by_saying_that_it_has_moved() -> None:
         assert answer.elsewhere == ("a",) or "not allowed" in answer.problem
     registrar = registrar_of(made.nodes["a"].network, X)
     assert registrar is not None
-    noted = made.nodes[registrar].durable.names.registry.find(X)
+    noted = made.nodes[registrar].durable.homes.registry.find(X)
     assert noted is not None
     assert noted.owner == "ann" or registrar != "a"

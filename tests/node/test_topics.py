@@ -101,12 +101,12 @@ def test_a_subscription_that_waits_for_its_start_is_refused() -> None:
     leaf = country.towns["l"]
     leaf.connect()
     leaf.receive(ANN, subscribe(1, topic="sport"))
-    assert len(leaf.node.durable.requests.waiting) == 1
+    assert len(leaf.node.durable.requests.pending) == 1
     country.decide(DELETE, country.owner("sport"))
     country.cut.clear()
     country.wait(3)
     assert isinstance(country.heard["ann@l"][-1], Refused)
-    assert leaf.node.durable.requests.waiting == {}
+    assert leaf.node.durable.requests.pending == {}
 
 
 def test_what_a_crash_left_undone_of_a_deletion_is_done_at_the_next_start() -> None:

@@ -1,16 +1,16 @@
-"""All links of a broker: who is connected, under which name, and what is to be sent to whom.
+"""All links of a broker, by the name of the peer; they carry the messages of the node.
 
 Theory of operation
-    A connection is a client's or a neighbour's, as its Hello says. A client gets a name of our
-    own making. A broker's is checked. Neighbours keep a link up, and the one of them whose name
-    sorts first dials; if the other does, it has just started, and is dialled at once. A neighbour
-    that connects anew replaces its old link, which is likely dead.
+    The Hello says whether a connection is a client's or a broker's. The broker gives a client a new
+    name, and checks a broker's name. Neighbours keep a link up, and the one whose name sorts first
+    dials. If the other one dials, it has just started, and is dialled at once. A neighbour that
+    connects anew replaces its old link, which is likely dead.
     Brokers further apart have a link when one of them wants to send something (`on_missing`), and
-    lose it when nothing comes for long; of two that dial at once the link of the one whose name
-    sorts first stays. A broker that joins says where it is reached; everybody is told
-    (`Addresses`), and it is told where all others are. It keeps its link to the one where it
-    joined: there may be no topic yet for which the two have anything to say.
-    Where there is security, `access` says who may be here, and what of a client the node sees.
+    lose it when nothing comes for long. If both dial at once, the link of the one whose name sorts
+    first stays. A broker that joins a network says at which address it is reached. All brokers are
+    told (`Addresses`), and it is told their addresses. It keeps the link to the broker where it
+    joined, though both may have nothing to say as yet.
+    With security, `access` decides who may connect, and what the node sees of a client.
 
 Invariants
     I1  at most one link has a given name; the node knows a client exactly while its link is here
@@ -18,7 +18,9 @@ Invariants
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from gapless.broker.addresses import AddressBook
@@ -57,8 +59,11 @@ if TYPE_CHECKING:
 SILENT_LOOKS = 4
 """Looks in a row that find no byte of a broker; then its link is dropped."""
 
+FLUSH_S = 0.02
+"""How long sending may take in one turn; one link more may begin before that."""
+
 ANYBODY = BrokerName("")
-"""Who is dialled to join a network: its name is not known yet."""
+"""Stands for the broker that is dialled to join a network: its name is not known yet."""
 
 
 class Links:
@@ -96,8 +101,8 @@ class Links:
         self.accepted = self.refused = self.unsent = 0
         self.refused_requests = 0  # because a principal has its share
         self._past = dict.fromkeys(FIGURES, 0)  # of links that are gone
-        self._unsent_links: set[Link] = set()
-        self._held: dict[BrokerName, list[Message]] = {}  # for those being dialled
+        self._unsent_links: dict[Link, None] = {}  # longest first
+        self._queued: dict[BrokerName, list[Message]] = {}  # for brokers that are being dialled
         self._joined_at: BrokerName | None = None
         self._client_number = 0
         self._client_prefix = "client:"
@@ -135,7 +140,7 @@ class Links:
         return len(self.all) - len(self.named) > self.access.security.strangers_max
 
     def greeted(self, link: Link, hello: Hello) -> PeerName:
-        """Who this is; `ProtocolError` if it may not be here."""
+        """The name of the peer; `ProtocolError` if it may not connect."""
         owner, joins = "", link.dialled == ANYBODY
         administers: Callable[[str], bool] = nowhere
         if self.access is not None:
@@ -162,7 +167,7 @@ class Links:
             self.pump.welcome(BrokerName(peer))
         elif not self._has_joined(peer):
             self.pump.link_up(peer, owner, administers, link.who)
-        for message in self._held.pop(BrokerName(peer), ()):
+        for message in self._queued.pop(BrokerName(peer), ()):
             self.send(peer, message)
         return peer
 
@@ -175,11 +180,11 @@ class Links:
         return KeepAlive(look_s, SILENT_LOOKS, 0 if broker == self._joined_at else None)
 
     def _has_joined(self, peer: PeerName) -> bool:
-        """Is it a broker of no network file that we have?"""
+        """Is it a broker that is not in our network file?"""
         return peer in self.address_book and not self.address_book.is_in_file(peer)
 
     def _introduce(self, peer: BrokerName) -> None:
-        """Tell a broker of those that it may not find in its network file."""
+        """Tell a broker the addresses that may not be in its network file."""
         known = self.address_book.all()
         if not self._has_joined(peer):
             known = {name: at for name, at in known.items() if self._has_joined(name)}
@@ -195,7 +200,7 @@ class Links:
                     self.send(peer, Addresses(fresh))
 
     def _client(self) -> ClientName:
-        """A name that no other peer has, nor ever had."""
+        """A name that no peer ever had."""
         self._client_number += 1
         return ClientName(f"{self._client_prefix}{self._client_number}")
 
@@ -225,21 +230,21 @@ class Links:
         return name
 
     def _admit(self, name: BrokerName, address: str) -> None:
-        """One that is in no network file wants to be a part of ours."""
+        """A broker that is in no network file joins ours."""
         taken = name == self.name or self.address_book.is_in_file(name)
         if taken or name.startswith((self._client_prefix, "@")):
             raise ProtocolError(f"a broker cannot join as {name!r}", "Give it another name.")
         self._learn({name: address}, name)
 
     def _is_surplus(self, link: Link, name: BrokerName) -> bool:
-        """Both of us dialled, and the link of the one whose name sorts first is there."""
+        """Have both dialled, and is the link of the one whose name sorts first there?"""
         old, is_ours = self.named.get(name), link.dialled is not None
         if old is None or is_ours == (old.dialled is not None):
-            return False  # one that is made anew replaces the old one
+            return False  # a new link replaces the old one
         return is_ours != (self.name < name)
 
     def begun(self, link: Link, head: dict[str, str | int]) -> bool:
-        """Whether the rest of a large message is wanted; or else the client was told why not."""
+        """Whether the rest of a large message is wanted. If not, the client was told why."""
         if link.principal is None or self.access is None:
             return True
         try:
@@ -272,8 +277,8 @@ class Links:
         self.pump.receive(link.peer, message)
 
     def checking(self, link: Link, message: Publish | Stage) -> Iterator[None] | None:
-        """The steps in which a large publication is looked at before it is received; None if there
-        is no need, for it is refused or dropped whatever its events are."""
+        """Steps that check a large publication before it is received; None if it is refused or
+        dropped whatever its events are."""
         principal = link.principal
         if principal is not None and refusal(principal.rights, message) is not None:
             return None
@@ -287,11 +292,14 @@ class Links:
         self.quotas.leave(link)
         if self.access is not None:
             self.access.leave(link)
-        self._unsent_links.discard(link)
+        self._unsent_links.pop(link, None)
         for figure in FIGURES:
             self._past[figure] += getattr(link, figure)
         if link.peer is None:
             logger.info("link refused", extra={"address": link.address, "reason": reason})
+            far = link.dialled not in self.neighbours
+            if link.dialled is not None and far and link.dialled in self.address_book:
+                self.give_up(link.dialled)  # it died, or sent us away, before it said who it is
             return
         logger.info("link down", extra={"peer": link.peer, "reason": reason})
         if self.named.get(link.peer) is link:
@@ -310,33 +318,37 @@ class Links:
         elif type(message) is TopicList and link.principal is not None:
             message = visible(link.principal.rights, message)
         link.send(message)
-        self._unsent_links.add(link)
+        self._unsent_links[link] = None
 
     def _miss(self, to: PeerName, message: Message) -> None:
-        """There is no link. One to a broker that is far is dialled, and the message waits."""
+        """There is no link: dial a broker that is far, and keep the message until then."""
         is_far = to in self.address_book and to not in self.neighbours
         if not is_far or self.on_missing is None:
             self.unsent += 1  # a broker that is down, or a client just gone
             return
-        held = self._held.setdefault(BrokerName(to), [])
-        if len(held) < self.settings.far_queue_max:
-            held.append(message)
+        queued = self._queued.setdefault(BrokerName(to), [])
+        if len(queued) < self.settings.far_queue_max:
+            queued.append(message)
         else:
             self.unsent += 1
         self.on_missing(BrokerName(to))
 
     def give_up(self, name: BrokerName) -> None:
-        """A broker that is far does not answer: what waits for it is lost, and whoever wants to
-        reach it need not wait for its silence."""
-        self.unsent += len(self._held.pop(name, ()))
+        """A broker that is far does not answer: drop its messages, and tell the node at once."""
+        self.unsent += len(self._queued.pop(name, ()))
         if name not in self.named:
             self.pump.link_down(name)
 
     def flush(self) -> None:
-        links, self._unsent_links = self._unsent_links, set()
-        frames = Frames()
-        for link in links:
+        """Send what is queued; what takes longer than `FLUSH_S` is left for the next turn."""
+        frames, end_s = Frames(), monotonic() + FLUSH_S
+        while self._unsent_links:
+            link = next(iter(self._unsent_links))
+            del self._unsent_links[link]
             link.flush(frames)
+            if self._unsent_links and monotonic() >= end_s:
+                asyncio.get_running_loop().call_soon(self.flush)
+                break
         self.room.make_room()
 
     # --- figures ---------------------------------------------------------------------------------
@@ -375,7 +387,7 @@ FIGURES = ("bytes_in", "bytes_out", "messages_in", "messages_out", "dropped", "u
 
 
 def neighbours_of(name: BrokerName, network: Network) -> frozenset[BrokerName]:
-    """The other members of a broker's cell, and those of the cells next to it."""
+    """The other brokers of a broker's cell, and the brokers of the cells next to it."""
     cell = network.cell_of[name].name
     cells = (cell, *network.neighbours(cell))
     return frozenset(member for each in cells for member in network.members(each)) - {name}

@@ -35,30 +35,12 @@ if TYPE_CHECKING:
 
     from gapless.core.events import Value
 
-__all__ = [
-    "Booleans",
-    "Constraint",
-    "Missing",
-    "Number",
-    "Numbers",
-    "Pattern",
-    "Present",
-    "Strings",
-    "admits",
-    "booleans",
-    "holds",
-    "may_start_in",
-    "numbers",
-    "prefix_end",
-    "strings",
-    "within",
-]
-
 Number = int | float
 Ordered = TypeVar("Ordered", Number, str)
 
 PATTERNS_COMPARED_MAX = 8
-"""Above this many patterns on one attribute, implied ones are kept: only time would be lost."""
+"""Above this many patterns on one attribute, patterns that others imply are kept: to find them is
+quadratic, and to keep them is harmless."""
 
 RUN_MAX = 16
 """The longest run of neighbouring strings (s, s + NUL, …) that is turned into a finite set."""
@@ -141,7 +123,7 @@ Constraint = Missing | Present | Booleans | Numbers | Strings
 
 
 def holds(ordered: Sequence[Ordered], value: Ordered) -> bool:
-    """Is the value one of these, which are sorted?"""
+    """Is the value in this sorted sequence?"""
     place = bisect_left(ordered, value)
     return place < len(ordered) and ordered[place] == value
 

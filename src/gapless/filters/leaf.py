@@ -2,7 +2,7 @@
 
 A leaf that holds an attribute against constants becomes one constraint, or a few alternatives
 (`NOT LIKE 'b%'` is below or above the prefix). One without attributes is decided here and now.
-All else is a residual, written in one way: `>` turned around to `<`, equal sides sorted.
+Every other leaf is a residual, in one form: `>` is turned around to `<`, equal sides are sorted.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from gapless.core.client_messages import (
 )
 from gapless.core.effects import Send
 from gapless.core.errors import FilterError, WireError, quoted
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.range_messages import RangeRequest
 from gapless.core.transaction_messages import TransactionRequest
 from gapless.filters.filter import Filter
@@ -165,11 +166,11 @@ class Services:
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
         return [effect for each in self.all for effect in each.link_down(broker, now)]
 
-    def check(self) -> None:
+    def check(self, portion: Portion = WHOLE) -> None:
         assert len(self.of_kind) == sum(len(each.kinds) for each in self.all), "I1"
         assert len(self.of_write) == sum(len(each.writes) for each in self.all), "I1"
         for each in self.all:
-            each.check()
+            each.check(portion)
 
 
 def needs_a_store(service: str, message: TopicRequest) -> tuple[str, str]:

@@ -29,6 +29,7 @@ from gapless.core.client_messages import Consumed
 from gapless.core.errors import ProtocolError, RequestError
 from gapless.core.identity import BrokerName, ClientName, Instant
 from gapless.core.messages import Made, Ping, Pong
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.topic_messages import (
     CreateTopic,
     DeleteTopic,
@@ -267,20 +268,25 @@ class Node:
         """Forget the deadlines that are known; call it after driving a part directly."""
         self.is_deadline_known = self._are_others_known = False
 
-    def check(self) -> None:
-        self.subscribers.check()
-        self.catalogue.check()
-        self.services.check()
+    def check(self, portion: Portion = WHOLE) -> None:
+        self.subscribers.check(portion)
+        self.catalogue.check(portion)
+        self.services.check(portion)
+
+    @property
+    def size(self) -> int:
+        """About how many items there are to check."""
+        return self.subscribers.subscription_count + self.durable.size
 
     def statistics(self) -> dict[str, object]:
         """Plain figures by name, for status pages, metrics and checkers."""
         storeless, subscribers, routing = self.services.storeless, self.subscribers, self.routing
-        elsewhere = sum(each.unmatched_count for each in storeless)
+        unmatched = sum(each.unmatched_count for each in storeless)
         return {
             "broker": self.name,
             "cell": routing.cell,
             "clients": len(self.connections),
-            "subscriptions": subscribers.subscription_count + elsewhere,
+            "subscriptions": subscribers.subscription_count + unmatched,
             "delivered": self.connections.delivered,
             "batch_sizes": list(subscribers.batch_sizes),
             "ended_slow": subscribers.ended_slow,

@@ -13,6 +13,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from gapless.core.portion import WHOLE, Portion
+
 if TYPE_CHECKING:
     from gapless.core.effects import Effect
     from gapless.core.identity import BrokerName, ClientName, Instant
@@ -143,4 +145,4 @@ class Service(ABC):
     def statistics(self) -> dict[str, object]: ...
 
     @abstractmethod
-    def check(self) -> None: ...
+    def check(self, portion: Portion = WHOLE) -> None: ...

@@ -79,11 +79,11 @@ class Topics:
         problem, remedy = self._problem(message)
         if problem:
             return refuse(client, message, problem, remedy)
-        known = catalogue.live(name)
+        current = catalogue.live(name)
         if name not in catalogue.static and catalogue.owner(name) != catalogue.name:
             return self._to_owner(client, message, name)
-        if known is not None and name not in catalogue.writing:
-            problem = how_it_differs(known, message)
+        if current is not None and name not in catalogue.writing:
+            problem = how_it_differs(current, message)
             if not problem:
                 return [Send(client, Done(message.request))]
             return refuse(client, message, problem, "Ask for it as it is, or use another name.")
@@ -109,8 +109,8 @@ class Topics:
     def _lack_of_room(self, owner: str, pubends: int, *, is_new: bool) -> str:
         """Why there may not be one more topic; empty if there may."""
         names, limit = self.catalogue.names, self.catalogue.config.topics_max
-        waiting = len(self.catalogue.writing - self.catalogue.entries.keys())
-        if is_new and names.total + waiting >= limit:
+        undecided = len(self.catalogue.writing - self.catalogue.entries.keys())
+        if is_new and names.total + undecided >= limit:
             return f"this network has had {limit} names of topics, which is its limit"
         refused = names.refusal(owner, 1) if is_new else ""
         return refused or self.catalogue.pubends.refusal(owner, pubends)
@@ -125,18 +125,18 @@ class Topics:
             return refuse(client, message, problem, "Leave it out there, and restart the brokers.")
         if catalogue.owner(name) not in (None, catalogue.name):
             return self._to_owner(client, message, name)
-        known = catalogue.live(name)
-        if known is None and name not in catalogue.writing:
+        current = catalogue.live(name)
+        if current is None and name not in catalogue.writing:
             remedy = "`gapless topic list` shows those that are there."
             return refuse(client, message, f"there is no topic {quoted(name)}", remedy)
-        entry = known or catalogue.entries.get(name)
+        entry = current or catalogue.entries.get(name)
         if entry is None:
             return self._later(client, message)
         number, hosts, service = entry.incarnation + 1, entry.hosts, entry.service
-        gone = TopicEntry(
+        tombstone = TopicEntry(
             name, number, hosts, service, is_deleted=True, owner=entry.owner, deleted_us=now
         )
-        return self._decide(client, message, gone, now)
+        return self._decide(client, message, tombstone, now)
 
     def show(self, client: ClientName, message: TopicsQuery) -> list[Effect]:
         topics = self.catalogue.topics()
@@ -277,18 +277,18 @@ def refuse(client: ClientName, message: ClientRequest, problem: str, remedy: str
     return [Send(client, Refused(message.request, problem, remedy))]
 
 
-def how_it_differs(known: TopicEntry, wanted: CreateTopic) -> str:
+def how_it_differs(current: TopicEntry, wanted: CreateTopic) -> str:
     """Why the topic that is there is not what is asked for; empty if it is."""
-    hosts = wanted.hosts or known.hosts[: wanted.pubends]
-    if (known.service, known.ordered) == (wanted.service, wanted.ordered) != ("durable", False):
+    hosts = wanted.hosts or current.hosts[: wanted.pubends]
+    if (current.service, current.ordered) == (wanted.service, wanted.ordered) != ("durable", False):
         return ""
-    same_count = len(known.hosts) == (len(wanted.hosts) or wanted.pubends)
+    same_count = len(current.hosts) == (len(wanted.hosts) or wanted.pubends)
     retention = (wanted.retention_us, wanted.retention_bytes)
     if (
         same_count
-        and hosts == known.hosts
-        and known.service == wanted.service
-        and retention == (known.retention_us, known.retention_bytes)
+        and hosts == current.hosts
+        and current.service == wanted.service
+        and retention == (current.retention_us, current.retention_bytes)
     ):
         return ""
-    return f"topic {quoted(known.name)} exists, but otherwise: {show_entry(known)}"
+    return f"topic {quoted(current.name)} exists, but otherwise: {show_entry(current)}"

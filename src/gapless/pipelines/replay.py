@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from gapless.pipelines.lake import Lake
-    from gapless.pipelines.manifest import Covered, LakeFile, Manifest
+    from gapless.pipelines.manifest import Coverage, LakeFile, Manifest
     from gapless.pipelines.topic_log import TopicLog
 
 Lost = Literal["raise", "skip"]
@@ -143,7 +143,7 @@ def add_ranges(
     found: ReplayPlan,
     pubend: str,
     ticks: tuple[int, int],
-    covered: Covered | None,
+    covered: Coverage | None,
     *,
     has_log: bool,
 ) -> None:

@@ -37,7 +37,8 @@ from gapless.filters.show import show, show_name, show_value
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from gapless.filters.constraint import Constraint, Number, Pattern
+    from gapless.filters.constraint import Constraint, Number
+    from gapless.filters.like import Pattern
 
 CONDITIONS_MAX = 1_000_000
 """Conditions in one message; a message with more is refused."""

@@ -137,8 +137,10 @@ class TreeBroker:
                 beats = self._connections.receive_beat(sender, message, now)
                 self._sessions.effects += beats
             case Carried() if sender in self._neighbourhood:
-                for carried in self._connections.receive(sender, message):
-                    self._handle(sender, carried)
+                carried, beats = self._connections.receive(sender, message)
+                self._sessions.effects += beats
+                for each in carried:
+                    self._handle(sender, each)
             case _:
                 # A newcomer of whom we have not heard yet, or who comes before we have been let in
                 # ourselves: it beats, or asks, again.

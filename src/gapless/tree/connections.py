@@ -5,8 +5,9 @@ Theory of operation
     the own session and the last one heard from the other end. A connection is UP at one end once a
     beat shows that the other end heard of this very session: both directions work.
     Whatever goes wrong ends the session and begins another: no such beat within `patience`, a
-    message missing among the numbered ones, or a new session at the other end. So both ends fall
-    together, one after the other, and each of them knows that what was under way may be lost.
+    message missing among the numbered ones, or a new session at the other end. The end that begins
+    anew says so at once, without waiting for its next beat. So both ends fall together, one after
+    the other, and each of them knows that what was under way may be lost.
     A broker beats to those it wants to reach, and answers whoever beats to it. One that is wanted
     and does not answer within `patience` has FAILED, and is beaten to all the same.
 
@@ -126,17 +127,20 @@ class Connections:
         is_asked = sender not in self._wanted and not beat.is_answer
         return [self._beat(sender, is_answer=not is_changed)] if is_changed or is_asked else []
 
-    def receive(self, sender: BrokerName, carried: Carried) -> tuple[CarriedMessage, ...]:
-        """What came, if it is next in order."""
+    def receive(
+        self, sender: BrokerName, carried: Carried
+    ) -> tuple[tuple[CarriedMessage, ...], list[Send]]:
+        """What came, if it is next in order; and a beat at once, if something is missing."""
         end = self._end(sender)
         if carried.session != end.theirs or end.received is None or end.reach is not Reach.UP:
-            return ()  # not UP: it could not be answered; that it is missing will be noticed
-        if carried.number != end.received:
-            if carried.number > end.received:
-                self._lose(end)
-            return ()
+            return (), []  # not UP: it could not be answered; that it is missing will be noticed
+        if carried.number > end.received:
+            self._lose(end)
+            return (), [self._beat(sender)]
+        if carried.number < end.received:
+            return (), []
         end.received += 1
-        return carried.messages
+        return carried.messages, []
 
     def fire(self, now: Instant) -> list[Send]:
         """Give up those who are silent for too long; beat, if it is time to."""

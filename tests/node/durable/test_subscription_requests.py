@@ -153,7 +153,7 @@ def test_unsubscribing_is_answered_whether_or_not_there_was_anything() -> None:
     town.receive(ANN, subscribe(1))
     for number in (1, 7):
         assert town.receive(ANN, Unsubscribe(number)) == [(ANN, Ended(number))]
-    assert town.node.durable.requests.waiting == {}
+    assert town.node.durable.requests.pending == {}
 
 
 def test_a_client_that_leaves_waits_no_more_and_a_merge_without_takers_ends() -> None:
@@ -161,7 +161,7 @@ def test_a_client_that_leaves_waits_no_more_and_a_merge_without_takers_ends() ->
     town.connect()
     town.receive(ANN, subscribe(1))
     town.leave(ANN)
-    assert town.node.durable.requests.waiting == {}
+    assert town.node.durable.requests.pending == {}
     town = Town("h", ALONE)
     town.connect()
     town.receive(ANN, subscribe(1, order="total"))
@@ -203,16 +203,16 @@ def test_a_total_order_that_begins_with_what_is_cached_gives_it_to_the_one_that_
 @pytest.mark.parametrize(
     "left",
     [
-        "requests.waiting",
+        "requests.pending",
         "subscribers.dropped",
-        "names.ready",
+        "homes.ready",
         "interests._touched",
-        "hand_overs.holds",
-        "durables.reports",
-        "attachments.behind._asks",
-        "attachments.behind._stirred",
-        "attachments.behind._later",
-        "attachments.behind.turns._line",
+        "moves.holds",
+        "named.reports",
+        "attachments.catch_ups._asks",
+        "attachments.catch_ups._stirred",
+        "attachments.catch_ups._later",
+        "attachments.catch_ups.turns._line",
     ],
 )
 def test_a_step_that_leaves_anything_to_be_done_at_its_end_is_not_quiet(left: str) -> None:
@@ -230,5 +230,5 @@ def test_a_step_that_leaves_anything_to_be_done_at_its_end_is_not_quiet(left: st
 def test_a_step_that_leaves_work_about_a_named_subscription_is_not_quiet(work: Work) -> None:
     town = Town("h", ALONE)
     assert town.node.durable.is_quiet
-    town.node.durable.durables.table._work[work][SubscriptionName("desk")] = None
+    town.node.durable.named.table._work[work][SubscriptionName("desk")] = None
     assert not town.node.durable.is_quiet

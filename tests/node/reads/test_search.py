@@ -11,7 +11,7 @@ import pytest
 from gapless.core.client_messages import Publish
 from gapless.core.events import EventBatch
 from gapless.core.identity import PubendName
-from gapless.core.store import RUN_BYTES, Run
+from gapless.core.store import RUN_BYTES, RecordRun
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
@@ -233,9 +233,9 @@ class TinyCommits:
         self._store = pubend.store
         self.runs = 0
 
-    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[RecordRun]:
         found = self._store.scan(stream, start, end, bytes_max=bytes_max)
-        runs = [Run([tick], [len(e)], 0, e) for tick, e in zip(*found, strict=True)]
+        runs = [RecordRun([tick], [len(e)], 0, e) for tick, e in zip(*found, strict=True)]
         runs = runs[: bytes_max // RUN_BYTES]
         self.runs += len(runs)
         return runs

@@ -114,7 +114,7 @@ def test_what_a_broker_far_from_the_pubend_cannot_know_yet_it_is_asked_again() -
     town.receive("h", Knowledge(ZERO, Span(1 << 20, far)))
     town.receive(ANN, wish({"news/0": far}))
     assert not [each for to, each in town.wait(10) if isinstance(each, Refused)]
-    assert town.node.durable.requests.waiting or town.node.durable.names.waiting, "it is believed"
+    assert town.node.durable.requests.pending or town.node.durable.homes.waiting, "it is believed"
 
 
 def test_a_token_that_lacks_a_pubend_has_consumed_nothing_of_it() -> None:

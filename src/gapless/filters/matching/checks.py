@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gapless.filters.constraint import Constraint
     from gapless.filters.syntax import Condition
 
-    Check = Callable[[Value | None], bool]
+    ValueCheck = Callable[[Value | None], bool]
     ClauseCheck = Callable[[Mapping[str, Value]], bool]
 
 
@@ -28,7 +28,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, NUMBERS) and not isinstance(value, bool)
 
 
-def check_of(constraint: Constraint) -> Check:
+def check_of(constraint: Constraint) -> ValueCheck:
     """The test of one attribute's value (None where it is missing)."""
     match constraint:
         case Missing():
@@ -44,7 +44,7 @@ def check_of(constraint: Constraint) -> Check:
             return _number_check(constraint)
 
 
-def _number_check(constraint: Numbers) -> Check:
+def _number_check(constraint: Numbers) -> ValueCheck:
     low, high = constraint.low, constraint.high
     if constraint.values is not None or constraint.excluded:
         return lambda value: admits(constraint, value)
@@ -60,7 +60,7 @@ def _number_check(constraint: Numbers) -> Check:
 def clause_check(
     tests: Iterable[tuple[str, Constraint]],
     residuals: Collection[Condition],
-    known: dict[int, Check],
+    known: dict[int, ValueCheck],
 ) -> ClauseCheck | None:
     """The test of all that is left of a conjunction; None if nothing is.
 

@@ -1,13 +1,13 @@
-"""Subscribers: the clients connected here, their subscriptions, and what each is owed.
+"""Subscribers: the subscriptions at one broker, matched against settled batches.
 
 Theory of operation
-    A batch that has become settled is matched once against all subscriptions of its topic and
-    order; each connection then gets one message with every event that any of its subscriptions
-    wants, each event once; connections that want just the same get the same message, so that it
-    is encoded once for all. A subscription counts from a tick of each stream on. Where that lies
-    ahead of what is settled, it is *young*: what comes before does not count for it yet.
-    A client tells how much it has consumed. One that lets more than `client_queue_max` events
-    pile up loses the subscriptions that would add to it, with an error, and slows nobody else.
+    A settled batch is matched once against all subscriptions of its topic and order. Each
+    connection then gets one message with every event that any of its subscriptions wants, each
+    event once. Connections that want the same events get the same message, which is encoded once
+    for all. A subscription counts from a tick of each stream on. While that tick lies ahead of what
+    is settled, the subscription is *young*: earlier events do not count for it.
+    A client tells how much it has consumed. A client that lets more than `client_queue_max` events
+    pile up loses the subscriptions that would add to them, with an error, and slows nobody else.
 
 Invariants (checked by `check`)
     I1  a subscription is in the audience of its topic and order, and nowhere else
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gapless.core.client_messages import Deliveries, Ended, Lost
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
+from gapless.core.portion import WHOLE, Portion
 from gapless.node.delivery.audience import DURABLE, Audience
 from gapless.node.delivery.match_meter import MatchMeter
 from gapless.node.delivery.packing import Packing
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 BATCH_SIZES = 32
 
 NOBODY: list[int] = []
-"""Who takes an event that no durable subscription wants; nothing is ever added to it."""
+"""The takers of an event that no durable subscription wants; nothing is ever added to it."""
 
 
 class Delivered(NamedTuple):
@@ -75,7 +76,7 @@ class Subscribers:
         self.durable_count = 0
         self.subscription_count = 0
         self._young: dict[TopicName, dict[PubendName | None, dict[Key, int]]] = {}
-        self.dropped: list[tuple[TopicName, Key]] = []  # removed, and whoever cares to be told
+        self.dropped: list[tuple[TopicName, Key]] = []  # removed since `take_dropped`
         self.ended_slow = 0
         self.batch_sizes = [0] * BATCH_SIZES  # how many batches had less than 2^i events
         self._batch_longest = 0
@@ -138,7 +139,7 @@ class Subscribers:
             self._remove(place, key)
 
     def attach(self, session: Session) -> None:
-        """A client came to a durable subscription."""
+        """A client is attached to a durable subscription."""
         number, topic = session.subscription.number, session.subscription.definition.topic
         self.sessions[number] = session
         self.sessions_of.setdefault(session.name, {})[session.number] = session
@@ -146,7 +147,7 @@ class Subscribers:
         self.audiences[topic, "publisher"].attach(number)
 
     def detach(self, session: Session) -> None:
-        """It left; the subscription goes on, unless it is gone already."""
+        """The client left; the subscription goes on, unless it has ended."""
         number, topic = session.subscription.number, session.subscription.definition.topic
         del self.sessions[number], self.sessions_of[session.name][session.number]
         if not self.sessions_of[session.name]:
@@ -184,7 +185,7 @@ class Subscribers:
         return dropped
 
     def of_topic(self, topic: TopicName) -> list[Key]:
-        """Those of clients, without the durable ones."""
+        """The anonymous subscriptions of a topic."""
         return [
             (name, number)
             for name, client in self.clients.items()
@@ -275,7 +276,7 @@ class Subscribers:
         pubend: PubendName | None,
         young: dict[Key, int],
     ) -> None:
-        """Who of those that are connected gets which event."""
+        """Give each connected client the events that it gets."""
         first = ticks[indices[0]]
         for key in group.connected:
             start = young.get(key, 0) if young else 0
@@ -293,7 +294,8 @@ class Subscribers:
                 shares.setdefault(session.name, []).append((session.number, wanted))
 
     def _grow_up(self, topic: TopicName, pubend: PubendName | None, through: int) -> dict[Key, int]:
-        """Those that were young up to now; who starts below `through` is not from here on."""
+        """The subscriptions that were young up to now. A subscription that starts below `through`
+        is not young from here on."""
         starts = self._young.get(topic)
         young = starts.get(pubend) if starts is not None else None
         if starts is None or young is None:
@@ -306,7 +308,7 @@ class Subscribers:
         return young
 
     def is_too_slow(self, client: ClientConnection, count: int, size: int) -> bool:
-        """Would it be more than may pile up? One that has consumed everything never is."""
+        """Would more pile up than may? A client that has consumed everything is never too slow."""
         if not client.outstanding:
             return False
         config, size = self.config, size + client.outstanding_bytes
@@ -316,7 +318,7 @@ class Subscribers:
     def tell_position(
         self, topic: TopicName, pubend: PubendName | None, through: int
     ) -> list[Effect]:
-        """Tell those to whom nothing was delivered for a while that nothing matched."""
+        """Tell the clients that got nothing for a while that nothing matched."""
         effects: list[Effect] = []
         for name in sorted(self._names(topic, order_of(pubend))):
             client = self.clients[name]
@@ -328,10 +330,10 @@ class Subscribers:
     def _names(self, topic: TopicName, order: Order) -> set[ClientName]:
         """The clients that take part in a topic and order."""
         audience = self.audiences.get((topic, order))
-        found = set(audience.clients) if audience is not None else set()
+        names = set(audience.clients) if audience is not None else set()
         for session in self._sessions_at.get(topic, {}).values() if order == "publisher" else ():
-            found.add(session.name)
-        return found
+            names.add(session.name)
+        return names
 
     def _takers(self, topic: TopicName, order: Order) -> dict[ClientName, tuple[int, ...]]:
         """The subscriptions of a topic and order, by client."""
@@ -364,19 +366,18 @@ class Subscribers:
             effects.append(Send(name, Ended(number, problem, remedy)))
         return effects
 
-    def check(self) -> None:
-        placed = {
-            (place, (name, number))
-            for name, client in self.clients.items()
-            for number, place in client.subscriptions.items()
-        }
-        assert all(key in self.audiences[place] for place, key in placed), "I1"
-        assert len(placed) + self.durable_count == self.subscription_count, "I1"
+    def check(self, portion: Portion = WHOLE) -> None:
+        for name, client in portion.of(self.clients.items()):
+            for number, place in client.subscriptions.items():
+                assert (name, number) in self.audiences[place], "I1"
+        anonymous = sum(len(client.subscriptions) for client in self.clients.values())
+        assert anonymous + self.durable_count == self.subscription_count, "I1"
         assert self.subscription_count == sum(map(len, self.audiences.values())), "I1"
-        attached = [one for some in self._sessions_at.values() for one in some.values()]
-        assert {id(one) for one in attached} == {id(one) for one in self.sessions.values()}
+        if portion.is_whole:
+            attached = [one for some in self._sessions_at.values() for one in some.values()]
+            assert {id(one) for one in attached} == {id(one) for one in self.sessions.values()}
         for audience in self.audiences.values():
-            audience.check()
+            audience.check(portion)
         self.meter.check()
         limit = max(self.config.client_queue_max, self._batch_longest)
         assert all(client.outstanding <= limit for client in self.clients.values()), "I2"

@@ -1,7 +1,7 @@
 """Roster: which names the pubends of a broker remember, and how an administrator removes some.
 
-A pubend has room for so many names of publishers and producers, and for so many open transactions.
-This part lists them for whoever runs the broker, and strikes off what nobody needs.
+A pubend has room for a limited number of publishers, producers and open transactions. This part
+lists them for an administrator, and strikes off the names that nobody needs.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Rosters:
                 problem = f"no pubend of topic {message.topic!r} is hosted at this broker"
                 hosts = [each.host for each in topic.pubends]
                 return refuse_elsewhere(client, message, problem, hosts)
-            found = [entry for pubend in here for entry in entries(pubend, message.of)]
-            listed = tuple(found[:ROSTER_ENTRIES_MAX])
-            return [Send(client, Roster(message.request, listed, len(found) > len(listed)))]
+            names = [entry for pubend in here for entry in entries(pubend, message.of)]
+            listed = tuple(names[:ROSTER_ENTRIES_MAX])
+            return [Send(client, Roster(message.request, listed, len(names) > len(listed)))]
         if not topic.pubends:
             problem = f"a {topic.service} topic remembers no names"
             return [Send(client, Refused(message.request, problem, "Nothing is to be done."))]
@@ -69,8 +69,8 @@ def entries(pubend: Pubend, of: RosterKind) -> list[RosterEntry]:
     if of == "publishers":
         publishers = pubend.publishers
         return [
-            RosterEntry(each, name, known.next, publishers.owner(each), known.heard_at)
-            for each, known in sorted(publishers.records.items())
+            RosterEntry(each, name, publisher.next, publishers.owner(each), publisher.heard_at)
+            for each, publisher in sorted(publishers.records.items())
         ]
     if of == "producers":
         return [

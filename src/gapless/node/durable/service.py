@@ -5,11 +5,11 @@ Theory of operation
     (`streams`), filtered for each neighbour by what is wanted behind it (`interests`). Settled
     batches are matched against all subscriptions here (`delivery.subscribers`). A subscription
     waits until everything that it wants gets here (`subscription_requests`). If it has a name it is
-    durable (`subscriptions.durables`): a client attaches to it (`attachments`), it may move to
-    another broker (`moves`), and a registrar knows its home (`homes`). Clients also read ranges of
-    a log (`reads`), and administrators strike names off that pubends remember (`roster`).
-    This class gives each message its one place, and ends each step of its parts with `settle`.
-    A message about a topic that is not known here, or not any more, counts as lost (`strays`).
+    durable (`subscriptions.named_subscriptions`): a client attaches to it (`attachments`), it may
+    move to another broker (`moves`), and a registrar knows its home (`homes`). Clients also read
+    ranges of a log (`reads`), and administrators strike names off that pubends remember (`roster`).
+    This class gives each message its one place, and ends each step of its parts with `settle`. A
+    message about a topic that is not known here, or not any more, counts as lost (`strays`).
 
 Invariants (checked by `check`): those of the parts.
 """
@@ -40,6 +40,7 @@ from gapless.core.effects import Persist, Send, Tell
 from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import TopicName
 from gapless.core.name_messages import NameAnswer, NameQuestion
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.range_messages import RangeRequest
 from gapless.core.roster_messages import RosterRequest
 from gapless.core.topic_messages import TopicEntry
@@ -61,9 +62,9 @@ from gapless.node.reads.ranges import Ranges
 from gapless.node.service import Service
 from gapless.node.subscriptions.attachments import Attachments, Created, Left
 from gapless.node.subscriptions.catch_ups import Assured
-from gapless.node.subscriptions.durables import Durables
-from gapless.node.subscriptions.homes import Names
-from gapless.node.subscriptions.moves import HandOvers
+from gapless.node.subscriptions.homes import Homes
+from gapless.node.subscriptions.moves import Moves
+from gapless.node.subscriptions.named_subscriptions import NamedSubscriptions
 from gapless.node.subscriptions.table import Work
 from gapless.propagation.leaf import ClockPersisted
 from gapless.propagation.stamp import StampPersisted
@@ -132,23 +133,23 @@ class DurableService(Service):
         self._epoch = context.epoch
         self._store = context.store
         self.interests = InterestTable(context)
-        self.durables = Durables(context, subscribers)
-        self.subscriptions = self.durables.subscriptions
-        self.attachments = Attachments(context, subscribers, self.durables)
-        self.hand_overs = HandOvers(context, self.attachments)
+        self.named = NamedSubscriptions(context, subscribers)
+        self.subscriptions = self.named.subscriptions
+        self.attachments = Attachments(context, subscribers, self.named)
+        self.moves = Moves(context, self.attachments)
         registry = context.parts.registry(
-            context.name, context.network, context.config, context.store, self.durables.entry
+            context.name, context.network, context.config, context.store, self.named.entry
         )
-        self.names = Names(context, self.attachments, registry)
+        self.homes = Homes(context, self.attachments, registry)
         self.streams = Streams(
             context,
             subscribers,
             self.interests,
             self.attachments,
-            self.hand_overs,
+            self.moves,
         )
         self.requests = SubscriptionRequests(
-            context, self.streams, subscribers, self.interests, self.attachments, self.names
+            context, self.streams, subscribers, self.interests, self.attachments, self.homes
         )
         self.producers = Producers(context, self.streams.pubends, subscribers.clients)
         self.rosters = Rosters(context, self.streams.pubends)
@@ -159,7 +160,7 @@ class DurableService(Service):
     def restore(self, now: Instant) -> list[Effect]:
         effects = self._finish_deletions()
         for topic, interest in self.interests.by_topic.items():
-            effects += interest.begin(now, self.durables.survivors(topic))
+            effects += interest.begin(now, self.named.survivors(topic))
         return effects
 
     def start(self, now: Instant) -> list[Effect]:
@@ -171,7 +172,7 @@ class DurableService(Service):
     def add(self, topic: Topic, now: Instant) -> list[Effect]:
         interest = self.interests.add(topic, now)
         self.streams.add(topic, now)
-        survivors = self.durables.survivors(topic.name)
+        survivors = self.named.survivors(topic.name)
         return interest.begin(now, survivors) if interest is not None else []
 
     def remove(self, topic: Topic, problem: str, remedy: str, now: Instant) -> list[Effect]:
@@ -184,7 +185,7 @@ class DurableService(Service):
                 effects += hosted.transactions.refuse_all(problem, remedy)
         effects += self._end_subscriptions(topic, problem, remedy)
         self.streams.remove(topic)
-        self.durables.remove([pubend.name for pubend in topic.pubends])
+        self.named.remove([pubend.name for pubend in topic.pubends])
         self.interests.remove(topic)
         # What is being written may still become durable: look again when all of it is.
         return [*effects, Persist((), (Tell(TopicGone(entry_of(topic))),))]
@@ -197,7 +198,7 @@ class DurableService(Service):
         for subscription in self.subscriptions.all():
             if subscription.definition.topic == topic.name:
                 ended = subscription.definition.name
-                self.hand_overs.forget(ended)
+                self.moves.forget(ended)
                 effects += self.attachments.finish(ended, problem, [], remedy)
         return effects
 
@@ -234,12 +235,12 @@ class DurableService(Service):
             case Subscribe():
                 return self.requests.subscribe(client, message, now)
             case Consumed():
-                self.attachments.behind.consumed(self.subscribers.sessions_of[client].values())
+                self.attachments.catch_ups.consumed(self.subscribers.sessions_of[client].values())
                 return []
             case Acknowledge():
-                return self.names.acknowledge(client, message, now)
+                return self.homes.acknowledge(client, message, now)
             case Forget():
-                return self.names.forget(client, message, now)
+                return self.homes.forget(client, message, now)
             case _ if isinstance(message, TransactionRequest):
                 return self.producers.receive(client, message, now)
             case _ if isinstance(message, RosterRequest):
@@ -285,9 +286,9 @@ class DurableService(Service):
                 self.interests.receive_digest_nack(sender, message)
                 return []
             case HandOver():
-                return self.hand_overs.receive(message, now)
+                return self.moves.receive(message, now)
             case NameQuestion() | NameAnswer():
-                return self.names.receive(message, now)
+                return self.homes.receive(message, now)
             case _:
                 assert isinstance(message, Routed)
                 if message.pubend not in self.streams.relays:
@@ -323,15 +324,15 @@ class DurableService(Service):
             case Staged():
                 return self.streams.staged(message, now)
             case RecordsPersisted():
-                return self.durables.recorded(message, now)
+                return self.named.recorded(message, now)
             case SubscriptionPersisted():
-                return self.durables.kept(message, now)
+                return self.named.kept(message, now)
             case Created() | Assured():
                 return self.attachments.persisted(message)
             case Left():
-                return self.names.left(message, now)
+                return self.homes.left(message, now)
             case Noted():
-                return self.names.noted(message, now)
+                return self.homes.noted(message, now)
             case TopicGone():
                 return self._gone(message.entry)
             case ClockPersisted(key=label):
@@ -353,7 +354,7 @@ class DurableService(Service):
         """Has this step left nothing to `settle`?"""
         if not self.requests.is_quiet or self.subscribers.dropped or self.interests.has_news:
             return False
-        has_work = self.durables.table.has_work(Work.TELL_HOME, Work.CONFIRM)
+        has_work = self.named.table.has_work(Work.TELL_HOME, Work.CONFIRM)
         return not has_work and self.streams.is_quiet
 
     def settle(self, now: Instant) -> list[Effect]:
@@ -366,7 +367,7 @@ class DurableService(Service):
         effects = self.requests.resume(now)
         effects += self.interests.update(now)
         effects += self.streams.settle(now)
-        effects += self.names.settle(now)
+        effects += self.homes.settle(now)
         effects += self.requests.begin(now)
         for topic, _ in (*dropped, *self.subscribers.dropped):
             if topic in self.streams.merges and not self.subscribers.wants(topic, "total"):
@@ -375,24 +376,24 @@ class DurableService(Service):
 
     @property
     def deadline(self) -> Instant | None:
-        busy = self.streams, self.interests, self.durables, self.attachments.behind
-        return earliest([each.deadline for each in (*busy, self.hand_overs, self.names)])
+        busy = self.streams, self.interests, self.named, self.attachments.catch_ups
+        return earliest([each.deadline for each in (*busy, self.moves, self.homes)])
 
     def fire(self, now: Instant) -> list[Effect]:
         effects = self.interests.fire(now)
-        effects += self.streams.wake(now) + self.durables.fire(now)
-        self.attachments.behind.fire(now)
-        return effects + self.hand_overs.fire(now) + self.names.fire(now)
+        effects += self.streams.wake(now) + self.named.fire(now)
+        self.attachments.catch_ups.fire(now)
+        return effects + self.moves.fire(now) + self.homes.fire(now)
 
     # --- figures, invariants ---------------------------------------------------------------------
 
     def session(self, name: SubscriptionName) -> Session | None:
         """The client that is attached to a named subscription, if any."""
-        return self.durables.table.session(name)
+        return self.named.table.session(name)
 
     def delivered(self, pubend: PubendName) -> int:
         """Below this tick, it is durable which named subscriptions take what of the pubend."""
-        return self.durables.streams[pubend].delivered
+        return self.named.streams[pubend].delivered
 
     def horizon(self, pubend: PubendName) -> int | None:
         """Up to where everything of the pubend is settled here, if subscribers are hosted."""
@@ -401,12 +402,12 @@ class DurableService(Service):
 
     def pending_count(self, peers: Collection[PeerName | None]) -> int:
         """How many subscriptions of these connections wait for their start."""
-        return sum(peer in peers for peer, _ in self.requests.waiting)
+        return sum(peer in peers for peer, _ in self.requests.pending)
 
     def statistics(self) -> dict[str, object]:
         sessions = self.subscribers.sessions.values()
         return {
-            "waiting_subscriptions": len(self.requests.waiting),
+            "waiting_subscriptions": len(self.requests.pending),
             "durable_subscriptions": self.subscribers.durable_count,
             "catch_up_streams": sum(len(each.behind) for each in sessions),
             "published": self.streams.published,
@@ -416,10 +417,15 @@ class DurableService(Service):
             "strays": self.strays,
         }
 
-    def check(self) -> None:
-        self.streams.check()
-        self.interests.check()
-        self.durables.check()
-        self.attachments.check()
-        self.hand_overs.check()
-        self.names.check()
+    def check(self, portion: Portion = WHOLE) -> None:
+        self.streams.check(portion)
+        self.interests.check(portion)
+        self.named.check(portion)
+        self.attachments.check(portion)
+        self.moves.check()
+        self.homes.check(portion)
+
+    @property
+    def size(self) -> int:
+        """About how many items there are to check."""
+        return len(self.homes.registry.entries) + 8 * len(self.streams.relays)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gapless.node.durable.interest_table import InterestTable
     from gapless.node.durable.streams import Streams
     from gapless.node.subscriptions.attachments import Attachments
-    from gapless.node.subscriptions.homes import Names
+    from gapless.node.subscriptions.homes import Homes
 
 
 MOVES_BELIEVED = 1 << 32
@@ -55,7 +55,7 @@ class SubscriptionRequests:
         subscribers: Subscribers,
         interests: InterestTable,
         attachments: Attachments,
-        names: Names,
+        homes: Homes,
     ) -> None:
         self.network = context.network
         self.config = context.config
@@ -64,10 +64,12 @@ class SubscriptionRequests:
         self.interests = interests
         self.attachments = attachments
         self.catalogue = context.catalogue
-        self.names = names
+        self.homes = homes
         self.tokens = attachments.tokens = Tokens(streams.pubends, streams.subends, context.config)
-        self.waiting: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
-        self._starting: dict[TopicName, dict[tuple[ClientName, int], None]] = {}  # those by topic
+        self.pending: dict[tuple[ClientName, int], tuple[Subscribe, Filter]] = {}
+        self._pending_by_topic: dict[
+            TopicName, dict[tuple[ClientName, int], None]
+        ] = {}  # their keys
 
     def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if message.topic not in self.network.topic:
@@ -84,8 +86,8 @@ class SubscriptionRequests:
             is_doubted = message.moves > MOVES_BELIEVED and message.previous != self.streams.name
             if is_doubted:
                 message = replace(message, previous=None, moves=0)
-            if self.names.must_look(message, is_doubted=is_doubted):
-                return self.names.look(client, message, now)
+            if self.homes.must_look(message, is_doubted=is_doubted):
+                return self.homes.look(client, message, now)
             attached = self.attachments.attach(client, message)
             if attached is not None:
                 return attached
@@ -94,7 +96,7 @@ class SubscriptionRequests:
                 grant = record.grant if record is not None else None
                 if grant is None:
                     refused = self._refuse_durable(client, message)
-                    return refused or self.names.claim(client, message, now)
+                    return refused or self.homes.claim(client, message, now)
                 # The name is ours: one claim for one life.
                 message = replace(message, previous=None, moves=grant.moves)
         self._await_start(client, message, condition, now)
@@ -112,7 +114,7 @@ class SubscriptionRequests:
         self, client: ClientName, message: Subscribe, condition: Filter
     ) -> list[Effect]:
         """Where matching would cost events too much; not of a subscription that exists."""
-        durables = self.attachments.durables.subscriptions
+        durables = self.attachments.named.subscriptions
         if message.name is not None and durables.get(message.name) is not None:
             return []
         owner = self.subscribers.clients[client].owner
@@ -123,8 +125,8 @@ class SubscriptionRequests:
     def _refuse_named(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         """Where a subscription cannot have that name, or cannot begin so."""
         assert message.name is not None
-        known = self.attachments.durables.subscriptions.get(message.name)
-        if known is None and not is_name(message.name):  # earlier versions took longer ones
+        existing = self.attachments.named.subscriptions.get(message.name)
+        if existing is None and not is_name(message.name):  # earlier versions took longer ones
             problem = f"{quoted(message.name)} is no name of a subscription"
             return refuse(client, message, problem, f"Use 1 to {NAME_BYTES_MAX} printable bytes.")
         if message.order != "publisher":
@@ -145,7 +147,7 @@ class SubscriptionRequests:
             name=message.name, topic=message.topic, condition=message.condition, owner=owner
         )
         since = {str(each.name): 0 for each in self.network.topic[message.topic].pubends}
-        problem = self.attachments.durables.subscriptions.refusal(wanted, since)
+        problem = self.attachments.named.subscriptions.refusal(wanted, since)
         return refuse(client, message, problem, TOO_MUCH) if problem else []
 
     def _refuse_token(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
@@ -167,18 +169,18 @@ class SubscriptionRequests:
         self, client: ClientName, message: Subscribe, condition: Filter, now: Instant
     ) -> None:
         key = (client, message.subscription)
-        self.waiting[key] = (message, condition)
-        self._starting.setdefault(message.topic, {})[key] = None
+        self.pending[key] = (message, condition)
+        self._pending_by_topic.setdefault(message.topic, {})[key] = None
         if message.name is not None:
             self.attachments.table.await_start(message.name, message)
         self.interests.subscribe(message.topic, key, condition, now)
 
-    def stop_waiting(self, key: tuple[ClientName, int]) -> Subscribe:
+    def end_wait(self, key: tuple[ClientName, int]) -> Subscribe:
         """For the start of a subscription: it has come, or nobody wants it any more."""
-        message, _ = self.waiting.pop(key)
-        del self._starting[message.topic][key]
-        if not self._starting[message.topic]:
-            del self._starting[message.topic]
+        message, _ = self.pending.pop(key)
+        del self._pending_by_topic[message.topic][key]
+        if not self._pending_by_topic[message.topic]:
+            del self._pending_by_topic[message.topic]
         if message.name is not None:
             self.attachments.table.end_start(message.name, message)
         return message
@@ -186,7 +188,7 @@ class SubscriptionRequests:
     def resume(self, now: Instant) -> list[Effect]:
         """Go on with the subscriptions whose names are free, or come from another broker."""
         effects: list[Effect] = []
-        for client, message in self.names.take_ready():
+        for client, message in self.homes.take_ready():
             attached = self.attachments.attach(client, message)  # it may have come meanwhile
             if attached is not None:
                 effects += attached
@@ -201,18 +203,18 @@ class SubscriptionRequests:
     @property
     def is_quiet(self) -> bool:
         """Has this step left nothing to `resume` or to `begin`?"""
-        return not (self.waiting or self.names.ready)
+        return not (self.pending or self.homes.ready)
 
     def begin(self, now: Instant) -> list[Effect]:
         """Begin the subscriptions whose starts are known now."""
         effects: list[Effect] = []
-        for topic in [topic for topic in self._starting if self._has_news(topic)]:
-            for key in list(self._starting[topic]):
+        for topic in [topic for topic in self._pending_by_topic if self._has_news(topic)]:
+            for key in list(self._pending_by_topic[topic]):
                 start = self._start_of(topic, key)
                 if start is not None:
-                    message, condition = self.waiting[key]
+                    message, condition = self.pending[key]
                     effects += self._begin(key[0], message, condition, start, now)
-                    self.stop_waiting(key)
+                    self.end_wait(key)
         return effects
 
     def _has_news(self, topic: TopicName) -> bool:
@@ -262,8 +264,8 @@ class SubscriptionRequests:
             self.interests.by_topic[topic].started_ahead += 1
         number = message.subscription
         self.subscribers.add(client, number, topic, message.order, condition, young)
-        told = {str(name): tick for name, tick in start.items()}
-        effects: list[Effect] = [Send(client, Subscribed(message.request, number, told))]
+        starts = {str(name): tick for name, tick in start.items()}
+        effects: list[Effect] = [Send(client, Subscribed(message.request, number, starts))]
         if message.order == "total" and topic not in streams.merges:
             effects += streams.start_merge(topic, now)  # it may deliver at once
         return effects
@@ -277,7 +279,7 @@ class SubscriptionRequests:
         ended = self.attachments.table.ended(message.name)
         if message.previous is None and ended is not None and ended >= message.moves:
             self.interests.unsubscribe(message.topic, (client, message.subscription), now)
-            return self.names.claim(client, message, now)
+            return self.homes.claim(client, message, now)
         taken = {name: self.streams.subends[name].taken for name in first}
         since = {name: max(taken[name], tick) for name, tick in first.items()}
         number, effects = self.attachments.create(client, message, since, taken, now)
@@ -290,36 +292,36 @@ class SubscriptionRequests:
 
     def has(self, client: ClientName, number: int) -> bool:
         """Does a subscription of this number wait, for its start or for its name?"""
-        return (client, number) in self.waiting or (client, number) in self.names.waiting
+        return (client, number) in self.pending or (client, number) in self.homes.waiting
 
     @property
     def count(self) -> int:
         """How many subscriptions wait, for their start or for their names."""
-        return len(self.waiting) + len(self.names.waiting)
+        return len(self.pending) + len(self.homes.waiting)
 
     def refuse_topic(self, topic: TopicName, problem: str, remedy: str) -> list[Effect]:
         """Refuse all subscriptions that wait for their start on a topic, which was deleted."""
         effects: list[Effect] = []
-        for key, (message, _) in list(self.waiting.items()):
+        for key, (message, _) in list(self.pending.items()):
             if message.topic == topic:
-                self.stop_waiting(key)
+                self.end_wait(key)
                 effects += refuse(key[0], message, problem, remedy)
         return effects
 
     def give_up(self, client: ClientName, number: int, now: Instant) -> None:
         """The client no longer wants a subscription that may wait."""
         self._give_up_start((client, number), now)
-        self.names.give_up((client, number))
+        self.homes.give_up((client, number))
 
     def _give_up_start(self, key: tuple[ClientName, int], now: Instant) -> None:
-        if key in self.waiting:
-            message = self.stop_waiting(key)
+        if key in self.pending:
+            message = self.end_wait(key)
             self.interests.unsubscribe(message.topic, key, now)
 
     def disconnect(self, client: ClientName, now: Instant) -> None:
-        for key in [key for key in self.waiting if key[0] == client]:
+        for key in [key for key in self.pending if key[0] == client]:
             self._give_up_start(key, now)
-        self.names.disconnect(client)
+        self.homes.disconnect(client)
 
 
 def refuse(client: ClientName, message: Subscribe, problem: str, remedy: str) -> list[Effect]:

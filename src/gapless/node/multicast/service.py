@@ -25,6 +25,7 @@ from gapless.core.client_messages import Ended, Publish, Refused, Subscribe, Sub
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, UsageError
 from gapless.core.identity import Instant, PubendName
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.knowledge.batch import cut
@@ -384,7 +385,7 @@ class Multicast(Service):
             "unsent": self.post.unsent,
         }
 
-    def check(self) -> None:
+    def check(self, portion: Portion = WHOLE) -> None:
         self.book.check()
         self._requests.check()
         self._waiting.check()

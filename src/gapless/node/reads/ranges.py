@@ -96,8 +96,8 @@ class Ranges:
             run, through, lost = self._search.read_whole(pubend, span)
             covered, more, lost_below = Span(start, through), through < end, max(lost_below, lost)
             return RangeRead(request, name, covered, lost_below=lost_below, more=more, run=run)
-        found = self._search.find(pubend, span, wanted, message.events_max)
-        ticks, events, through, lost = found
+        part = self._search.find(pubend, span, wanted, message.events_max)
+        ticks, events, through, lost = part
         return RangeRead(
             request,
             name,

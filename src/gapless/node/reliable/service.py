@@ -40,6 +40,7 @@ from gapless.core.client_messages import (
 from gapless.core.effects import Effect, Send, Tell
 from gapless.core.errors import FilterError, ProtocolError, UsageError
 from gapless.core.identity import PubendName
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import TICK_MAX, Span
 from gapless.knowledge.subend import Settled
 from gapless.node.reliable.broker_tree import JoinedEdges, broker_tree
@@ -418,7 +419,7 @@ class Reliable(Service):
             "unreachable": [list(each.nodes) for each in self.tree.partitions],
         }
 
-    def check(self) -> None:
+    def check(self, portion: Portion = WHOLE) -> None:
         self._groups.check()
         if self.tree is not None:
             self.tree.check()

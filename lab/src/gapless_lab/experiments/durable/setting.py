@@ -248,7 +248,7 @@ class Setting:
         """Note from now on where pubend 0 stands at a host."""
         pubend = self.network.topic[TOPIC].pubends[0].name
         is_up = self.world.processes[host].is_up
-        durables = self.nodes[host].durable.durables  # of one that is down: what it was
+        durables = self.nodes[host].durable.named  # of one that is down: what it was
         latest, released = durables.position(pubend, 0)
         positions.rows.append(
             Position(
