@@ -411,6 +411,9 @@ class Client:
     def unsubscribe(self, name: str) -> None:
         self._thread.run(self._client.unsubscribe(name))
 
+    def retire(self, broker: str) -> None:
+        self._thread.run(self._client.retire(broker))
+
     def close(self) -> None:
         """Fine to repeat."""
         with suppress(LinkError):  # it is closed

@@ -27,7 +27,7 @@ from gapless.client.dice import draw
 from gapless.client.elsewhere import Others
 from gapless.client.errors import LinkError, RefusedError
 from gapless.client.inbox import Inbox
-from gapless.client.insistence import insist
+from gapless.client.insistence import insist, obtain
 from gapless.client.publication import publish_once
 from gapless.client.publisher import LINGER_S, Publisher
 from gapless.client.range import Reading
@@ -39,15 +39,18 @@ from gapless.core.client_messages import (
     CaughtUp,
     Consumed,
     Deliveries,
+    Done,
     Ended,
     FellBehind,
     Forget,
     Lost,
     Refused,
+    RetireBroker,
     Subscribed,
     Unreached,
 )
 from gapless.core.errors import GaplessError, UsageError
+from gapless.core.identity import BrokerName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -58,7 +61,6 @@ if TYPE_CHECKING:
     from gapless.client.wish import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
-    from gapless.core.identity import BrokerName
     from gapless.core.messages import Message
     from gapless.wire.framing import Bytes
 
@@ -188,6 +190,12 @@ class Client(TopicRequests, Transacting, Reading, Acknowledging):
         refused = forgotten.message
         if isinstance(refused, Refused) and not forgotten.was_asked:
             raise RefusedError(refused.problem, refused.remedy)  # else the answer was lost
+
+    async def retire(self, broker: str) -> None:
+        """Tell the network that a broker never returns: its subscriptions to reliable topics end
+        everywhere, and its neighbours take its place. Needs the right to administer everything."""
+        name = BrokerName(arguments.text("broker", broker))
+        await obtain(self, lambda request: RetireBroker(request, name), Done)
 
     async def close(self) -> None:
         """Close the connection. What was not flushed is lost; subscriptions end."""

@@ -16,14 +16,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from gapless.core.client_messages import (
+    Done,
     Publish,
     PublisherQuery,
     Refused,
+    RetireBroker,
     Subscribe,
     Unsubscribe,
 )
 from gapless.core.effects import Send
-from gapless.core.errors import FilterError, WireError, quoted
+from gapless.core.errors import FilterError, UsageError, WireError, quoted
 from gapless.core.range_messages import RangeRequest
 from gapless.core.transaction_messages import TransactionRequest
 from gapless.filters.filter import Filter
@@ -110,6 +112,10 @@ class Service(Protocol):
         """The broker is about to stop, for how long nobody knows."""
         ...
 
+    def retire(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        """A broker never returns. `UsageError`: it is up, or there is none of this name."""
+        ...
+
     def fire(self, now: Instant) -> list[Effect]: ...
 
     def statistics(self) -> dict[str, object]: ...
@@ -143,6 +149,8 @@ class Services:
         if isinstance(message, Subscribe) and self._having(client, message.subscription):
             problem = f"subscription {message.subscription} exists on this connection"
             return refuse(client, message, problem, "Use another number.")
+        if isinstance(message, RetireBroker):
+            return self._retire(client, message, now)
         if not isinstance(message, Asking):
             return None
         topic = self.clients.network.topic.get(message.topic)
@@ -160,6 +168,15 @@ class Services:
             return self._publish(service, client, message, now)
         assert isinstance(message, Subscribe)
         return self._subscribe(service, client, message, now)
+
+    def _retire(self, client: ClientName, message: RetireBroker, now: Instant) -> list[Effect]:
+        effects: list[Effect] = []
+        for each in self.by_name.values():
+            try:
+                effects += each.retire(message.broker, now)
+            except UsageError as error:
+                return [Send(client, Refused(message.request, error.problem, error.remedy))]
+        return [*effects, Send(client, Done(message.request))]
 
     def _publish(
         self, service: Service, client: ClientName, message: Publish, now: Instant

@@ -181,6 +181,9 @@ class Multicast:
                 effects += self._carry(member.found(now), now)
         return effects + self._create(now)
 
+    def retire(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        return []  # a ring forgets those that fail by itself
+
     def leave(self, now: Instant) -> list[Effect]:
         return [] if self.member is None else self._carry(self.member.leave(), now)
 
