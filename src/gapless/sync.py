@@ -354,6 +354,7 @@ class Client(Entered[asynchronous.Client]):
     subscribe = making(Subscription, asynchronous.Client.subscribe)
     acknowledge = blocking(asynchronous.Client.acknowledge)
     unsubscribe = blocking(asynchronous.Client.unsubscribe)
+    retire = blocking(asynchronous.Client.retire)
 
     create_topic = blocking(asynchronous.Client.create_topic)
     delete_topic = blocking(asynchronous.Client.delete_topic)

@@ -25,6 +25,7 @@ from gapless.client.transaction import Transactions
 from gapless.core import client_messages as messages
 from gapless.core.errors import GaplessError, UsageError, WireError
 from gapless.core.events import EventBatch
+from gapless.core.identity import BrokerName
 from gapless.core.ticks import Tick
 from gapless.wire.events import encode_events
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from gapless.client.subscription_options import Interruption, Start
     from gapless.core.client_messages import Order, TokenKeeper
     from gapless.core.events import Value
-    from gapless.core.identity import BrokerName
     from gapless.core.token import Token
     from gapless.wire.framing import Bytes
 
@@ -187,6 +187,14 @@ class Client(TopicRequests, Transactions, RangeReads):
         refused = reply.message
         if isinstance(refused, messages.Refused) and not reply.was_asked:
             raise RefusedError(refused.problem, refused.remedy)  # else the first reply was lost
+
+    async def retire(self, broker: str) -> None:
+        """Tell the network that a broker never returns: its subscriptions to reliable topics end
+        everywhere, and its neighbours take its place. Needs the right to administer everything."""
+        name = BrokerName(arguments.text("broker", broker))
+        await ask_for(
+            self.channel, lambda request: messages.RetireBroker(request, name), messages.Done
+        )
 
     # --- beginning and end -----------------------------------------------------------------------
 

@@ -246,6 +246,14 @@ class Forget(Message, frozen=True):
     name: SubscriptionName
 
 
+class RetireBroker(Message, frozen=True):
+    """A broker never returns: end its subscriptions to reliable topics everywhere, and hand its
+    place in their tree on."""
+
+    request: int
+    broker: BrokerName
+
+
 class Consumed(Message, frozen=True):
     """The client has taken this many events off its queue since it last said so."""
 

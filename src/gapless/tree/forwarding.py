@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.effects import Tell
 from gapless.core.events import EventBatch
+from gapless.core.ticks import TICK_MAX
 from gapless.tree.losses import LossTable
 from gapless.tree.members import pick, places
 from gapless.tree.messages import (
@@ -197,6 +198,14 @@ class Forwarding:
     def forget_before(self, life: Life) -> None:
         """A broker has begun another life: what it lost before concerns nobody."""
         self._losses.forget_before(life)
+
+    def forget_brokers(self, names: tuple[BrokerName, ...]) -> None:
+        """Brokers never return: nothing waits for them."""
+        longer = self._subscriptions.lengthen_routes()
+        for entry, done in self._publications.forget_targets(names, longer):
+            self._finish(entry, done)
+        for name in names:
+            self._losses.forget_before((name, TICK_MAX))
 
     def pump(self, now: Instant) -> None:
         """Send what may go on every live session; give up what must not wait any longer."""

@@ -4,7 +4,8 @@ Theory of operation
     Walk the neighbourhood outward. One that is UP ends the walk there: its session is *active*, and
     whatever lies behind it is its business. One that has FAILED is stepped over, and those behind
     it are looked at. One that is still CONNECTING is awaited; nobody is bypassed before he failed.
-    So the failed ones form paths that begin beside us: each of them is one partition.
+    So the failed ones form paths that begin beside us: each of them is one partition. A broker that
+    is retired is stepped over like one that has failed; nobody beats to it.
 
 Invariants
     I1  on the path to an active one all others have failed: at most one is active on any path
@@ -29,11 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """Three disjoint sets of brokers, each in the order of the walk."""
+    """Disjoint sets of brokers, each in the order of the walk."""
 
     active: tuple[BrokerName, ...] = ()
     awaited: tuple[BrokerName, ...] = ()
     failed: tuple[BrokerName, ...] = ()
+    retired: tuple[BrokerName, ...] = ()
+
+    @property
+    def unreachable(self) -> frozenset[BrokerName]:
+        return frozenset(self.failed + self.retired)
 
     @property
     def wanted(self) -> tuple[BrokerName, ...]:
@@ -45,10 +51,15 @@ def explore(neighbourhood: Neighbourhood, reach: Callable[[BrokerName], Reach]) 
     active: list[BrokerName] = []
     awaited: list[BrokerName] = []
     failed: list[BrokerName] = []
+    retired: list[BrokerName] = []
     layer = neighbourhood.further(neighbourhood.broker)
     while layer:
         beyond: list[BrokerName] = []
         for broker in layer:
+            if neighbourhood.is_retired(broker):
+                retired.append(broker)
+                beyond += neighbourhood.further(broker)
+                continue
             state = reach(broker)
             if state is Reach.UP:
                 active.append(broker)
@@ -58,4 +69,4 @@ def explore(neighbourhood: Neighbourhood, reach: Callable[[BrokerName], Reach]) 
             else:
                 awaited.append(broker)
         layer = beyond
-    return Frontier(tuple(active), tuple(awaited), tuple(failed))
+    return Frontier(tuple(active), tuple(awaited), tuple(failed), tuple(retired))

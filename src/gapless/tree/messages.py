@@ -222,6 +222,7 @@ class SyncStart(Message, frozen=True):
 
     edges: tuple[Edge, ...] = ()
     is_new: bool = False
+    retired: tuple[BrokerName, ...] = ()
 
 
 class SyncSummary(Message, frozen=True):
@@ -239,15 +240,22 @@ class TreeJoin(Message, frozen=True):
 
 
 class TreeWelcome(Message, frozen=True):
-    """This is your neighbourhood."""
+    """This is your neighbourhood, and these brokers of the tree never return."""
 
     edges: tuple[Edge, ...]
+    retired: tuple[BrokerName, ...] = ()
 
 
 class Joined(Message, frozen=True):
     """Brokers came: each edge is an old one and a new one. Who learns of one passes it on."""
 
     edges: tuple[Edge, ...]
+
+
+class BrokersRetired(Message, frozen=True):
+    """These brokers never return. A broker that learns of one passes it on."""
+
+    names: tuple[BrokerName, ...]
 
 
 CarriedMessage = (
@@ -264,6 +272,7 @@ CarriedMessage = (
     | SyncSummary
     | SyncEnd
     | Joined
+    | BrokersRetired
 )
 
 

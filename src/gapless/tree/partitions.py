@@ -74,6 +74,8 @@ class Partitions:
         for broker, partition in list(self._own.items()):
             if broker not in frontier.failed and partition.key not in tags_in_use:
                 del self._own[broker]
+            elif broker in frontier.retired:
+                del self._own[broker]  # it closes nothing any more, whoever still has its name
 
     def away_from(self, towards: BrokerName | None, reached: Set[BrokerName]) -> set[PartitionId]:
         """What a subscription cannot cross: partitions that do not lie towards its source, and on

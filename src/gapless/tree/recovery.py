@@ -86,7 +86,7 @@ class Sessions:
         self.is_joining = False  # there are others, though we know none yet
         self._sessions: dict[BrokerName, ActiveSession] = {}
         self._told: dict[BrokerName, Position] = {}  # who has sent us all it has, on which session
-        self._looked_at = (-1, 0)
+        self._looked_at = (-1, 0, 0)
         self.frontier = Frontier()
         self.active: frozenset[BrokerName] = frozenset()
         self._failed_at: dict[BrokerName, Instant] = {}
@@ -117,7 +117,8 @@ class Sessions:
     def refresh(self, now: Instant) -> tuple[list[BrokerName], list[BrokerName]] | None:
         """Look again at who can be reached: sessions that began, and that ended; None: all as
         before."""
-        state = (self._connections.changes, len(self._neighbourhood))
+        known = self._neighbourhood
+        state = (self._connections.changes, len(known), len(known.retired))
         if state == self._looked_at:
             return None
         self._looked_at = state
@@ -131,7 +132,7 @@ class Sessions:
         begun = [broker for broker in frontier.active if broker not in self._sessions]
         for broker in begun:
             self._sessions[broker] = ActiveSession(self._connections.session(broker))
-            self.send(broker, SyncStart(self._neighbourhood.edges, not self.is_ready))
+            self.send(broker, SyncStart(known.edges, not self.is_ready, known.retired))
         self.frontier, self.active = frontier, frozenset(frontier.active)
         before = self._failed_at
         self._failed_at = {broker: before.get(broker, now) for broker in frontier.failed}
@@ -140,7 +141,8 @@ class Sessions:
     def away(self, now: Instant) -> frozenset[BrokerName]:
         """Those who are out of reach, and not just for a moment."""
         long_ago = now - self._settings.patience
-        return frozenset(broker for broker, at in self._failed_at.items() if at <= long_ago)
+        failed = {broker for broker, at in self._failed_at.items() if at <= long_ago}
+        return frozenset(failed.union(self.frontier.retired))
 
     def go_live(self, broker: BrokerName) -> bool:
         """The other has answered; False if that was about a session that is over."""

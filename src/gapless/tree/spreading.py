@@ -94,6 +94,9 @@ class Spreading:
 
     def on_subscription(self, sender: BrokerName, message: SubscriptionOffer) -> None:
         routed = self._subscriptions.get(message.id)
+        if self._neighbourhood.is_retired(message.id.source):
+            self._sessions.send(sender, SubscriptionWithdrawn(message.id))
+            return
         if message.id.source == self._here:
             if routed is None:
                 self._sessions.send(sender, SubscriptionWithdrawn(message.id, self._epoch))

@@ -175,7 +175,7 @@ class SubscriptionTable:
         since: int,
     ) -> RoutedSubscription:
         """Know it, from the queue's number `since` on."""
-        route = tuple(hop.broker for hop in hops[: self._settings.reach])
+        route = self._neighbourhood.within_reach(hop.broker for hop in hops)
         towards = route[0] if route else None
         routed = RoutedSubscription(name, topic, condition, hops, route, towards, since)
         matcher = self._matchers.get(topic) or Matcher()
@@ -198,6 +198,21 @@ class SubscriptionTable:
         if not len(self._matchers[routed.topic]):
             del self._matchers[routed.topic]
         return True
+
+    def lengthen_routes(self) -> dict[Route, Route]:
+        """Brokers were retired, so that more is within reach: routes before and after."""
+        longer: dict[Route, Route] = {}
+        for routed in self._table.values():
+            route = self._neighbourhood.within_reach(hop.broker for hop in routed.hops)
+            if route != routed.route:
+                longer[routed.route] = routed.route = route
+            if routed.is_complete and not routed.is_asking and self._is_tagged_for_retired(routed):
+                self.ask(routed)
+        return longer
+
+    def _is_tagged_for_retired(self, routed: RoutedSubscription) -> bool:
+        retired = self._neighbourhood.is_retired
+        return any(t.detector == self._here and retired(t.nodes[-1]) for t in routed.tags)
 
     # --- spreading -------------------------------------------------------------------------------
 
@@ -227,7 +242,7 @@ class SubscriptionTable:
         return all(
             broker in routed.confirmed
             for broker in frontier.active + frontier.awaited
-            if len(self._neighbourhood.path(broker)) <= steps_max and self.is_away(routed, broker)
+            if self._neighbourhood.steps(broker) <= steps_max and self.is_away(routed, broker)
         )
 
     def complete(self, routed: RoutedSubscription) -> Clearing | None:
@@ -259,7 +274,12 @@ class SubscriptionTable:
                 p._replace(open=tuple(b for b in self._behind(p) if b in seen_to)) for p in standing
             }
         # A partition of a former life of ours stands at the source until one on it confirms.
-        former = {t for t in routed.tags if t.detector == self._here}
+        # One that ends with a retired broker is over: what is behind it was asked, or has a name.
+        former = {
+            t
+            for t in routed.tags
+            if t.detector == self._here and not self._neighbourhood.is_retired(t.nodes[-1])
+        }
         return joined(standing, {t for t in former if reached.isdisjoint(t.nodes)})
 
     def _behind(self, partition: PartitionId) -> list[BrokerName]:

@@ -36,6 +36,7 @@ from gapless.core.client_messages import (
     PublisherQuery,
     Receipt,
     Refused,
+    RetireBroker,
     Subscribe,
     Subscribed,
     Unreached,
@@ -105,6 +106,7 @@ CLIENTS: tuple[type[Message], ...] = (
     Acknowledge,
     Done,
     Forget,
+    RetireBroker,
     Consumed,
 )
 

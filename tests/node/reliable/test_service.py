@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from gapless.core.client_messages import (
     Consumed,
     Deliveries,
+    Done,
     Ended,
     Lost,
     Publish,
     Receipt,
     Refused,
+    RetireBroker,
     Subscribed,
     Unreached,
     Unsubscribe,
@@ -28,7 +30,7 @@ from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicEntry, To
 from gapless.core.transaction_messages import ProducerQuery
 from gapless.node.config import Config
 from gapless.node.network import parse_network
-from gapless.node.reliable.broker_tree import JoinedEdges, broker_tree
+from gapless.node.reliable.broker_tree import KeptTree, broker_tree
 from gapless.node.reliable.service import Reliable
 from gapless.storage.memory import MemoryVolume
 from gapless.tree.messages import PublicationRun, TreeDelivery, TreeJoin, TreeWelcome
@@ -398,9 +400,9 @@ def test_a_broker_that_joined_is_remembered_over_a_restart() -> None:
     town.wait(1)
     town.receive("new", TreeJoin())
     town.wait(Config().tree_beat)
-    kept = JoinedEdges(town.network, town.volume).edges
+    kept = KeptTree(town.network, town.volume).edges
     assert [set(edge) for edge in kept] == [{"h", "new"}]
-    assert JoinedEdges(town.network, MemoryVolume()).edges == ()
+    assert KeptTree(town.network, MemoryVolume()).edges == ()
 
 
 def test_a_condition_for_which_another_broker_has_no_room_is_refused_and_leaves_nothing() -> None:
@@ -463,3 +465,20 @@ def test_topics_without_a_host_are_told_to_who_joined_and_no_others() -> None:
     country.decide(CreateTopic(2, TopicName("sport"), "reliable"))
     later = [each for each in country.heard["new@a"] if isinstance(each, TopicNews)]
     assert [entry.name for each in later for entry in each.entries] == ["sport"]
+
+
+def test_a_broker_that_never_returns_is_retired_by_request_and_stays_so() -> None:
+    country = started()
+    country.ask("m2", subscribe(1, topic="feed"))
+    country.cut.add("m2")
+    country.wait(PATIENCE)
+    assert isinstance(country.ask("a", RetireBroker(7, BrokerName("nobody")), "pat"), Refused)
+    assert isinstance(country.ask("a", RetireBroker(8, BrokerName("m1")), "pat"), Refused)
+    assert country.ask("a", RetireBroker(9, BrokerName("m2")), "pat") == Done(9)
+    country.wait()
+    for broker in ("a", "b", "l", "m1"):
+        assert figures(country, broker)["subscriptions"] == 0
+        assert figures(country, broker)["unreachable"] == []
+        assert figures(country, broker)["retired"] == ["m2"]
+    country.restart("a")
+    assert figures(country, "a")["retired"] == ["m2"]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TREE = "tree"
 EDGES = "edges"
+RETIRED = "retired"
 
 
 def broker_tree(network: Network) -> tuple[Edge, ...]:
@@ -39,19 +40,26 @@ def broker_tree(network: Network) -> tuple[Edge, ...]:
     return (*links, *leaves)
 
 
-class JoinedEdges:
-    """Of brokers that are not in the network file."""
+class KeptTree:
+    """What is kept of the tree: the edges of brokers that are not in the network file, and the
+    brokers that never return."""
 
     def __init__(self, network: Network, store: Store) -> None:
         self._network = network
         kept = json.loads(store.get(TREE, EDGES) or b"[]")
         self.edges: tuple[Edge, ...] = tuple((BrokerName(a), BrokerName(b)) for a, b in kept)
+        names = json.loads(store.get(TREE, RETIRED) or b"[]")
+        self.retired: tuple[BrokerName, ...] = tuple(map(BrokerName, names))
 
-    def learn(self, known: tuple[Edge, ...]) -> list[Effect]:
+    def learn(self, known: tuple[Edge, ...], retired: tuple[BrokerName, ...]) -> list[Effect]:
         """The tree as it is known now: write down what is new of it."""
         ours = self._network.cell_of
         joined = tuple(edge for edge in known if edge[0] not in ours or edge[1] not in ours)
-        if joined == self.edges:
-            return []
-        self.edges = joined
-        return [Persist((Put(TREE, EDGES, json.dumps(joined).encode()),))]
+        writes: list[Put] = []
+        if joined != self.edges:
+            self.edges = joined
+            writes.append(Put(TREE, EDGES, json.dumps(joined).encode()))
+        if retired != self.retired:
+            self.retired = retired
+            writes.append(Put(TREE, RETIRED, json.dumps(retired).encode()))
+        return [Persist(tuple(writes))] if writes else []

@@ -38,12 +38,12 @@ from gapless.core.client_messages import (
     Unreached,
 )
 from gapless.core.effects import Effect, Send, Tell
-from gapless.core.errors import FilterError, ProtocolError, UsageError
+from gapless.core.errors import FilterError, ProtocolError, UsageError, quoted
 from gapless.core.identity import PubendName
 from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import TICK_MAX, Span
 from gapless.knowledge.subend import Settled
-from gapless.node.reliable.broker_tree import JoinedEdges, broker_tree
+from gapless.node.reliable.broker_tree import KeptTree, broker_tree
 from gapless.node.reliable.groups import SharedSubscription, SharedSubscriptions
 from gapless.node.reliable.handout import hand_out
 from gapless.node.service import Service
@@ -105,7 +105,7 @@ class Reliable(Service):
         self._attributes_of = context.encoding.attributes_of
         self._groups: SharedSubscriptions[SubscriptionId] = SharedSubscriptions()
         self._unreached: dict[SubscriptionId, tuple[BrokerName, ...]] = {}  # as was told, if any
-        self._joined = JoinedEdges(network, context.store)
+        self._kept_tree = KeptTree(network, context.store)
         self._join_at: BrokerName | None = None
         self._awaited: dict[int, Awaited] = {}  # by the numbers of our own publications
 
@@ -113,18 +113,19 @@ class Reliable(Service):
 
     def start(self, now: Instant) -> list[Effect]:
         has_topics = any(each.service == self.name for each in self.network.topic.values())
-        return self._begin(now) if has_topics or self._joined.edges or self._join_at else []
+        return self._begin(now) if has_topics or self._kept_tree.edges or self._join_at else []
 
     def _begin(self, now: Instant) -> list[Effect]:
         if self.tree is not None or not self._epoch.is_durable:
             return []
-        edges = (*broker_tree(self.network), *self._joined.edges)
+        edges = (*broker_tree(self.network), *self._kept_tree.edges)
         self.tree = TreeBroker(
             self.here,
             self._epoch.number,
             settings_of(self._config),
             edges,
             attributes_of=self._attributes_of,
+            retired=self._kept_tree.retired,
         )
         if self._join_at is not None and not edges:
             self.tree.join(self._join_at)
@@ -144,7 +145,24 @@ class Reliable(Service):
         if self.tree is None or now < self.tree.deadline:
             return []
         # Who joined is looked at with each beat: who forgets it in a crash is told again.
-        return self._carry(self.tree.fire(now), now) + self._joined.learn(self.tree.edges)
+        return self._carry(self.tree.fire(now), now) + self._keep_tree()
+
+    def _keep_tree(self) -> list[Effect]:
+        tree = self.tree
+        return [] if tree is None else self._kept_tree.learn(tree.edges, tree.retired)
+
+    def retire(self, broker: BrokerName, now: Instant) -> list[Effect]:
+        if self.tree is None:
+            raise UsageError(
+                "this broker has no reliable topic, so that there is no tree",
+                "Ask a broker that serves reliable topics.",
+            )
+        if broker not in self.network.cell_of and all(broker not in e for e in self.tree.edges):
+            raise UsageError(
+                f"there is no broker {quoted(broker)}",
+                "Check the name; of a broker that joined, ask one that is near it in the tree.",
+            )
+        return self._carry(self.tree.retire(broker, now), now) + self._keep_tree()
 
     def leave(self, now: Instant) -> list[Effect]:
         """Nobody shall keep for us what nobody here will get, nor think that we crashed."""
@@ -417,6 +435,7 @@ class Reliable(Service):
             "neighbourhood": [list(edge) for edge in self.tree.edges],
             "active": list(self.tree.active),
             "unreachable": [list(each.nodes) for each in self.tree.partitions],
+            "retired": list(self.tree.retired),
         }
 
     def check(self, portion: Portion = WHOLE) -> None:
