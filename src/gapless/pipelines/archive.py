@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from gapless.core.token import Token
     from gapless.pipelines.lake_files import WriteResult
     from gapless.pipelines.lake_schema import LakeSchema
     from gapless.pipelines.topic_log import TopicLog
@@ -118,7 +119,7 @@ def archive(
     lake, name = Lake(root, log.topic), name or f"archive-{log.topic}"
     total = 0
     with _opened(log, lake) as (writer, client):
-        hold(client, log.topic, name, lake.manifest())
+        hold(client, log.topic, name, lake.manifest().token)
         ends = {pubend: end for pubend, (_, end) in client.positions(log.topic).items()}
         is_last = False
         while not is_last:
@@ -132,7 +133,7 @@ def archive(
             if manifest != before:
                 manifest = writer.commit(manifest, moves)
                 tell(ArchiveProgress("committed", events, len(moves), manifest))
-            hold(client, log.topic, name, manifest)
+            hold(client, log.topic, name, manifest.token)
             tell(ArchiveProgress("acknowledged", events, len(moves), manifest))
             total, is_last = total + events, plan.is_last
     return total
@@ -143,7 +144,7 @@ def hold_log(log: TopicLog, root: str | Path, name: str = "") -> Lake:
     lake, name = Lake(root, log.topic), name or f"archive-{log.topic}"
     with _opened(log, lake) as (writer, client):
         manifest = lake.manifest()
-        hold(client, log.topic, name, manifest)
+        hold(client, log.topic, name, manifest.token)
         positions = client.positions(log.topic)
         new = {pubend: Coverage(low, low) for pubend, (low, _) in positions.items()}
         if new.keys() - manifest.pubends.keys():
@@ -160,9 +161,8 @@ def _opened(log: TopicLog, lake: Lake) -> Iterator[tuple[LakeWriter, Client]]:
             yield writer, client
 
 
-def hold(client: Client, topic: str, name: str, manifest: Manifest) -> None:
-    """The subscription exists, and has acknowledged what the manifest has and nothing else."""
-    token = manifest.token
+def hold(client: Client, topic: str, name: str, token: Token) -> None:
+    """The subscription exists, and has acknowledged all below the token and nothing else."""
     start = token if len(token) else "earliest"
     with client.subscribe(topic, name=name, start=start):
         pass  # what comes is not taken, nor is silence, which would count as consumed

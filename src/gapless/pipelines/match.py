@@ -28,7 +28,7 @@ import pyarrow.types as kinds
 from gapless.core.errors import UsageError
 from gapless.pipelines.attribute_maps import match_maps
 from gapless.pipelines.lake_schema import MAPS, match_rows
-from gapless.pipelines.replay import check_lost, read_range
+from gapless.pipelines.replay import COMPILED_EVENTS, check_lost, read_range
 from gapless.pipelines.spark_tasks import map_items
 from gapless.pipelines.subscription_table import SubscriptionTable, open_subscriptions
 
@@ -119,9 +119,12 @@ def match_frame(matcher: Matcher[int], batch: Any) -> MatchCounts:
 def _find(
     table: str, match_batch: MatchBatch, make_rows: MakeRows, batches: Iterator[Any]
 ) -> Iterator[Any]:
-    opened, rows = open_subscriptions(table), ROWS_MIN
+    opened, rows, count = open_subscriptions(table), ROWS_MIN, 0
     for batch in batches:
-        first = 0
+        first, before = 0, count
+        count += batch.num_rows
+        if before < COMPILED_EVENTS <= count:
+            opened = open_subscriptions(table, is_long=True)
         while first < batch.num_rows:
             part = batch.slice(first, rows)
             counts, handles = match_batch(opened.matcher, part)
