@@ -14,7 +14,7 @@ from gapless.core.topic_messages import CreateTopic
 from gapless.node.context import EventEncoding
 from gapless.node.network import parse_network
 from gapless.node.node import Node
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes, encode_event
 
 if TYPE_CHECKING:

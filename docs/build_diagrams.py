@@ -31,8 +31,8 @@ from gapless.knowledge.subend import Subend
 from gapless.node import config as config_module
 from gapless.node.config import MILLISECOND, SECOND, Config
 from gapless.node.subscriptions.record import TRANSITIONS
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.lattice import ABOVE, Belief
+from gapless.testing.memory_volume import MemoryVolume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

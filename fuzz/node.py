@@ -61,8 +61,8 @@ from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.node.network import parse_network
 from gapless.node.node import Node
 from gapless.node.reliable.service import Reliable
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.lattice import strict
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.tree.messages import Carried, Hop, Position
 from gapless.wire.codec import Unknown
 from gapless.wire.events import check_events, decode_attributes, encode_event

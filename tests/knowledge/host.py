@@ -13,7 +13,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, PublisherName, TopicName
 from gapless.core.ticks import tick_at
 from gapless.knowledge.pubend import FOR_EVER, Persisted, Pubend
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.bounds import so_long_as
 from tests.knowledge.notation import CONFIG, PUBEND, nack
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gapless.core.effects import Append
 from gapless.knowledge.answers import fetch, gather
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.checkers.nack_fan_in import apart
+from gapless.testing.memory_volume import MemoryVolume
 from tests.knowledge.host import Host
 from tests.knowledge.notation import knowledge, make_relay
 from tests.knowledge.relay_steps import ask, tell

@@ -14,7 +14,7 @@ from gapless.core.identity import Instant
 from gapless.core.ticks import CLOCK_MAX, INSTANT_MAX, PUBEND_BITS, Span, pubend_number_of
 from gapless.knowledge.pubend import LAST_TICK, OVER, PROMISES, Persisted
 from gapless.knowledge.retention import Policy
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.knowledge.host import NUMBER, Host, tick
 from tests.knowledge.notation import CONFIG, PUBEND
 

@@ -16,7 +16,7 @@ from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.multicast.name_book import SPACE
 from gapless.node.multicast.service import Multicast
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes, encode_event
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from gapless.node.durable.topic_interest import TopicInterest
 from gapless.node.network import parse_network
 from gapless.propagation.leaf import ClockPersisted
 from gapless.propagation.stamp import StampPersisted
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes
 from tests.bounds import so_long_as
 from tests.node.town import NEWS, TOWN

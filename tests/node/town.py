@@ -14,8 +14,8 @@ from gapless.node.config import Config
 from gapless.node.context import EventEncoding
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.lattice import strict
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes, encode_event
 from tests.bounds import so_long_as
 

@@ -8,7 +8,7 @@ from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.core.outgoing import ToBroker, ToCell
 from gapless.filters.filter import Filter
 from gapless.propagation.leaf import ClockPersisted, Leaf
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.propagation.stand import MS, TIMING, LeafStand, carry_out, messages
 
 

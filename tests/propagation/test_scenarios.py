@@ -18,7 +18,7 @@ from gapless.core.outgoing import ToBroker, ToCell, ToSiblings
 from gapless.filters.filter import Filter
 from gapless.propagation.branch import Branch
 from gapless.propagation.leaf import VIRTUAL_TIMES, ClockPersisted, Leaf
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.propagation.stand import MS, TIMING
 from tests.scenario import play
 

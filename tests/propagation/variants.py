@@ -21,7 +21,7 @@ from gapless.propagation.digest import Announcement, Announcer, Dictionary, Know
 from gapless.propagation.stamp import Stamp
 from gapless.propagation.sufficiency import Sufficiency
 from gapless.propagation.vector import agrees, is_at_least, join, restrict, without_zeros
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.propagation.history import History
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from gapless.core.effects import Append
 from gapless.core.errors import StorageDamagedError
 from gapless.storage.disk import DiskVolume
-from gapless.storage.memory import MemoryVolume
 from gapless.storage.segment import Sync
+from gapless.testing.memory_volume import MemoryVolume
 
 if TYPE_CHECKING:
     from collections.abc import Callable

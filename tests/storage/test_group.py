@@ -11,8 +11,8 @@ import pytest
 from gapless.core.effects import Append, Chop, Put
 from gapless.core.errors import StorageError, StorageFullError, StorageRefusedError
 from gapless.storage.group import GroupCommit
-from gapless.storage.memory import Fault, MemoryVolume
 from gapless.storage.volume import VolumeLimits
+from gapless.testing.memory_volume import Fault, MemoryVolume
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,9 +23,9 @@ from gapless.node.config import Config
 from gapless.node.context import EventEncoding
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.checkers.checker import Checker
 from gapless.testing.lattice import strict
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.testing.record import Publication, Record, Subscription
 from gapless.testing.run import CHECKERS
 from gapless.testing.trace import Trace

@@ -35,7 +35,7 @@ from gapless.broker.dialler import Dialler
 from gapless.broker.disk import Disk
 from gapless.broker.event_reader import EventReader
 from gapless.broker.link import Link
-from gapless.broker.links import Links
+from gapless.broker.link_table import Links
 from gapless.broker.log_survey import LogSurvey, LookAhead
 from gapless.broker.logs import logger
 from gapless.broker.memory import LinkMemory

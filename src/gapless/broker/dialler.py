@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from gapless.broker.addresses import parse_address
 from gapless.broker.link import Link
-from gapless.broker.links import ANYBODY
+from gapless.broker.link_table import ANYBODY
 from gapless.broker.logs import logger
 from gapless.wire.kinds import codec
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from gapless.broker.links import Links
+    from gapless.broker.link_table import Links
     from gapless.core.identity import BrokerName
 
 KNOCK_BYTES = 1 << 12

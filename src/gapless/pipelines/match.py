@@ -30,7 +30,7 @@ from gapless.pipelines.attribute_maps import match_maps
 from gapless.pipelines.lake_schema import MAPS, match_rows
 from gapless.pipelines.replay import COMPILED_EVENTS, check_lost, read_range
 from gapless.pipelines.spark_tasks import map_items
-from gapless.pipelines.subscription_table import SubscriptionTable, open_subscriptions
+from gapless.pipelines.subscription_table import SubscriptionMatcher, open_subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gapless.pipelines.replay import Replay, ReplayPlan, ReplayRange
 
     MatchBatch = Callable[[Matcher[int], Any], MatchCounts]
-    MakeRows = Callable[[SubscriptionTable, Any, Any, Any], Iterator[Any]]
+    MakeRows = Callable[[SubscriptionMatcher, Any, Any, Any], Iterator[Any]]
 
 MATCHES = "subscription string, pubend string, tick long"
 PLACES = {"pubend": "string", "tick": "bigint"}
@@ -134,7 +134,7 @@ def _find(
             rows = max(ROWS_MIN, min(ROWS_MAX, fitting // ROWS_MIN * ROWS_MIN))
 
 
-def _by_name(opened: SubscriptionTable, batch: Any, counts: Any, handles: Any) -> Iterator[Any]:
+def _by_name(opened: SubscriptionMatcher, batch: Any, counts: Any, handles: Any) -> Iterator[Any]:
     rows = np.repeat(np.arange(len(counts)), counts)
     for first in range(0, len(rows), ROWS_MAX):
         which = rows[first : first + ROWS_MAX]
@@ -147,7 +147,7 @@ def _by_name(opened: SubscriptionTable, batch: Any, counts: Any, handles: Any) -
         )
 
 
-def _by_event(opened: SubscriptionTable, batch: Any, counts: Any, handles: Any) -> Iterator[Any]:
+def _by_event(opened: SubscriptionMatcher, batch: Any, counts: Any, handles: Any) -> Iterator[Any]:
     del opened
     which = np.flatnonzero(counts)
     offsets = np.zeros(len(which) + 1, np.int32)

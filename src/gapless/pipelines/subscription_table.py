@@ -40,7 +40,7 @@ ASKED_MAX = 20_000
 """Conditions that are asked for their attributes: it takes some 50 µs each."""
 
 
-class SubscriptionTable(NamedTuple):
+class SubscriptionMatcher(NamedTuple):
     """A matcher, by handle the names of its subscriptions, and the attributes that they use; None
     if that is not known."""
 
@@ -98,7 +98,7 @@ def _add(matcher: Matcher[int], handle: int, condition: str) -> str:
     return ""
 
 
-def open_subscriptions(folder: str, *, is_long: bool = False) -> SubscriptionTable:
+def open_subscriptions(folder: str, *, is_long: bool = False) -> SubscriptionMatcher:
     """Opened once a process, and anew when it was written anew.
 
     `is_long`: a few conditions are compiled, too. That takes a second, and pays from some ten
@@ -113,7 +113,7 @@ def open_subscriptions(folder: str, *, is_long: bool = False) -> SubscriptionTab
 
 
 @lru_cache(OPEN_MAX)
-def _open(folder: str, stamp: int, *, is_long: bool) -> SubscriptionTable:
+def _open(folder: str, stamp: int, *, is_long: bool) -> SubscriptionMatcher:
     with pa.memory_map(str(Path(folder) / TABLE)) as file:
         table = pa.ipc.open_file(file).read_all().combine_chunks()
     names = table["name"].combine_chunks()
@@ -126,4 +126,4 @@ def _open(folder: str, stamp: int, *, is_long: bool) -> SubscriptionTable:
     gc.freeze()  # Spark's workers look for garbage after each task: not in what is here to stay
     attributes = json.loads(table.schema.metadata[ATTRIBUTES])
     known = None if attributes is None else frozenset(attributes)
-    return SubscriptionTable(matcher, names, known)
+    return SubscriptionMatcher(matcher, names, known)

@@ -69,7 +69,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class SegmentHolding:
     """Part of a checkpoint: an older segment holds records of `stream`, the last at `last`."""
 
     segment: int
@@ -133,7 +133,7 @@ class Block(NamedTuple):
         return next((page for page, is_wrong in enumerate(wrong, low) if is_wrong), None)
 
 
-Section = Append | Chop | Put | Delete | Mark | Holding
+Section = Append | Chop | Put | Delete | Mark | SegmentHolding
 
 
 class Header:
@@ -204,7 +204,7 @@ def encode(sections: Iterable[Section], sequence: int, salt: int) -> list[bytes]
                 description += _section(b"D", table, key, 0)
             case Mark(stream, start, end):
                 description += _section(b"B", stream, "", start, NUMBER.pack(end))
-            case Holding(segment, stream, last):
+            case SegmentHolding(segment, stream, last):
                 description += _section(b"S", stream, "", segment, NUMBER.pack(last))
     body = b"".join(description)
     checksum = _checksum(body, sequence, HEADER.size + len(body) + record_bytes, salt)
@@ -243,7 +243,7 @@ def _section(
     return head, b"".join([name_bytes, key_bytes, value])
 
 
-def decode(description: bytes) -> Iterator[Chop | Put | Delete | Mark | Holding | Block]:
+def decode(description: bytes) -> Iterator[Chop | Put | Delete | Mark | SegmentHolding | Block]:
     """The sections of a description that `Header.is_whole` has accepted."""
     view = memoryview(description)
     offset, record_offset = 0, HEADER.size + len(view)
@@ -346,7 +346,7 @@ def _block(name: str, value: memoryview, count: int, start: int, kind: bytes) ->
 
 def _fact(
     kind: bytes, name: str, key: str, number: int, value: memoryview
-) -> Chop | Put | Delete | Mark | Holding:
+) -> Chop | Put | Delete | Mark | SegmentHolding:
     match kind:
         case b"C":
             return Chop(name, number)
@@ -357,6 +357,6 @@ def _fact(
         case b"B":
             return Mark(name, number, *NUMBER.unpack(value))
         case b"S":
-            return Holding(number, name, *NUMBER.unpack(value))
+            return SegmentHolding(number, name, *NUMBER.unpack(value))
         case _:
             raise AssertionError(f"a section of unknown kind {kind!r} with a right checksum")

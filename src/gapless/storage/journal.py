@@ -35,7 +35,15 @@ from gapless.core.errors import (
     StorageFullError,
 )
 from gapless.storage.extent import BY_LAST, Extent, FrameRange, encode_index
-from gapless.storage.frame import ENTRY_BYTES, TERMINATOR, Holding, Mark, Move, Section, encode
+from gapless.storage.frame import (
+    ENTRY_BYTES,
+    TERMINATOR,
+    Mark,
+    Move,
+    Section,
+    SegmentHolding,
+    encode,
+)
 from gapless.storage.reading import records_of
 from gapless.storage.recovery import State, recover
 from gapless.storage.segment import FRAMES_START, NO_DESCRIPTOR, Segments
@@ -84,7 +92,7 @@ class Journal:
         self._limits = limits
         self._segment_bytes = segment_bytes
         self._reserve_bytes = min(RESERVE_BYTES, segment_bytes // 8)
-        self._holds: dict[int, list[Holding]] = {}
+        self._holds: dict[int, list[SegmentHolding]] = {}
         self._unmovable: set[int] = set()
 
     def open(self) -> Recovery:
@@ -208,13 +216,13 @@ class Journal:
         needed = FRAMES_START + 2 * checkpoint_bytes + frame_bytes + 2 * self._reserve_bytes
         return max(self._segment_bytes, needed)
 
-    def _holds_of(self, segment: int) -> list[Holding]:
+    def _holds_of(self, segment: int) -> list[SegmentHolding]:
         """What a full segment holds of each stream; computed once, less what was chopped since."""
         holds = self._holds.get(segment)
         if holds is None:
             extents = self.state.catalogue.in_segment(segment)
             lasts = {extent.stream: extent.last for extent in sorted(extents, key=BY_LAST)}
-            holds = [Holding(segment, stream, last) for stream, last in lasts.items()]
+            holds = [SegmentHolding(segment, stream, last) for stream, last in lasts.items()]
         bounds = self.state.facts.bounds
         holds = [one for one in holds if one.last >= bounds[one.stream].start]
         if segment != self.state.active:  # that one may still grow, if no other can be made

@@ -36,8 +36,8 @@ from gapless.storage.frame import (
     TERMINATOR,
     Block,
     Header,
-    Holding,
     Mark,
+    SegmentHolding,
     decode,
     seal,
 )
@@ -59,7 +59,7 @@ class State:
     active: int = 0
     offset: int = 0
     sequence: int = 0
-    held: list[Holding] = field(default_factory=list)
+    held: list[SegmentHolding] = field(default_factory=list)
 
 
 def recover(segments: Segments, salt: int, closed_at: int | None) -> tuple[State, Recovery]:
@@ -195,7 +195,7 @@ def _replay(segments: Segments, data: bytes, salt: int, state: State, closed_at:
                     state.facts.extend(section.stream, section.indices[-1] + 1)
                 case Mark(stream, start, stop):
                     state.facts.bounds[stream] = Bounds(start, stop)
-                case Holding():
+                case SegmentHolding():
                     state.held.append(section)
                 case _:
                     state.facts.apply(section)

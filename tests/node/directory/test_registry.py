@@ -15,7 +15,7 @@ from gapless.core.name_messages import NameEntry, NameQuestion
 from gapless.node.config import Config
 from gapless.node.directory.registry import Noted, Registry, registrar_of
 from gapless.node.network import parse_network
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.node.town import ALONE, ANN, NEWS, Town
 
 if TYPE_CHECKING:

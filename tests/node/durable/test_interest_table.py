@@ -22,7 +22,7 @@ from gapless.node.config import Config
 from gapless.node.context import Context, EventEncoding
 from gapless.node.durable.interest_table import InterestTable
 from gapless.node.network import parse_network
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes
 from tests.node.town import ANN, CHAIN, CONFIG, NEWS, TOWN, Town, event, subscribe
 

@@ -15,7 +15,7 @@ from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.node.config import Config
 from gapless.node.durable.topic_interest import AHEAD_MAX
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.node.stand import (
     ANY,
     BLUE,

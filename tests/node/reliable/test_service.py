@@ -32,7 +32,7 @@ from gapless.node.config import Config
 from gapless.node.network import parse_network
 from gapless.node.reliable.broker_tree import KeptTree, broker_tree
 from gapless.node.reliable.service import Reliable
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.tree.messages import PublicationRun, TreeDelivery, TreeJoin, TreeWelcome
 from gapless.wire.events import encode_event
 from tests.node.country import WIDE, Country

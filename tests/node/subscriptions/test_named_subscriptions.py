@@ -16,7 +16,7 @@ from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.directory.catalogue import CATALOGUE
 from gapless.node.network import parse_network
 from gapless.node.subscriptions.named_subscriptions import MOVING_MAX, Moved, NamedSubscriptions
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes
 from tests.node.country import Country
 from tests.node.town import TOWN, colours, publish, subscribe

@@ -26,8 +26,8 @@ from gapless.node.config import Config
 from gapless.node.context import EventEncoding
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.clock import START
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import check_events, decode_attributes, encode_event
 from gapless.wire.kinds import codec
 

@@ -9,7 +9,7 @@ import pytest
 
 from gapless.core.effects import Append, Put, Write
 from gapless.core.errors import StorageCorruptError, StorageError, StorageFullError
-from gapless.storage.memory import Fault, MemoryVolume
+from gapless.testing.memory_volume import Fault, MemoryVolume
 
 
 def writes(index: int) -> list[Write]:
@@ -96,10 +96,10 @@ def test_the_simulator_needs_no_thread_clock_or_file() -> None:
 import sys
 sys.path[:] = {sys.path!r}
 before = set(sys.modules)
-import gapless.storage.memory
+import gapless.testing.memory_volume
 print(*sorted(set(sys.modules) - before))
 """
     command = [sys.executable, "-S", "-c", code]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert "gapless.storage.memory" in loaded
+    assert "gapless.testing.memory_volume" in loaded
     assert not {"threading", "random", "time", "socket", "lmdb", "asyncio", "fcntl"} & set(loaded)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.broker.addresses import AddressBook
-from gapless.broker.links import SILENT_LOOKS
+from gapless.broker.link_table import SILENT_LOOKS
 from gapless.broker.networks import joining_network
 from gapless.core.identity import BrokerName
 from gapless.core.messages import Hello
