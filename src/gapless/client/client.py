@@ -21,7 +21,7 @@ from gapless.client.requests import ask_for, ask_until_answered, ask_with_retrie
 from gapless.client.subscription import Subscription
 from gapless.client.subscription_options import check_options
 from gapless.client.topics import TopicRequests
-from gapless.client.transaction import Transactions
+from gapless.client.transaction import TransactionRequests
 from gapless.core import client_messages as messages
 from gapless.core.errors import GaplessError, UsageError, WireError
 from gapless.core.events import EventBatch
@@ -47,7 +47,7 @@ PUBLISH_EVENTS_MAX = 10_000
 PUBLISH_BYTES_MAX = 8 << 20
 
 
-class Client(TopicRequests, Transactions, RangeReads):
+class Client(TopicRequests, TransactionRequests, RangeReads):
     """A connection to a network of brokers; make it with `connect`."""
 
     def __init__(self, channel: ReconnectingChannel) -> None:

@@ -228,7 +228,7 @@ def checked_parts(
     return names, tuple(arguments.count("parts", each) for each in parts.values())
 
 
-class Transactions:
+class TransactionRequests:
     """The requests about transactions that a client has."""
 
     channel: Channel
