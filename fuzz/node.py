@@ -56,7 +56,7 @@ from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicNews
 from gapless.node.config import Config
-from gapless.node.context import Encoding
+from gapless.node.context import EventEncoding
 from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.node.network import parse_network
 from gapless.node.node import Node
@@ -514,7 +514,7 @@ class World:
         volume, now = self.volumes[name], self.clock(name)
         self.nodes[name] = node = Node(
             BrokerName(name), self.network, volume, now,
-            encoding=Encoding(decode_attributes, check_events), config=self.config,
+            encoding=EventEncoding(decode_attributes, check_events), config=self.config,
             parts=None if self.is_forged else strict(),
         )  # fmt: skip
         self._do(name, node.start(now))

@@ -10,7 +10,7 @@ from gapless.core.effects import Send
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, ClientName, Instant, TopicName
 from gapless.node.config import Config
-from gapless.node.context import Context, Encoding
+from gapless.node.context import Context, EventEncoding
 from gapless.node.delivery.connections import ClientConnections
 from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.multicast.name_book import SPACE
@@ -57,7 +57,7 @@ class Place:
         self.network = network.own()
         self.subscribers = Subscribers(config, decode_attributes, ClientConnections())
         self.subscribers.clients.connect(CLIENT)
-        context = Context(name, self.network, volume, now, Encoding(decode_attributes), config)
+        context = Context(name, self.network, volume, now, EventEncoding(decode_attributes), config)
         context.epoch.is_durable = True
         self.service = Multicast(context, self.subscribers)
         self.told: list[Message] = []

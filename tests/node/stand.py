@@ -14,7 +14,7 @@ from gapless.core.identity import BrokerName, CellName, Instant, PubendName
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
-from gapless.node.context import Context, Encoding
+from gapless.node.context import Context, EventEncoding
 from gapless.node.durable.topic_interest import TopicInterest
 from gapless.node.network import parse_network
 from gapless.propagation.leaf import ClockPersisted
@@ -64,7 +64,7 @@ class Stand:
         self.now = Instant(now)
         self.volume = volume or MemoryVolume()
         self.is_full = is_full
-        encoding = Encoding(decode_attributes)
+        encoding = EventEncoding(decode_attributes)
         context = Context(BrokerName(name), network, self.volume, self.now, encoding, config)
         self.routing = context.routing
         self.interest = TopicInterest(network.topic[NEWS], context, self.now, {})

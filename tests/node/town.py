@@ -11,7 +11,7 @@ from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, Instant, PublisherName, TopicName
 from gapless.node.config import Config
-from gapless.node.context import Encoding
+from gapless.node.context import EventEncoding
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
@@ -129,7 +129,7 @@ class Town:
             self.network,
             self.volume,
             self.now,
-            encoding=Encoding(decode_attributes),
+            encoding=EventEncoding(decode_attributes),
             config=replace(CONFIG, **limits),
             parts=strict(),
         )

@@ -20,7 +20,7 @@ from gapless.core.client_messages import Deliveries, Publish, Receipt, Refused, 
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, CellName, ClientName, TopicName
 from gapless.node.config import Config
-from gapless.node.context import Encoding
+from gapless.node.context import EventEncoding
 from gapless.node.network import BrokerEntry, Cell, Network, Topic
 from gapless.node.node import Node
 from gapless.storage.memory import MemoryVolume
@@ -116,7 +116,7 @@ class ClusterScenario:
             self.network,
             store,
             now,
-            encoding=Encoding(decode_attributes),
+            encoding=EventEncoding(decode_attributes),
             config=self.config,
             parts=strict(),
         )

@@ -47,7 +47,7 @@ from gapless.broker.settings import Settings
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
 from gapless.node.config import Config
-from gapless.node.context import Encoding
+from gapless.node.context import EventEncoding
 from gapless.node.node import Node
 from gapless.node.parts import Parts
 from gapless.storage.disk import DiskVolume
@@ -121,7 +121,7 @@ class Broker:
             self._network,
             volume,
             clock.read(),
-            encoding=Encoding(reader.attributes_of, reader.check, survey),
+            encoding=EventEncoding(reader.attributes_of, reader.check, survey),
             config=self._limits,
             parts=Parts(subscribers=TimedSubscribers),
         )

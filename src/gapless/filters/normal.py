@@ -122,7 +122,7 @@ def is_plain(condition: Condition) -> bool:
 
 
 def push_negation(condition: Condition, negated: bool = False) -> Condition:
-    """The same with NOT only before IN, LIKE and IS NULL, and without BETWEEN."""
+    """The condition with NOT only before IN, LIKE and IS NULL, and BETWEEN only with literals."""
     match condition:
         case Compare():
             if not negated:
@@ -132,6 +132,8 @@ def push_negation(condition: Condition, negated: bool = False) -> Condition:
             return Constant(value != negated)
         case Not(operand):
             return push_negation(operand, not negated)
+        case Between(Attribute(), Literal(), Literal()) if not negated:
+            return condition
         case Between(operand, low, high):
             both = And((Compare(">=", operand, low), Compare("<=", operand, high)))
             return push_negation(both, negated)

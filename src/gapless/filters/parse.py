@@ -75,6 +75,7 @@ BINARY = {
 TESTS = frozenset(["BETWEEN", "IN", "LIKE", "IS"])
 CHAINS = {"AND": AND, "OR": OR}
 TRUE = Literal(True)
+BOUNDS = frozenset(product((STRING, NUMBER), ("AND",), (STRING, NUMBER)))
 LITERALS = frozenset([STRING, NUMBER, "TRUE", "FALSE"])
 ENDINGS = frozenset(["AND", "OR", ")", END])
 EXISTS = frozenset(map("".join, product(*zip("EXISTS", "exists", strict=True))))
@@ -137,6 +138,8 @@ class _Parser:
                 end = place + 1
             elif BINARY.get(sign) == COMPARISON and kinds[place + 2] in (STRING, NUMBER):
                 end = place + 3
+            elif sign == "BETWEEN" and tuple(kinds[place + 2 : place + 5]) in BOUNDS:
+                end = place + 5
             else:
                 break
             power = CHAINS.get(kinds[end])
@@ -150,6 +153,9 @@ class _Parser:
             name = Attribute(values[place])  # type: ignore[arg-type]  # a NAME is a string
             if end == place + 1:
                 chain.terms.append(Compare("=", name, TRUE))
+            elif end == place + 5:
+                bounds = self.literal(place + 2), self.literal(place + 4)
+                chain.terms.append(Between(name, *bounds))
             else:
                 chain.terms.append(Compare(sign, name, self.literal(place + 2)))
             place = end + 1

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class EventEncoding:
     """What depends on how events are encoded; the driver supplies it."""
 
     attributes_of: Callable[[EventBatch], Sequence[Attributes]]
@@ -62,7 +62,7 @@ class Context:
     network: Network
     store: Store
     started: Instant
-    encoding: Encoding
+    encoding: EventEncoding
     config: Config = field(default_factory=Config)
     parts: Parts = field(default_factory=Parts)
     routing: Routing = field(init=False)

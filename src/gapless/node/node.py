@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from gapless.core.identity import PeerName, PubendName
     from gapless.core.messages import Message
     from gapless.core.store import Store
-    from gapless.node.context import Encoding
+    from gapless.node.context import EventEncoding
     from gapless.node.network import Network
 
 
@@ -69,7 +69,7 @@ class Node:
         store: Store,
         now: Instant,
         *,
-        encoding: Encoding,
+        encoding: EventEncoding,
         config: Config | None = None,
         parts: Parts | None = None,
     ) -> None:

@@ -10,7 +10,7 @@ from gapless.core.effects import Delete
 from gapless.core.identity import BrokerName, Instant, SubscriptionName, TopicName
 from gapless.core.ticks import TICK_MAX
 from gapless.core.topic_messages import CreateTopic
-from gapless.node.context import Context, Encoding
+from gapless.node.context import Context, EventEncoding
 from gapless.node.delivery.connections import ClientConnections
 from gapless.node.delivery.subscribers import Subscribers
 from gapless.node.directory.catalogue import CATALOGUE
@@ -23,7 +23,7 @@ from tests.node.town import TOWN, colours, publish, subscribe
 
 
 def durables(volume: MemoryVolume) -> NamedSubscriptions:
-    network, encoding = parse_network(TOWN), Encoding(decode_attributes)
+    network, encoding = parse_network(TOWN), EventEncoding(decode_attributes)
     context = Context(BrokerName("s"), network, volume, Instant(0), encoding)
     return NamedSubscriptions(
         context, Subscribers(context.config, decode_attributes, ClientConnections())

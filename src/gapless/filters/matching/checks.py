@@ -1,7 +1,7 @@
 """Checks: a constraint as a function of a value, exact for every kind of value.
 
 Both engines use them: the Python engine for every test, the compiled one for what does not fit
-its columns. `constraint.admits` says the same more slowly; a test holds the two together.
+its columns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from gapless.filters.arithmetic import NUMBERS
-from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings, admits
+from gapless.filters.constraint import Booleans, Missing, Numbers, Present, Strings
 from gapless.filters.evaluate import compile_condition
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def check_of(constraint: Constraint) -> ValueCheck:
 def _number_check(constraint: Numbers) -> ValueCheck:
     low, high = constraint.low, constraint.high
     if constraint.values is not None or constraint.excluded:
-        return lambda value: admits(constraint, value)
+        return lambda value: is_number(value) and constraint.admits(value)  # type: ignore[arg-type]
     if not constraint.low_open and not constraint.high_open:
         return lambda value: is_number(value) and low <= value <= high  # type: ignore[operator]
     if high == inf and not constraint.high_open:
         return lambda value: is_number(value) and low < value  # type: ignore[operator]
     if low == -inf and not constraint.low_open:
         return lambda value: is_number(value) and value < high  # type: ignore[operator]
-    return lambda value: admits(constraint, value)
+    return lambda value: is_number(value) and constraint.admits(value)  # type: ignore[arg-type]
 
 
 def clause_check(

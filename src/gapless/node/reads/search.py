@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gapless.filters.sieve import Sieve
     from gapless.knowledge.pubend import Pubend
     from gapless.node.config import Config
-    from gapless.node.context import Encoding
+    from gapless.node.context import EventEncoding
     from gapless.node.reads.digests import Digests
 
 LOOK_BYTES = 4 << 10
@@ -106,7 +106,7 @@ class LogSearch:
     def __init__(
         self,
         config: Config,
-        encoding: Encoding,
+        encoding: EventEncoding,
     ) -> None:
         self.config = config
         self._attributes_of = encoding.attributes_of
