@@ -167,6 +167,16 @@ def test_an_idle_pubend_speaks_at_once_when_there_is_news_to_carry() -> None:
     assert [each.span.end for each in host.told()] == [soon << PUBEND_BITS]
 
 
+def test_an_idle_pubend_pauses_longer_the_longer_it_is_idle() -> None:
+    host, pauses = Host(), list[int]()
+    for now in (4 * IDLE, 32 * IDLE, 160 * IDLE, 1_000_000 * IDLE):
+        host.fire(now)
+        host.sync_all(now)
+        assert host.pubend.deadline is not None
+        pauses.append(host.pubend.deadline - now)
+    assert pauses == [IDLE, 2 * IDLE, 10 * IDLE, CONFIG.idle_silence_longest]
+
+
 def test_no_silence_is_told_while_an_event_is_being_written() -> None:
     host = Host()
     host.fire(now=1)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, CellName, Instant
-from gapless.core.ticks import PUBEND_BITS
+from gapless.core.ticks import PUBEND_BITS, Span
 from gapless.knowledge.neighbours import PUBLISHER_ORDER, TOTAL_ORDER
 from tests.knowledge.notation import (
     CONFIG,
@@ -69,6 +69,17 @@ def test_silence_that_fills_a_hole_is_sent_at_once() -> None:
 def test_within_the_broker_silence_never_waits() -> None:
     machine = make_relay(PUBLISHER_ORDER)
     assert tell(machine, "[0,4)") == ["@publisher-order: [0,4)"]
+
+
+def test_silence_under_a_higher_digest_does_not_wait() -> None:
+    """It is what lets a new subscription start, however idle the topic is."""
+    machine = make_relay("all")
+    assert tell(machine, "[0,4)") == [], "silence alone waits"
+    news = replace(knowledge("[4,6)"), digest=2)
+    told = show_out(machine.receive_knowledge(news, Instant(0)))
+    machine.check()
+    assert told == ["all: [0,4)", "all: [4,6)"], "in order, each under its own digest"
+    assert show_out(machine.receive_knowledge(replace(news, span=Span(6, 8)), Instant(0))) == []
 
 
 def test_what_a_cell_was_told_is_not_told_again() -> None:

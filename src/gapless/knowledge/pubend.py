@@ -52,7 +52,7 @@ from gapless.knowledge.batch import size_of
 from gapless.knowledge.publications import PublicationRequest, WriteBatch, gather
 from gapless.knowledge.receipts import STEP, TOO_MANY, UNHEARD_OF, Publishers, refuse, why_not
 from gapless.knowledge.retention import Policy, Release
-from gapless.knowledge.transactions import Transactions
+from gapless.knowledge.transactions import PubendTransactions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,7 @@ class Persisted(Message, frozen=True):
 class Pubend:
     """One pubend at its host. Sans-IO: see the module docstring."""
 
-    make_transactions = Transactions
+    make_transactions = PubendTransactions
 
     def __init__(
         self,

@@ -104,7 +104,7 @@ class Copy:
             self.skip -= self.rest.popleft()[1]
 
 
-class Transactions:
+class PubendTransactions:
     """All transactions of one pubend. Sans-IO: see the module docstring."""
 
     def __init__(
