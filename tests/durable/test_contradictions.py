@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gapless.core.identity import Instant
 from gapless.storage.memory import MemoryVolume
+
+from gapless.core.identity import Instant
 from tests.durable.test_catch_up import Stand, even, make_log
 from tests.knowledge.notation import knowledge, show
 

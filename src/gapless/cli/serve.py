@@ -35,12 +35,27 @@ LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"], typer.Option(help="What to log, and worse.")
 ]
 
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A topic to have from the start; may be repeated."),
+]
+
+Security = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With [security], as `gapless security init` makes it."),
+]
+
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Keep each commit in this PostgreSQL too; a second process then stands by.",
+    ),
+]
+
 
 def serve(
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A topic to have from the start; may be repeated."),
-    ] = None,
+    topic: Topics = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="For clients; port 0: any free one.")
     ] = "127.0.0.1:7117",
@@ -50,21 +65,12 @@ def serve(
     ] = "127.0.0.1:7118",
     admin_host: AdminHosts = None,
     data: Data = DATA,
-    security: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With [security], as `gapless security init` makes it."),
-    ] = None,
+    security: Security = None,
     insecure: Insecure = False,
     name: Annotated[
         str, typer.Option(metavar="NAME", help="Its name, in the data folder and in a store.")
     ] = "serve",
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Keep each commit in this PostgreSQL too; a second process then stands by.",
-        ),
-    ] = None,
+    store: StoreUrl = None,
     lease_seconds: Annotated[
         float, typer.Option(help="With --store: how long a standby waits for a silent holder.")
     ] = 2.5,
