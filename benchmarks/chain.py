@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import gapless
 from benchmarks.report import Report
-from gapless.cli.real.processes import Processes, cell, cpu_s, topic
+from gapless.testing.processes.brokers import Processes, cell, cpu_s, topic
 from gapless.wire.events import encode_event
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.report import Report
-from gapless.cli.real.processes import Processes, cell, topic
 from gapless.client.client import connect
 from gapless.client.errors import RefusedError
 from gapless.core.client_messages import Publish, Subscribe
 from gapless.core.events import EventBatch
 from gapless.core.identity import SubscriptionName, TopicName
 from gapless.core.messages import Hello, Ping
+from gapless.testing.processes.brokers import Processes, cell, topic
 from gapless.wire.events import encode_event
 from gapless.wire.kinds import codec
 

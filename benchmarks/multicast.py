@@ -12,8 +12,8 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from benchmarks.report import Report
-from gapless.cli.real.processes import Processes, cell
 from gapless.client.client import connect
+from gapless.testing.processes.brokers import Processes, cell
 
 if TYPE_CHECKING:
     from gapless.client.client import Client

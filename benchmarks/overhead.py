@@ -26,8 +26,8 @@ from benchmarks.peers.brokers.gapless import BEST_EFFORT, PEER
 from benchmarks.peers.model import make_events
 from benchmarks.peers.usage import cpu_seconds
 from benchmarks.report import Report
-from gapless.broker.reader import DECODED_MAX
-from gapless.cli.real.processes import Processes, cell, topic
+from gapless.broker.event_reader import DECODED_MAX
+from gapless.testing.processes.brokers import Processes, cell, topic
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process as Child

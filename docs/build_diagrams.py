@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -18,22 +19,23 @@ import msgspec
 
 from gapless.broker import settings as settings_module
 from gapless.broker.settings import Settings
-from gapless.cli.limits import PLACES
+from gapless.cli.configuration import PLACES
 from gapless.core.broker_messages import Knowledge, Routed, Sideways
 from gapless.core.client_messages import Publish
 from gapless.core.effects import Chop, Persist, Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, Instant, PubendName, TopicName
 from gapless.core.ticks import Span
-from gapless.knowledge.lattice import ABOVE, Belief
 from gapless.knowledge.pubend import Persisted, Pubend
 from gapless.knowledge.subend import Subend
 from gapless.node import config as config_module
 from gapless.node.config import MILLISECOND, SECOND, Config
+from gapless.node.subscriptions.record import TRANSITIONS
 from gapless.storage.memory import MemoryVolume
+from gapless.testing.lattice import ABOVE, Belief
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import ModuleType
 
     from gapless.core.broker_messages import Nack
@@ -132,12 +134,12 @@ class Publication:
             written = self.answers[request] == "Receipt"
             if not written:
                 return "Refused"
-            if pubend.release.going < pubend.newest:
+            if pubend.release.next_chop_end < pubend.newest:
                 return "Durable"
             return "Released" if pubend.released >= pubend.newest else "Chopping"
-        if any(each.message.request == request for each in pubend.writing):
+        if any(each.message.request == request for each in pubend.batch.requests):
             return "Writing"
-        waits = any(each.message.request == request for each in pubend.waiting)
+        waits = any(each.message.request == request for each in pubend.pending_requests)
         return "Waiting" if waits else "[*]"
 
     def step(self, request: int, label: str, act: Callable[[], list[Effect]]) -> None:
@@ -199,20 +201,23 @@ def messages() -> str:
     lines = ["| message | fields | meaning |", "|---|---|---|"]
     for kind in (*get_args(Routed), Sideways):
         assert issubclass(kind, msgspec.Struct)
-        fields = ", ".join(f"`{each}`" for each in kind.__struct_fields__)
+        parts = ", ".join(f"`{each}`" for each in kind.__struct_fields__)
         meaning = inspect.getdoc(kind) or ""
-        lines.append(f"| `{kind.__name__}` | {fields} | {' '.join(meaning.split())} |")
+        lines.append(f"| `{kind.__name__}` | {parts} | {' '.join(meaning.split())} |")
     return "\n".join(lines)
 
 
 COUNTS = (
-    "catch_up_window", "failures_tolerated", "multicast_leaf_set_size", "virtual_time_step",
+    "catch_up_window", "failures_tolerated", "multicast_leaf_set_size", "principal_share_percent",
+    "virtual_time_step",
 )  # fmt: skip
 TIMES = ("clock_skew_max", "delivery_pause_max")
 """Settings whose names do not say whether they are a number or a time."""
 
 
-def show_default(name: str, value: float) -> str:
+def show_default(name: str, value: object) -> str:
+    if not isinstance(value, int | float):
+        return "" if value is None else f"`{value}`"
     if isinstance(value, bool):
         return "true" if value else "false"
     if name.endswith("_s"):
@@ -225,34 +230,61 @@ def show_default(name: str, value: float) -> str:
     return f"{value:,} (µs)"
 
 
-def fields_of(module: ModuleType, made: object, *, but: tuple[str, ...] = ()) -> str:
-    """Every field of the module's one class with its default and its docstring."""
+def rows_of(module: ModuleType, made: Config | Settings) -> dict[str, str]:
+    """By name: every field of the module's one class with its default and its docstring."""
     tree = ast.parse(inspect.getsource(module))
     [body] = [node.body for node in tree.body if isinstance(node, ast.ClassDef)]
-    lines = ["| name | default | meaning |", "|---|---|---|"]
+    rows: dict[str, str] = {}
     for node, following in zip(body, [*body[1:], None], strict=True):
-        if isinstance(node, ast.AnnAssign) and (name := ast.unparse(node.target)) not in but:
-            said = "as above"
+        if isinstance(node, ast.AnnAssign):
+            name, said = ast.unparse(node.target), "as above"
             if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
                 said = " ".join(str(following.value.value).split())
-            lines.append(f"| `{name}` | {show_default(name, getattr(made, name))} | {said} |")
-    return "\n".join(lines)
+            rows[name] = f"| `{name}` | {show_default(name, getattr(made, name))} | {said} |"
+    return rows
+
+
+def table(rows: Iterable[str]) -> str:
+    return "\n".join(["| name | default | meaning |", "|---|---|---|", *rows])
+
+
+BASIC = {each.name for each in (*fields(Settings), *fields(Config)) if each.metadata}
+OF_NODE = rows_of(config_module, CONFIG)
+OF_PROCESS = rows_of(settings_module, Settings(data=Path("gapless-data")))
+
+
+def basic() -> str:
+    """The settings that most operators need."""
+    rows = OF_NODE | OF_PROCESS
+    return table(rows[each.name] for each in (*fields(Settings), *fields(Config)) if each.metadata)
 
 
 def limits() -> str:
-    """All limits and timers with what happens there, from the configuration."""
-    return fields_of(config_module, CONFIG)
+    """All other limits and timers with what happens there, from the configuration."""
+    return table(row for name, row in OF_NODE.items() if name not in BASIC)
 
 
 def process_limits() -> str:
     """Those of sockets and the process; one has its namesake's value."""
-    but = (*PLACES, "client_queue_bytes_max")
-    return fields_of(settings_module, Settings(data=Path()), but=but)
+    but = {*BASIC, *PLACES, "client_queue_bytes_max"}
+    return table(row for name, row in OF_PROCESS.items() if name not in but)
+
+
+def named_subscription() -> str:
+    """The life of a named subscription at one broker, from its table."""
+    steps = [
+        (phase.value, happening.value, after.value)
+        for phase, row in TRANSITIONS.items()
+        for happening, after in row.items()
+        if after is not phase
+    ]
+    return drawn(steps)
 
 
 PAGES = {
     DOCS / "protocols" / "exactly-once.md": (beliefs, gap, publication, messages),
-    DOCS / "reference" / "configuration.md": (limits, process_limits),
+    DOCS / "protocols" / "durable-subscriptions.md": (named_subscription,),
+    DOCS / "reference" / "configuration.md": (basic, limits, process_limits),
 }
 PARTS = {part.__name__: part for parts in PAGES.values() for part in parts}
 

@@ -42,7 +42,7 @@ BOGUS = {
 @pytest.mark.parametrize("what", BOGUS)
 def test_the_network_file_on_the_page_has_every_field_there_is(what: str) -> None:
     [page] = [each for each in PAGES if each.stem == "configuration"]
-    [example] = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    [_, example] = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     parse_network(example)
     with pytest.raises(UsageError, match="it has ") as refused:
         parse_network(BOGUS[what])

@@ -12,14 +12,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gapless.broker import broker, process
-from gapless.broker.reader import Reader
+from gapless.broker.event_reader import EventReader
+from gapless.broker.networks import SINGLE, single_network
 from gapless.broker.settings import Settings
-from gapless.broker.single import NAME, single_network
-from gapless.cli.real import processes
 from gapless.core.client_messages import Unsubscribe
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.reads.look_ahead import Outlook
 from gapless.node.reads.search import LogSearch
+from gapless.testing.processes import brokers
 from gapless_lab.best_effort import BestEffort
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Forgetful(BestEffort):
     def __init__(
         self, name: BrokerName, network: Network, volume: object, now: Instant, **_: Any
     ) -> None:
-        reader = Reader()
+        reader = EventReader()
         super().__init__(
             name,
             network,
@@ -49,10 +50,10 @@ class Forgetful(BestEffort):
             # Who forgets has nothing to hold a fast publisher back with: nobody is cut off for it.
             config=Config(client_queue_max=QUEUE_MAX),
         )
-        search = LogSearch(Config(), reader.attributes_of)
+        search = LogSearch(Config(), EventEncoding(reader.attributes_of))
         self.ranges = SimpleNamespace(outlook=Outlook(search, {}))  # there is no log to look at
         none = SimpleNamespace(all=list)  # there is no named subscription
-        self.durables = SimpleNamespace(subscriptions=none)
+        self.named = SimpleNamespace(subscriptions=none)
         self.name = name
 
     def link_up(self, peer: PeerName, now: Instant, **_: object) -> list[Effect]:
@@ -70,13 +71,13 @@ class Forgetful(BestEffort):
 def run_broker(options: str) -> None:
     """One of a network: as `Processes` runs them, but forgetful."""
     vars(broker)["Node"] = Forgetful
-    processes.run_broker(options)
+    brokers.run_broker(options)
 
 
 def main(listen: str, data: str) -> None:
     vars(broker)["Node"] = Forgetful
     settings = Settings(data=Path(data), listen=listen, admin=None)
-    process.run(NAME, single_network(["events"]), settings, log_level="warning")
+    process.run(SINGLE, single_network(["events"]), settings, log_level="warning")
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from gapless.broker.authority import Authority
 from gapless.broker.broker import Broker
-from gapless.broker.principals import Principals
-from gapless.broker.rights import ALL_RIGHTS, parse_rights
+from gapless.broker.security.authority import Authority
+from gapless.broker.security.principals import Principals
+from gapless.broker.security.rights import ALL_RIGHTS, parse_rights
 from gapless.broker.settings import Settings
 from gapless.client.client import connect
 from gapless.core.identity import BrokerName
@@ -20,7 +20,7 @@ from tests.children import PATIENCE_S
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gapless.broker.authority import Pair
+    from gapless.broker.security.authority import Pair
     from gapless.client.client import Client
     from gapless.node.config import Config
 

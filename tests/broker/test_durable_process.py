@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
 from gapless.client.delivery import Gap
 from gapless.core.events import Event
+from gapless.testing.processes.brokers import Processes
 from tests.broker.stage import LINE, run, wait_until
 
 if TYPE_CHECKING:

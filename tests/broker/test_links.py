@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.broker.link import SILENT_LOOKS
-from gapless.broker.whereabouts import Whereabouts
-from gapless.cli.broker import joining_network
+from gapless.broker.addresses import AddressBook
+from gapless.broker.links import SILENT_LOOKS
+from gapless.broker.networks import joining_network
 from gapless.core.identity import BrokerName
 from gapless.core.messages import Hello
 from gapless.node.network import parse_network
@@ -95,17 +95,17 @@ def test_a_broker_joins_and_everybody_learns_where_it_is(tmp_path: Path) -> None
                 for name in "abc"
             }
             settled = make_broker(tmp_path, join=town["b"].address)
-            network = joining_network("new", None, None)
+            network = joining_network("new")
             newcomer = type(settled)(BrokerName("new"), network, settled.settings)
             await stack.enter_async_context(newcomer)
             await wait_until(
-                lambda: all("new" in each._links.whereabouts for each in town.values())
+                lambda: all("new" in each._links.address_book for each in town.values())
             )
-            assert town["a"]._links.whereabouts.find("new") == newcomer._links.whereabouts.find(
+            assert town["a"]._links.address_book.find("new") == newcomer._links.address_book.find(
                 "new"
             )
-            await wait_until(lambda: "a" in newcomer._links.whereabouts)
-            assert "new" not in town["b"]._pump.node.subscribers.clients  # it is no client
+            await wait_until(lambda: "a" in newcomer._links.address_book)
+            assert "new" not in town["b"]._pump.node.connections  # it is no client
 
     run(main())
 
@@ -116,7 +116,7 @@ def test_the_link_of_one_that_joined_stays_though_there_is_nothing_to_say(tmp_pa
     async def main() -> None:
         async with make_broker(tmp_path, CHAIN, "b", silence_s=0.6) as home:
             settled = make_broker(tmp_path, join=home.address, silence_s=0.6)
-            network = joining_network("new", None, None)
+            network = joining_network("new")
             async with type(settled)(BrokerName("new"), network, settled.settings) as new:
                 await wait_until(lambda: "b" in new._links.named)
                 link = new._links.named[BrokerName("b")]
@@ -142,11 +142,11 @@ def test_of_brokers_in_the_file_the_file_knows_best_and_of_others_not_too_many(
     tmp_path: Path,
 ) -> None:
     text = CHAIN.replace("127.0.0.1:0", "10.0.0.1:1")
-    whereabouts = Whereabouts(parse_network(text), tmp_path, learnt_max=1)
+    address_book = AddressBook(parse_network(text), tmp_path, learnt_max=1)
     new, more = BrokerName("new"), BrokerName("more")
-    assert whereabouts.learn({A: "10.0.0.9:9", new: "10.0.0.7:7"}) == {new: "10.0.0.7:7"}
-    assert whereabouts.learn({new: "10.0.0.7:7", more: "10.0.0.8:8"}) == {}
-    assert whereabouts.learn({new: "10.0.0.6:6"}) == {new: "10.0.0.6:6"}  # it moved
-    assert (whereabouts.find("a"), whereabouts.find("new")) == (("10.0.0.1", 1), ("10.0.0.6", 6))
-    assert more not in whereabouts
-    assert whereabouts.all()[new] == "10.0.0.6:6"
+    assert address_book.learn({A: "10.0.0.9:9", new: "10.0.0.7:7"}) == {new: "10.0.0.7:7"}
+    assert address_book.learn({new: "10.0.0.7:7", more: "10.0.0.8:8"}) == {}
+    assert address_book.learn({new: "10.0.0.6:6"}) == {new: "10.0.0.6:6"}  # it moved
+    assert (address_book.find("a"), address_book.find("new")) == (("10.0.0.1", 1), ("10.0.0.6", 6))
+    assert more not in address_book
+    assert address_book.all()[new] == "10.0.0.6:6"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gapless.broker.address import read_addresses
-from gapless.cli.real.processes import Processes
+from gapless.broker.addresses import read_addresses
 from gapless.client.client import connect
 from gapless.core.client_messages import Subscribe, Subscribed
 from gapless.core.identity import TopicName
 from gapless.core.messages import Hello
 from gapless.storage.disk import DiskVolume
+from gapless.testing.processes.brokers import Processes
 from tests.broker.stage import ONE, ByHand, run, wait_until
 from tests.children import PROGRAM, child
 

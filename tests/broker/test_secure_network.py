@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.broker.broker import Broker
-from gapless.broker.rights import parse_rights
+from gapless.broker.networks import joining_network
+from gapless.broker.security.rights import parse_rights
 from gapless.broker.settings import Settings
-from gapless.cli.broker import joining_network
-from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
 from gapless.client.errors import RefusedError
 from gapless.core.client_messages import Subscribe, Subscribed
@@ -22,6 +21,7 @@ from gapless.core.events import Event
 from gapless.core.identity import BrokerName, SubscriptionName, TopicName
 from gapless.core.messages import Hello
 from gapless.node.network import parse_network
+from gapless.testing.processes.brokers import Processes
 from tests.broker.castle import Castle
 from tests.broker.stage import ONE, ByHand, run, wait_until
 from tests.broker.test_durable_process import Reader, publish_on
@@ -146,7 +146,7 @@ def test_a_broker_process_cuts_off_who_is_revoked_whether_it_reads_or_not(tmp_pa
                     async for event in kept:
                         if isinstance(event, Event) and event.attributes:
                             break
-                assert admin.session == 1
+                assert admin.channel.session == 1
                 await deaf.close()
 
     run(main())
@@ -194,7 +194,7 @@ def test_a_subscription_is_handed_over_for_its_owner_only(tmp_path: Path, who: s
 
             def is_settled() -> bool:
                 node = right._pump.node
-                known = node.durables.subscriptions.get(SubscriptionName("all"))
+                known = node.durable.subscriptions.get(SubscriptionName("all"))
                 return known is not None and known.definition.previous is None
 
             await wait_until(is_settled)
@@ -212,9 +212,7 @@ def test_a_broker_joins_with_a_certificate_in_its_name_and_not_without(tmp_path:
     castle.write(castle.authority.broker("another"), "brokers/wrong")
 
     def joining(name: str, at: str) -> Broker:
-        network = replace(
-            joining_network(name, None, None), security=parse_network(castle.text).security
-        )
+        network = replace(joining_network(name), security=parse_network(castle.text).security)
         options = {"data": tmp_path, "security_folder": tmp_path, "admin": None, "join": at}
         return Broker(BrokerName(name), network, Settings(**options))  # type: ignore[arg-type]
 
@@ -231,6 +229,6 @@ def test_a_broker_joins_with_a_certificate_in_its_name_and_not_without(tmp_path:
             async with joining("wrong", home.address):
                 refused = home._links.statistics
                 await wait_until(lambda: refused()["refused_logins"] != 0)
-                assert "wrong" not in home._links.whereabouts
+                assert "wrong" not in home._links.address_book
 
     run(main())

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import gapless
-from gapless.cli.real.processes import Processes
 from gapless.core.events import Event
+from gapless.testing.processes.brokers import Processes
 from tests.broker.stage import LINE, run
 from tests.children import PATIENCE_S
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.cli.load import PARTS, Load
+from gapless.cli.load import PARTS, BenchLoad
 from tests.cli.test_serve import gapless, serving
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @given(st.integers(0, 5 * PARTS), st.integers(1, PARTS))
 def test_what_is_due_is_what_the_condition_passes(sent: int, part: int) -> None:
-    load = Load(seconds=1, subscribers=1, part=part, size=8, rate=0)
+    load = BenchLoad(seconds=1, subscribers=1, part=part, size=8, rate=0)
     assert load.due(sent) == sum(number % PARTS < part for number in range(sent))
 
 
@@ -26,7 +26,7 @@ def test_a_broker_is_measured_and_the_topic_of_it_is_gone_after_that(tmp_path: P
         common = ("--seconds", "0.5", "--url", url)
         shared = gapless("bench", "--subscribers", "3", "--share", "0.25", "--json", *common)
         found = json.loads(shared.stdout)
-        load = Load(seconds=0.5, subscribers=3, part=PARTS // 4, size=250, rate=0)
+        load = BenchLoad(seconds=0.5, subscribers=3, part=PARTS // 4, size=250, rate=0)
         assert found["published"] > 0
         assert found["delivered"] == 3 * load.due(found["published"])
         assert (found["missing"], found["wrong"]) == (0, 0)

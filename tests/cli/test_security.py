@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from gapless.broker.principals import read_principals
-from gapless.broker.security import read_security
-from gapless.broker.tls import Tls
+from gapless.broker.security.policy import read_security
+from gapless.broker.security.principals import read_principals
+from gapless.broker.security.tls import Tls
 from gapless.cli import app
 from gapless.core.errors import GaplessError
 from tests.broker.stage import LINE
@@ -21,7 +21,7 @@ from tests.cli.test_serve import gapless, serving
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gapless.broker.security import Security
+    from gapless.broker.security.policy import Security
 
 
 class Said(NamedTuple):

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from gapless.cli import app
-from gapless.cli.real.soak import BLOWS, BROKERS, KILLS, LINKS, Summary, draw
 from gapless.cli.soak import show
 from gapless.core.errors import UsageError
+from gapless.testing.processes.soak import BLOWS, BROKERS, KILLS, LINKS, SoakSummary, draw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def test_a_blow_that_there_is_not_is_refused() -> None:
 
 
 def test_a_broken_promise_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    show(Summary(7, problem="no gap: desk never got 5"))
+    show(SoakSummary(7, problem="no gap: desk never got 5"))
     output = " ".join(capsys.readouterr().out.split())
     assert "seed 7" in output
     assert "broken: no gap: desk never got 5" in output

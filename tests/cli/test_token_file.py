@@ -9,7 +9,7 @@ import pytest
 
 from gapless.cli.deliveries import show_json
 from gapless.cli.subscribe import where_from
-from gapless.cli.token_file import Journal, TokenFile
+from gapless.cli.token_file import DeliveryJournal, TokenFile
 from gapless.client.delivery import Gap
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.events import Event
@@ -29,13 +29,13 @@ def event(pubend: PubendName, tick: int) -> str:
 
 def test_a_journal_knows_how_far_it_goes(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    first = Journal(path)
+    first = DeliveryJournal(path)
     assert first.positions == {}
     for line in (event(ZERO, 5), event(ONE, 9), show_json(Gap(TOPIC, ZERO, Span(6, 20)))):
         first.write(line)
     first.sync()
     first.close()
-    again = Journal(path)
+    again = DeliveryJournal(path)
     assert again.positions == {"t/0": 20, "t/1": 10}
     again.close()
 
@@ -43,7 +43,7 @@ def test_a_journal_knows_how_far_it_goes(tmp_path: Path) -> None:
 def test_a_torn_last_line_is_cut_off_and_comes_again(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_text(event(ZERO, 5) + "\n" + event(ZERO, 6)[:10])
-    journal = Journal(path)
+    journal = DeliveryJournal(path)
     assert journal.positions == {"t/0": 6}
     journal.write(event(ZERO, 6))
     journal.close()
@@ -54,10 +54,10 @@ def test_a_file_that_is_no_journal_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text("dear diary\n")
     with pytest.raises(UsageError, match="is no delivery"):
-        Journal(path)
+        DeliveryJournal(path)
     assert path.read_text() == "dear diary\n"
     with pytest.raises(StorageError, match="cannot write"):
-        Journal(tmp_path / "missing" / "journal")
+        DeliveryJournal(tmp_path / "missing" / "journal")
 
 
 def test_a_token_is_replaced_as_it_moves_and_only_then(tmp_path: Path) -> None:
@@ -87,13 +87,13 @@ def test_a_file_without_a_token_is_refused(tmp_path: Path) -> None:
 def test_the_token_file_says_where_to_start_and_the_journal_what_was_seen_since(
     tmp_path: Path,
 ) -> None:
-    kept, journal = TokenFile(tmp_path / "token"), Journal(tmp_path / "journal")
+    kept, journal = TokenFile(tmp_path / "token"), DeliveryJournal(tmp_path / "journal")
     assert where_from("earliest", kept, journal) == "earliest"
     kept.write(Token({"t/0": 5, "t/1": 50}))
     assert where_from("earliest", kept, None) == Token({"t/0": 5, "t/1": 50})
     journal.write(event(ZERO, 7))
     journal.close()
-    again = Journal(tmp_path / "journal")
+    again = DeliveryJournal(tmp_path / "journal")
     assert where_from("latest", kept, again) == Token({"t/0": 8, "t/1": 50})
     again.close()
 
@@ -107,7 +107,7 @@ def test_a_token_file_that_cannot_be_written_is_told_before_anything_is_subscrib
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 def test_a_journal_on_a_full_disk_says_so(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal")
+    journal = DeliveryJournal(tmp_path / "journal")
     with open("/dev/full", "wb") as full:
         os.dup2(full.fileno(), journal._file.fileno())
     with pytest.raises(StorageError, match="No space left on device"):

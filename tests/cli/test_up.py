@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.broker.address import read_addresses
+from gapless.broker.addresses import read_addresses
 from gapless.cli.up import (
     QUICK_ENDS_MAX,
     RESTART_LONGEST_S,
     STEADY_S,
-    Child,
+    BrokerProcess,
     Restarts,
     last_words,
 )
@@ -47,7 +47,7 @@ def test_a_limit_that_there_is_not_is_refused_before_anything_is_started(tmp_pat
     file, data = tmp_path / "network.toml", tmp_path / "data"
     file.write_text(LINE)
     with child([*PROGRAM, "up", str(file), "--set", "nothing=1", "--data", str(data)]) as up:
-        assert "'nothing=1' sets no limit" in warned(up)
+        assert "there is no setting 'nothing'" in warned(up)
         assert up.wait(PATIENCE_S) == 2
     assert not data.exists()
 
@@ -105,7 +105,7 @@ def test_a_broker_that_crashes_again_and_again_is_started_later_and_later_and_th
 def test_a_child_that_is_given_up_is_told_of_and_is_no_more_looked_at(tmp_path: Path) -> None:
     """A real process that ends at once, as often as it may."""
     command = [sys.executable, "-c", "print('gapless: no disk. Mend it.'); raise SystemExit(1)"]
-    failing = Child("p", command, tmp_path / "p" / "log")
+    failing = BrokerProcess("p", command, tmp_path / "p" / "log")
     failing.pauses.quick_ends = QUICK_ENDS_MAX - 1
     assert failing.look().startswith("p started as process")
     assert failing.process is not None

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.cli.real.proxy import Proxy
 from gapless.client.client import connect
 from gapless.client.errors import LinkError, RefusedError
 from gapless.core.client_messages import PublisherPosition, PublisherQuery, Refused
 from gapless.core.events import Event
 from gapless.knowledge.receipts import TAKEN_OVER
+from gapless.testing.processes.proxy import Proxy
 from tests.broker.stage import connected, make_broker, run
 from tests.children import PATIENCE_S
 from tests.client.desk import Desk, receipt

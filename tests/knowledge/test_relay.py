@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gapless.core.errors import ProtocolError
 from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.core.ticks import PUBEND_BITS
-from gapless.knowledge.outgoing import PUBLISHER_ORDER, TOTAL_ORDER
+from gapless.knowledge.neighbours import PUBLISHER_ORDER, TOTAL_ORDER
 from tests.knowledge.notation import (
     CONFIG,
     ack,
@@ -184,7 +184,7 @@ def test_an_answer_goes_only_to_those_who_asked() -> None:
     machine = make_relay("red", "all")
     ask(machine, "red", "[0,4)")
     assert tell(machine, "[0,9) D1:red D6:red asked") == ["*red1: [0,4) D1:red asked"]
-    assert machine.questions.asking == {}
+    assert machine.questions.open_questions == {}
 
 
 def test_news_goes_on_even_where_part_of_it_was_asked_for() -> None:
@@ -327,7 +327,7 @@ def test_a_merge_counts_while_it_is_there() -> None:
     assert acked(machine, PUBLISHER_ORDER, 9) == ["above: ack 6"]
     ask(machine, TOTAL_ORDER, "[9,12)", asker=TOTAL_ORDER)
     machine.remove_cell(TOTAL_ORDER)
-    assert machine.questions.asking == {}
+    assert machine.questions.open_questions == {}
     assert tell(machine, "[9,12) D10") == ["@publisher-order: [9,12) D10"]
     assert acked(machine, PUBLISHER_ORDER, 12) == ["above: ack 12"]
 

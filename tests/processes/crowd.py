@@ -13,7 +13,7 @@ from tests.broker.stage import ByHand
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gapless.cli.real.processes import Processes
+    from gapless.testing.processes.brokers import Processes
 
 
 async def dial(brokers: Processes, name: str, *, greets: bool = True) -> ByHand:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.cli.real.soak import KILLS, Soak, Summary, draw
+from gapless.testing.processes.soak import KILLS, Soak, SoakSummary, draw
 
 if TYPE_CHECKING:
     from gapless.client.delivery import Gap
@@ -29,7 +29,7 @@ LINK_BLOWS = (
 )
 
 
-def struck(seed: int, blows: list[str]) -> tuple[Summary, list[Gap]]:
+def struck(seed: int, blows: list[str]) -> tuple[SoakSummary, list[Gap]]:
     """What it came to, and what the anonymous subscriber was told to have missed."""
     soak = Soak(seed)
     summary = asyncio.run(soak.run(blows, lambda *_: None))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
 from gapless.core.client_messages import Subscribe, Subscribed
 from gapless.core.events import Event
 from gapless.core.identity import SubscriptionName, TopicName
+from gapless.testing.processes.brokers import Processes
 from tests.broker.stage import ONE, run
 from tests.processes.crowd import dialled
 

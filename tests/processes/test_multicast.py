@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import gapless
-from gapless.cli.real.processes import Processes, cell
 from gapless.core.events import Event
 from gapless.node.multicast.name_book import SPACE
+from gapless.testing.processes.brokers import Processes, cell
 from tests.broker.stage import run
 from tests.children import PATIENCE_S
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gapless
-from gapless.cli.real.processes import Processes, cell
 from gapless.core.events import Event
+from gapless.testing.processes.brokers import Processes, cell
 from tests.broker.stage import run
 from tests.children import PATIENCE_S, PROGRAM, child, rest, told, warned
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
 from gapless.client.errors import RefusedError
+from gapless.testing.processes.brokers import Processes
 from tests.broker.stage import ONE, run
 
 if TYPE_CHECKING:

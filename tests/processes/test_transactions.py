@@ -6,10 +6,10 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from gapless.cli.real.processes import Processes
 from gapless.client.client import connect
 from gapless.core.events import Event
 from gapless.knowledge.receipts import STEP
+from gapless.testing.processes.brokers import Processes
 from gapless.wire.events import encode_event
 from tests.broker.stage import ONE, run
 

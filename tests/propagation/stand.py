@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gapless.core.broker_messages import Propagated
-    from gapless.propagation.outgoing import Action, Outgoing
-    from gapless.propagation.timing import Timing
+    from gapless.propagation.actions import Action, Outgoing
+    from gapless.propagation.timing import PropagationTiming
 
 MS = 1_000
 
@@ -68,7 +68,9 @@ def messages(actions: Iterable[Action]) -> list[Propagated]:
 class LeafStand:
     """A leaf on a disk that is never slow; crashes and comes back."""
 
-    def __init__(self, name: str, cell: str, upstream: str, timing: Timing = TIMING) -> None:
+    def __init__(
+        self, name: str, cell: str, upstream: str, timing: PropagationTiming = TIMING
+    ) -> None:
         self.volume = MemoryVolume()
         self._place = (BrokerName(name), CellName(cell), (CellName(upstream),))
         self._timing = timing

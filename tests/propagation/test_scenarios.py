@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gapless.core.broker_messages import Propagated, Vector
-    from gapless.propagation.outgoing import Action
+    from gapless.propagation.actions import Action
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 
@@ -161,7 +161,7 @@ class BranchScenario:
             for cell, child in branch.children.items()
             if child.conditions
         ]
-        pending = f"pending={len(branch.pending)} deadline={show_deadline(branch.deadline)}"
+        pending = f"pending={len(branch.pending_changes)} deadline={show_deadline(branch.deadline)}"
         return [*show_actions(actions), " ".join([show_vector(branch.vector), *tables, pending])]
 
 

@@ -19,8 +19,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gapless.spark
-from gapless.cli.real.processes import Processes, cell, topic
 from gapless.pipelines.session import CHECKPOINTS, QUICK, make_home
+from gapless.testing.processes.brokers import Processes, cell, topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from gapless.cli.real.processes import cell, topic
+from gapless.testing.processes.brokers import cell, topic
 from tests.spark.conftest import brokers
 from tests.spark.hooked_sink import start_query, wait_for
 from tests.spark.sink_job import FILE_ROWS, Job

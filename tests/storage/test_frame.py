@@ -14,7 +14,7 @@ from gapless.storage.frame import (
     TERMINATOR,
     Block,
     Header,
-    Hold,
+    Holding,
     Mark,
     Move,
     Section,
@@ -47,7 +47,7 @@ sections = st.one_of(
     st.builds(Put, names, names, st.binary(max_size=50)),
     st.builds(Delete, names, names),
     st.builds(Mark, names, numbers, numbers),
-    st.builds(Hold, numbers, names, numbers),
+    st.builds(Holding, numbers, names, numbers),
 )
 
 

@@ -9,7 +9,7 @@ import pytest
 from gapless.core.errors import WireError
 from gapless.core.identity import BrokerName
 from gapless.core.messages import Hello
-from gapless.wire.version import agree
+from gapless.wire.link import agree
 
 RANGES = [(low, high) for low, high in product(range(1, 5), repeat=2) if low <= high]
 

@@ -15,43 +15,50 @@ import asyncio
 import errno
 import os
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
 from gapless import machine_code
 from gapless.broker import clock
-from gapless.broker.address import (
+from gapless.broker.addresses import (
     check_exposure,
     parse_address,
     read_addresses,
     show_endpoint,
     write_addresses,
 )
+from gapless.broker.admin.subscriptions import durable_subscriptions
+from gapless.broker.clock import TimedSubscribers
 from gapless.broker.dialler import Dialler
 from gapless.broker.disk import Disk
+from gapless.broker.event_reader import EventReader
 from gapless.broker.link import Link
 from gapless.broker.links import Links
+from gapless.broker.log_survey import LogSurvey, LookAhead
 from gapless.broker.logs import logger
+from gapless.broker.memory import LinkMemory
+from gapless.broker.networks import SINGLE, single_network
 from gapless.broker.pump import Pump
-from gapless.broker.reader import Reader
-from gapless.broker.room import Room
-from gapless.broker.security import read_security
-from gapless.broker.shares import Shares
-from gapless.broker.stopwatch import TimedSubscribers
-from gapless.broker.subscriptions import durable_subscriptions, owned
-from gapless.broker.surveyor import LookAhead, Surveyor
+from gapless.broker.quotas import Quotas, owned
+from gapless.broker.security.policy import read_security
+from gapless.broker.settings import Settings
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
 from gapless.node.config import Config
+from gapless.node.context import EventEncoding
 from gapless.node.node import Node
 from gapless.node.parts import Parts
 from gapless.storage.disk import DiskVolume
+from gapless.storage.replica.store import StorageFencedError
 
 if TYPE_CHECKING:
-    from gapless.broker.access import Access
-    from gapless.broker.admin import Admin
-    from gapless.broker.settings import Settings
+    from collections.abc import Iterable
+
+    from gapless.broker.admin.port import Admin
+    from gapless.broker.lease import Holding
+    from gapless.broker.security.access import Access
     from gapless.core.effects import Persist
     from gapless.core.identity import BrokerName, PeerName
     from gapless.core.messages import Message
@@ -69,7 +76,9 @@ class Broker:
         network: Network,
         settings: Settings,
         config: Config | None = None,
+        holding: Holding | None = None,
     ) -> None:
+        """`holding`: the lease under which it runs, if its commits go to a store too."""
         if not __debug__:
             raise UsageError("a broker does not run under python -O", "Run it without -O.")
         if name not in network.cell_of:
@@ -86,6 +95,7 @@ class Broker:
         self._network = network
         self._limits = config or Config()
         self._is_closed = False
+        self._holding = holding
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -93,31 +103,32 @@ class Broker:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._address_wanted()  # a slip of the pen is told before a folder is made
         self._secure()
-        volume = self._volume = DiskVolume(self.folder / "volume")
+        holding = self._holding
+        volume = holding.volume if holding else DiskVolume(self.folder / "volume")
+        self._volume = volume
         logger.info("volume opened", extra={"folder": self.folder, "recovery": volume.recovery})
         volume.on_damage(tell_damage)
-        shares, room = self._shares(), Room(self.settings, self._limits.principal_share_percent)
-        self._links = Links(self.name, self._network, self.settings, self.access, room, shares)
+        quotas = self._quotas()
+        room = LinkMemory(self.settings, self._limits.principal_share_percent)
+        self._links = Links(self.name, self._network, self.settings, self.access, room, quotas)
         machine_code.suggest(self.folder / "compiled")
         if problem := machine_code.complaint():
             logger.warning("this broker does without compiled code", extra={"reason": problem})
-        reader, surveyor = Reader(), Surveyor()
+        reader, survey = EventReader(), LogSurvey()
         self._links.reader = reader
         node = Node(
             self.name,
             self._network,
             volume,
             clock.read(),
-            attributes_of=reader.attributes_of,
-            check_events=reader.check,
-            survey=surveyor,
+            encoding=EventEncoding(reader.attributes_of, reader.check, survey),
             config=self._limits,
             parts=Parts(subscribers=TimedSubscribers),
         )
         if self.settings.join is not None:
-            node.services.wait_to_join()
+            node.wait_to_join()
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
-        shares.durable = owned(node)
+        quotas.durable = owned(node)
         self._disk = Disk(volume, self._pump.carry_out, self.fail)
         self._admin: Admin | None = None
         try:
@@ -128,7 +139,8 @@ class Broker:
         if self.settings.join is not None:
             self._links.hello = replace(self._links.hello, address=self.address)
         self._pump.start()
-        self._ahead = LookAhead(node.ranges.outlook, surveyor)
+        self._watch_lease()
+        self._ahead = LookAhead(node.durable.ranges.outlook, survey)
         self._dialler = Dialler(self._links)
         self.is_ready = True
         logger.info(
@@ -138,13 +150,13 @@ class Broker:
 
     def _secure(self) -> None:
         if self._network.security is not None:
-            from gapless.broker.access import Access
+            from gapless.broker.security.access import Access
 
             folder = self.settings.security_folder
             security = read_security(self._network.security, self.name, folder)
             self.access = Access(security, self.settings.hello_patience_s)
 
-    def _shares(self) -> Shares:
+    def _quotas(self) -> Quotas:
         """What one principal may have, unless the network file says otherwise."""
         part, security = self._limits.principal_share_percent, self.access and self.access.security
         connections = max(1, self.settings.connections_max * part // 100)
@@ -152,7 +164,7 @@ class Broker:
         if security:
             connections = security.principal_connections_max
             subscriptions = security.principal_subscriptions_max or subscriptions
-        return Shares(connections, subscriptions)
+        return Quotas(connections, subscriptions)
 
     def reload(self) -> None:
         """New certificates and principals count from now on; bad ones are logged and do not."""
@@ -231,7 +243,7 @@ class Broker:
 
     async def _listen_for_admin(self) -> None:
         if self.settings.admin is not None:
-            from gapless.broker.admin import Admin
+            from gapless.broker.admin.port import Admin
 
             at = parse_address(self.settings.admin)
             hosts = self.settings.admin_hosts
@@ -253,9 +265,13 @@ class Broker:
     def fail(self, error: BaseException) -> None:
         """The broker cannot go on: whoever waits learns why."""
         self._pump.stop()
+        if self._holding is not None:
+            self._holding.stop()
         self.is_ready = False
         if not self._failure.done():
-            if isinstance(error, StorageError):
+            if isinstance(error, StorageFencedError):
+                logger.warning("the lease is lost", extra={"reason": error.problem})
+            elif isinstance(error, StorageError):
                 logger.error("the disk failed", extra={"reason": str(error)})
             else:
                 logger.error("an invariant is broken", exc_info=error)
@@ -278,6 +294,8 @@ class Broker:
             self._pump.leave()
             await self._disk.wait_idle()
         self._pump.stop()
+        if self._holding is not None:
+            await self._let_go(self._holding)
         await self._part()
         if self._admin is not None:
             await self._admin.close()
@@ -285,6 +303,22 @@ class Broker:
         if self._failure.done():
             self._failure.exception()  # whoever waited has it; nobody else needs to
         logger.info("broker stopped", extra={"broker": self.name})
+
+    def _watch_lease(self) -> None:
+        """Look a few times in each lease whether it has ended, though nothing happens."""
+        if self._holding is not None and not (self._failure.done() or self._is_closed):
+            if self._holding.has_ended():
+                self.fail(self._holding.ended())
+            else:
+                loop = asyncio.get_running_loop()
+                loop.call_later(self._holding.watch_s, self._watch_lease)
+
+    async def _let_go(self, holding: Holding) -> None:
+        """Let a standby take over. After the lease nothing is said any more, not even goodbye."""
+        if holding.has_ended():
+            for link in list(self._links.all):
+                link.abort()
+        await asyncio.to_thread(holding.release)
 
     async def _part(self) -> None:
         """Say goodbye to all, and give them a while to take it. A connection that the system had
@@ -316,6 +350,9 @@ class Broker:
         self._disk.write(effect)
 
     def flush(self) -> None:
+        if self._holding is not None and not self._is_closed and self._holding.has_ended():
+            self.fail(self._holding.ended())
+            return
         self._disk.flush()
         self._links.flush()
 
@@ -346,7 +383,14 @@ class Broker:
                 "full": self._disk.full,
                 **asdict(self._volume.statistics()),
             },
+            **({"store": self._holding.statistics()} if self._holding else {}),
         }
+
+
+def embedded(topics: Iterable[str], data: Path | str, listen: str = "127.0.0.1:0") -> Broker:
+    """A single broker for the event loop of this program: `async with embedded(…) as broker`."""
+    settings = Settings(data=Path(data), listen=listen, admin=None)
+    return Broker(SINGLE, single_network(topics), settings)
 
 
 def tell_damage(damage: StorageError) -> None:

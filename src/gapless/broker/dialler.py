@@ -1,12 +1,12 @@
 """The dialler: keeps a link to every neighbour that is ours to dial, for as long as it runs.
 
-Of two neighbours the one whose name sorts first dials. After a failure it waits a little, at
-random so that brokers which lost the same neighbour do not all return at once, and longer each
-time; once a link was up, it starts with short waits again.
-Who would dial a broker that has just started may be in the middle of a long wait: so that broker
-knocks. It connects once, says who it is, and is refused as ever, but dialled at once.
-A broker further away is dialled once when something is to be sent there: whoever wants to reach it
-says so again.
+Of two neighbours the one whose name sorts first dials. After a failure it waits, longer each time,
+and at random, so that brokers which lost the same neighbour do not all return at once. After a link
+was up it starts with short waits again.
+The neighbour of a broker that has just started may be in the middle of a long wait. So that broker
+knocks: it connects once and says Hello. The neighbour refuses that link as always, but dials at
+once.
+A broker further away is dialled once when something is to be sent there, and again when more is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from gapless.broker.address import parse_address
+from gapless.broker.addresses import parse_address
 from gapless.broker.link import Link
 from gapless.broker.links import ANYBODY
 from gapless.broker.logs import logger
@@ -82,7 +82,7 @@ class Dialler:
                 wait_s = min(2 * wait_s, self._settings.redial_longest_s)
 
     async def _is_knocked(self, name: BrokerName, wait_s: float) -> bool:
-        """Wait so long, or until the other has started and says so."""
+        """Wait, at most until the other broker knocks; whether it did."""
         event = self._knocked[name]
         try:
             async with asyncio.timeout(wait_s):
@@ -97,17 +97,17 @@ class Dialler:
             self._knocked[name].set()
 
     async def _knock(self, name: BrokerName) -> None:
-        """We have started: let this one know, who dials us. If it does not run, it will, and then
-        it dials by itself."""
+        """Tell a neighbour, who dials us, that we have started. If it does not run, it will dial
+        when it starts."""
         hello = codec().frames([self._links.hello])
         try:
             async with asyncio.timeout(self._settings.hello_patience_s):
-                host, port = self._links.whereabouts.find(name)
+                host, port = self._links.address_book.find(name)
                 reader, writer = await asyncio.open_connection(host, port, ssl=self._context)
                 try:
                     writer.write(hello)
                     while await reader.read(KNOCK_BYTES):
-                        pass  # until it has heard us, and closes
+                        pass  # until it has read our Hello, and closes
                 finally:
                     writer.transport.abort()
         except OSError as error:
@@ -126,7 +126,7 @@ class Dialler:
 
     async def _dial(self, name: BrokerName) -> Link:
         join = self._settings.join if name == ANYBODY else None
-        host, port = parse_address(join) if join else self._links.whereabouts.find(name)
+        host, port = parse_address(join) if join else self._links.address_book.find(name)
         loop, context = asyncio.get_running_loop(), self._context
         async with asyncio.timeout(self._settings.hello_patience_s):
             _, link = await loop.create_connection(

@@ -1,16 +1,16 @@
-"""All links of a broker: who is connected, under which name, and what is to be sent to whom.
+"""All links of a broker, by the name of the peer; they carry the messages of the node.
 
 Theory of operation
-    A connection is a client's or a neighbour's, as its Hello says. A client gets a name of our
-    own making. A broker's is checked. Neighbours keep a link up, and the one of them whose name
-    sorts first dials; if the other does, it has just started, and is dialled at once. A neighbour
-    that connects anew replaces its old link, which is likely dead.
+    The Hello says whether a connection is a client's or a broker's. The broker gives a client a new
+    name, and checks a broker's name. Neighbours keep a link up, and the one whose name sorts first
+    dials. If the other one dials, it has just started, and is dialled at once. A neighbour that
+    connects anew replaces its old link, which is likely dead.
     Brokers further apart have a link when one of them wants to send something (`on_missing`), and
-    lose it when nothing comes for long; of two that dial at once the link of the one whose name
-    sorts first stays. A broker that joins says where it is reached; everybody is told
-    (`Addresses`), and it is told where all others are. It keeps its link to the one where it
-    joined: there may be no topic yet for which the two have anything to say.
-    Where there is security, `access` says who may be here, and what of a client the node sees.
+    lose it when nothing comes for long. If both dial at once, the link of the one whose name sorts
+    first stays. A broker that joins a network says at which address it is reached. All brokers are
+    told (`Addresses`), and it is told their addresses. It keeps the link to the broker where it
+    joined, though both may have nothing to say as yet.
+    With security, `access` decides who may connect, and what the node sees of a client.
 
 Invariants
     I1  at most one link has a given name; the node knows a client exactly while its link is here
@@ -18,33 +18,36 @@ Invariants
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
+from gapless.broker.addresses import AddressBook
 from gapless.broker.descriptors import links_max
 from gapless.broker.frames import Frames
 from gapless.broker.logs import logger
-from gapless.broker.rights import Right, begin_refusal, refusal, visible
-from gapless.broker.room import Room
+from gapless.broker.memory import LinkMemory
+from gapless.broker.quotas import Quotas, who_is
 from gapless.broker.schedule import Schedule
-from gapless.broker.shares import Shares, who_is
-from gapless.broker.whereabouts import Whereabouts
+from gapless.broker.security.rights import Right, begin_refusal, refusal, visible
 from gapless.core.client_messages import Refused, Subscribe
 from gapless.core.errors import AccessError, ProtocolError
 from gapless.core.identity import BrokerName, ClientName
-from gapless.core.messages import Addresses, Hello, Ping, Pong
+from gapless.core.messages import Addresses, Hello
 from gapless.core.topic_messages import TopicList
 from gapless.node.config import Config
-from gapless.node.delivery.connection import nowhere
+from gapless.node.delivery.connections import nowhere
 from gapless.version import __version__
+from gapless.wire.link import KeepAlive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gapless.broker.access import Access
+    from gapless.broker.event_reader import EventReader
     from gapless.broker.link import Link
     from gapless.broker.pump import Pump
-    from gapless.broker.reader import Reader
+    from gapless.broker.security.access import Access
     from gapless.broker.settings import Settings
     from gapless.core.client_messages import Publish
     from gapless.core.identity import PeerName
@@ -53,8 +56,14 @@ if TYPE_CHECKING:
     from gapless.node.network import Network
 
 
+SILENT_LOOKS = 4
+"""Looks in a row that find no byte of a broker; then its link is dropped."""
+
+FLUSH_S = 0.02
+"""How long sending may take in one turn; one link more may begin before that."""
+
 ANYBODY = BrokerName("")
-"""Who is dialled to join a network: its name is not known yet."""
+"""Stands for the broker that is dialled to join a network: its name is not known yet."""
 
 
 class Links:
@@ -68,32 +77,32 @@ class Links:
         network: Network,
         settings: Settings,
         access: Access | None = None,
-        room: Room | None = None,
-        shares: Shares | None = None,
+        room: LinkMemory | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
         self.access = access
-        self.room = room or Room(settings)
+        self.room = room or LinkMemory(settings)
         everything = settings.connections_max, Config().subscriptions_max
-        self.shares = shares or Shares(*everything)
+        self.quotas = quotas or Quotas(*everything)
         self.denial_delay_s = access.security.login_delay_s if access is not None else 0.0
         self.schedule = Schedule()
-        self.reader: Reader | None = None
+        self.reader: EventReader | None = None
         self.hello = Hello(sender=name, software=f"gapless {__version__}")
         self.neighbours = neighbours_of(name, network)
         self._links_max = links_max(settings.connections_max)
         self.on_missing: Callable[[BrokerName], None] | None = None
         self.on_knock: Callable[[BrokerName], None] | None = None
-        self.whereabouts = Whereabouts(network, settings.data, settings.joined_max)
+        self.address_book = AddressBook(network, settings.data, settings.joined_max)
         self.named: dict[PeerName, Link] = {}
         self.all: set[Link] = set()
         self.is_draining = False
         self.accepted = self.refused = self.unsent = 0
         self.refused_requests = 0  # because a principal has its share
         self._past = dict.fromkeys(FIGURES, 0)  # of links that are gone
-        self._unsent_links: set[Link] = set()
-        self._held: dict[BrokerName, list[Message]] = {}  # for those being dialled
+        self._unsent_links: dict[Link, None] = {}  # longest first
+        self._queued: dict[BrokerName, list[Message]] = {}  # for brokers that are being dialled
         self._joined_at: BrokerName | None = None
         self._client_number = 0
         self._client_prefix = "client:"
@@ -131,7 +140,7 @@ class Links:
         return len(self.all) - len(self.named) > self.access.security.strangers_max
 
     def greeted(self, link: Link, hello: Hello) -> PeerName:
-        """Who this is; `ProtocolError` if it may not be here."""
+        """The name of the peer; `ProtocolError` if it may not connect."""
         owner, joins = "", link.dialled == ANYBODY
         administers: Callable[[str], bool] = nowhere
         if self.access is not None:
@@ -144,11 +153,10 @@ class Links:
         peer = self._client() if hello.sender is None else self._broker(link, hello)
         if not link.is_broker:
             link.who = owner or who_is(link.address)
-            self.shares.join(link)
+            self.quotas.join(link)
         if (old := self.named.pop(peer, None)) is not None:
             old.abort()
         self.named[peer] = link
-        link.is_kept = peer == self._joined_at
         who = {"principal": owner} if owner else {}
         logger.info("link up", extra={"peer": peer, "address": link.address, **who})
         if link.is_broker:
@@ -159,17 +167,25 @@ class Links:
             self.pump.welcome(BrokerName(peer))
         elif not self._has_joined(peer):
             self.pump.link_up(peer, owner, administers, link.who)
-        for message in self._held.pop(BrokerName(peer), ()):
+        for message in self._queued.pop(BrokerName(peer), ()):
             self.send(peer, message)
         return peer
 
+    def keep_alive(self, broker: PeerName) -> KeepAlive:
+        """How a broker's link is watched. The nodes of neighbours send heartbeats. Where a broker
+        joined a network, both may have nothing to say, and it pings. Other links may end."""
+        look_s = self.settings.silence_s / SILENT_LOOKS
+        if broker in self.neighbours:
+            return KeepAlive(look_s, SILENT_LOOKS, ping_after=None, has_heartbeats=True)
+        return KeepAlive(look_s, SILENT_LOOKS, 0 if broker == self._joined_at else None)
+
     def _has_joined(self, peer: PeerName) -> bool:
-        """Is it a broker of no network file that we have?"""
-        return peer in self.whereabouts and not self.whereabouts.is_in_file(peer)
+        """Is it a broker that is not in our network file?"""
+        return peer in self.address_book and not self.address_book.is_in_file(peer)
 
     def _introduce(self, peer: BrokerName) -> None:
-        """Tell a broker of those that it may not find in its network file."""
-        known = self.whereabouts.all()
+        """Tell a broker the addresses that may not be in its network file."""
+        known = self.address_book.all()
         if not self._has_joined(peer):
             known = {name: at for name, at in known.items() if self._has_joined(name)}
         known.pop(peer, None)
@@ -177,14 +193,14 @@ class Links:
             self.send(peer, Addresses(known))
 
     def _learn(self, addresses: dict[BrokerName, str], source: PeerName) -> None:
-        fresh = self.whereabouts.learn(addresses)
+        fresh = self.address_book.learn(addresses)
         if fresh:
             for peer, link in self.named.items():
                 if link.is_broker and peer != source:
                     self.send(peer, Addresses(fresh))
 
     def _client(self) -> ClientName:
-        """A name that no other peer has, nor ever had."""
+        """A name that no peer ever had."""
         self._client_number += 1
         return ClientName(f"{self._client_prefix}{self._client_number}")
 
@@ -201,7 +217,7 @@ class Links:
             )
         if hello.address:
             self._admit(name, hello.address)
-        if name == self.name or name not in self.whereabouts:
+        if name == self.name or name not in self.address_book:
             raise ProtocolError(
                 f"{name!r} is no broker that {self.name!r} knows",
                 "Give both brokers the same network file.",
@@ -214,21 +230,21 @@ class Links:
         return name
 
     def _admit(self, name: BrokerName, address: str) -> None:
-        """One that is in no network file wants to be a part of ours."""
-        taken = name == self.name or self.whereabouts.is_in_file(name)
+        """A broker that is in no network file joins ours."""
+        taken = name == self.name or self.address_book.is_in_file(name)
         if taken or name.startswith((self._client_prefix, "@")):
             raise ProtocolError(f"a broker cannot join as {name!r}", "Give it another name.")
         self._learn({name: address}, name)
 
     def _is_surplus(self, link: Link, name: BrokerName) -> bool:
-        """Both of us dialled, and the link of the one whose name sorts first is there."""
+        """Have both dialled, and is the link of the one whose name sorts first there?"""
         old, is_ours = self.named.get(name), link.dialled is not None
         if old is None or is_ours == (old.dialled is not None):
-            return False  # one that is made anew replaces the old one
+            return False  # a new link replaces the old one
         return is_ours != (self.name < name)
 
     def begun(self, link: Link, head: dict[str, str | int]) -> bool:
-        """Whether the rest of a large message is wanted; or else the client was told why not."""
+        """Whether the rest of a large message is wanted. If not, the client was told why."""
         if link.principal is None or self.access is None:
             return True
         try:
@@ -247,17 +263,13 @@ class Links:
         if isinstance(message, Addresses) and link.is_broker:
             self._learn(message.addresses, link.peer)
             return
-        if isinstance(message, Ping | Pong) and link.is_broker and link.peer not in self.neighbours:
-            if isinstance(message, Ping):
-                link.answer(Pong(message.number))
-            return
         if link.principal is not None and self.access is not None:
             refused = self.access.admit(link, message, self.pump.node)
             if refused is not None:
                 link.answer(refused)
                 return
         if isinstance(message, Subscribe) and not link.is_broker:
-            refused = self.shares.subscribe(link, message, self.pump.node)
+            refused = self.quotas.subscribe(link, message, self.pump.node)
             if refused is not None:
                 self.refused_requests += 1
                 link.answer(refused)
@@ -265,8 +277,8 @@ class Links:
         self.pump.receive(link.peer, message)
 
     def checking(self, link: Link, message: Publish | Stage) -> Iterator[None] | None:
-        """The steps in which a large publication is looked at before it is received; None if there
-        is no need, for it is refused or dropped whatever its events are."""
+        """Steps that check a large publication before it is received; None if it is refused or
+        dropped whatever its events are."""
         principal = link.principal
         if principal is not None and refusal(principal.rights, message) is not None:
             return None
@@ -277,16 +289,16 @@ class Links:
     def closed(self, link: Link, reason: str) -> None:
         self.all.discard(link)
         self.room.leave(link)
-        self.shares.leave(link)
+        self.quotas.leave(link)
         if self.access is not None:
             self.access.leave(link)
-        self._unsent_links.discard(link)
+        self._unsent_links.pop(link, None)
         for figure in FIGURES:
             self._past[figure] += getattr(link, figure)
         if link.peer is None:
             logger.info("link refused", extra={"address": link.address, "reason": reason})
             far = link.dialled not in self.neighbours
-            if link.dialled is not None and far and link.dialled in self.whereabouts:
+            if link.dialled is not None and far and link.dialled in self.address_book:
                 self.give_up(link.dialled)  # it died, or sent us away, before it said who it is
             return
         logger.info("link down", extra={"peer": link.peer, "reason": reason})
@@ -302,37 +314,41 @@ class Links:
             self._miss(to, message)
             return
         if type(message) is Refused and message.elsewhere:
-            message = self.whereabouts.addressed(message)
+            message = self.address_book.addressed(message)
         elif type(message) is TopicList and link.principal is not None:
             message = visible(link.principal.rights, message)
         link.send(message)
-        self._unsent_links.add(link)
+        self._unsent_links[link] = None
 
     def _miss(self, to: PeerName, message: Message) -> None:
-        """There is no link. One to a broker that is far is dialled, and the message waits."""
-        is_far = to in self.whereabouts and to not in self.neighbours
+        """There is no link: dial a broker that is far, and keep the message until then."""
+        is_far = to in self.address_book and to not in self.neighbours
         if not is_far or self.on_missing is None:
             self.unsent += 1  # a broker that is down, or a client just gone
             return
-        held = self._held.setdefault(BrokerName(to), [])
-        if len(held) < self.settings.far_queue_max:
-            held.append(message)
+        queued = self._queued.setdefault(BrokerName(to), [])
+        if len(queued) < self.settings.far_queue_max:
+            queued.append(message)
         else:
             self.unsent += 1
         self.on_missing(BrokerName(to))
 
     def give_up(self, name: BrokerName) -> None:
-        """A broker cannot be reached: what waits for it is lost, and the node need not wait for
-        its silence."""
-        self.unsent += len(self._held.pop(name, ()))
+        """A broker that is far does not answer: drop its messages, and tell the node at once."""
+        self.unsent += len(self._queued.pop(name, ()))
         if name not in self.named:
             self.pump.link_down(name)
 
     def flush(self) -> None:
-        links, self._unsent_links = self._unsent_links, set()
-        frames = Frames()
-        for link in links:
+        """Send what is queued; what takes longer than `FLUSH_S` is left for the next turn."""
+        frames, end_s = Frames(), monotonic() + FLUSH_S
+        while self._unsent_links:
+            link = next(iter(self._unsent_links))
+            del self._unsent_links[link]
             link.flush(frames)
+            if self._unsent_links and monotonic() >= end_s:
+                asyncio.get_running_loop().call_soon(self.flush)
+                break
         self.room.make_room()
 
     # --- figures ---------------------------------------------------------------------------------
@@ -371,7 +387,7 @@ FIGURES = ("bytes_in", "bytes_out", "messages_in", "messages_out", "dropped", "u
 
 
 def neighbours_of(name: BrokerName, network: Network) -> frozenset[BrokerName]:
-    """The other members of a broker's cell, and those of the cells next to it."""
+    """The other brokers of a broker's cell, and the brokers of the cells next to it."""
     cell = network.cell_of[name].name
     cells = (cell, *network.neighbours(cell))
     return frozenset(member for each in cells for member in network.members(each)) - {name}

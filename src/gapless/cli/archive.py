@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import URL, Url
-from gapless.cli.job import MASTER, AsJson, Topic, session, source_of, tell
+from gapless.cli.job import MASTER, AsJson, Topic, log_of, session, tell
 from gapless.cli.terminal import counted, say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from gapless.pipelines.archive import Limits, Progress, Run
-    from gapless.pipelines.source import Source
+    from gapless.pipelines.archive import ArchiveLimits, ArchiveProgress, SliceRunner
+    from gapless.pipelines.topic_log import TopicLog
 
 EVERY_S = 30.0
 
@@ -56,22 +56,22 @@ def archive(
     gapless pipeline archive trades lake --slice-seconds 600 --master local[*]
     gapless pipeline archive trades lake --stream --follow --every 5
 
-    Files are in lake/TOPIC/PUBEND/HOUR; _manifest.json says which ticks are there. A named
+    Files are in lake/TOPIC/data, by date and hour, with one column for each attribute. A named
     subscription holds the log until the files are on stable storage. Run it again, also after a
     kill: it goes on where it was.
     """
-    from gapless.pipelines.archive import Limits
-    from gapless.pipelines.spread import InSpark, run_here
+    from gapless.pipelines.archive import ArchiveLimits
+    from gapless.pipelines.spark_tasks import SparkRunner, run_locally
 
     if every is not None and not follow:
         raise UsageError("--every is for --follow", "Give both, or leave it out.")
     every = every or EVERY_S
-    limits = Limits(file_mb << 20, slice_seconds * 1_000_000)
+    limits = ArchiveLimits(file_mb << 20, slice_seconds * 1_000_000)
     with ExitStack() as stack:
         master = master or (MASTER if stream else "")
         spark = stack.enter_context(session(master)) if master else None
-        run: Run = run_here if spark is None else InSpark(spark)
-        job = Job(source_of(url, topic), lake, name, run, limits)
+        run: SliceRunner = run_locally if spark is None else SparkRunner(spark)
+        job = Job(log_of(url, topic), lake, name, run, limits)
         if stream and spark is not None:
             job.stream(spark, every if follow else None)
         else:
@@ -89,17 +89,19 @@ def archive(
 class Job:
     """All rounds of one command."""
 
-    def __init__(self, source: Source, lake: Path, name: str, run: Run, limits: Limits) -> None:
+    def __init__(
+        self, log: TopicLog, lake: Path, name: str, run: SliceRunner, limits: ArchiveLimits
+    ) -> None:
         self.events = 0
         self.token: dict[str, int] = {}
-        self._source, self._lake, self._name = source, lake, name
+        self._log, self._lake, self._name = log, lake, name
         self._run, self._limits = run, limits
 
     def once(self) -> None:
         from gapless.pipelines.archive import archive as move
 
         options = {"name": self._name, "run": self._run, "limits": self._limits}
-        move(self._source, self._lake, tell=self._tell, **options)  # type: ignore[arg-type]
+        move(self._log, self._lake, tell=self._tell, **options)  # type: ignore[arg-type]
 
     def stream(self, spark: SparkSession, every_s: float | None) -> None:
         """A query: until it has what there is, or until Ctrl-C.
@@ -109,10 +111,10 @@ class Job:
         from gapless.pipelines.archive_query import start_archive
         from gapless.pipelines.lake import Lake
 
-        lake = Lake(self._lake, self._source.topic)
+        lake = Lake(self._lake, self._log.topic)
         before = lake.manifest().rows
         given = {"name": self._name, "limits": self._limits, "every_s": every_s}
-        query = start_archive(spark, self._source, self._lake, tell=show, **given)  # type: ignore[arg-type]
+        query = start_archive(spark, self._log, self._lake, tell=show, **given)  # type: ignore[arg-type]
         try:
             query.awaitTermination()
         finally:
@@ -129,13 +131,13 @@ class Job:
         except LinkError as error:
             tell(f"archive: {error}")
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: ArchiveProgress) -> None:
         self.token = dict(progress.manifest.token)
         self.events += progress.events if progress.stage == "committed" else 0
         show(progress)
 
 
-def show(progress: Progress) -> None:
+def show(progress: ArchiveProgress) -> None:
     if progress.stage == "committed" and progress.events:
         lost = sum(len(each.lost) for each in progress.manifest.pubends.values())
         note = f"; lost before: {counted(lost, 'range')} of the log" if lost else ""

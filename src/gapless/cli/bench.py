@@ -15,7 +15,7 @@ from gapless.cli.terminal import is_terminal, make_table, say, show_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gapless.cli.load import Summary
+    from gapless.cli.load import BenchSummary
 
 
 def bench(
@@ -43,9 +43,9 @@ def bench(
     import asyncio
     from dataclasses import asdict
 
-    from gapless.cli.load import PARTS, Load, measure
+    from gapless.cli.load import PARTS, BenchLoad, measure
 
-    load = Load(seconds, subscribers, round(share * PARTS), size, rate)
+    load = BenchLoad(seconds, subscribers, round(share * PARTS), size, rate)
     with telling(seconds) as tell:
         summary = asyncio.run(measure(url, load, tell))
     if as_json:
@@ -70,7 +70,7 @@ def telling(seconds: float) -> Iterator[Callable[[float], None]]:
         yield lambda passed_s: shown.update(task, completed=passed_s)
 
 
-def show(summary: Summary) -> None:
+def show(summary: BenchSummary) -> None:
     rows = [
         (
             "published, on stable storage",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapless.cli.limits import Limits, read_limits
+from gapless.cli.configuration import Limits, SettingsFile, read_limits
 from gapless.cli.serve import DATA, AdminHosts, Data, Insecure, LogJson, LogLevel, none_or
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def broker(
     admin_host: AdminHosts = None,
     data: Data = DATA,
     insecure: Insecure = False,
+    config: SettingsFile = None,
     limits: Limits = None,
     with_parent: Annotated[
         bool, typer.Option("--with-parent", help="Stop when standard input is closed.")
@@ -63,7 +64,7 @@ def broker(
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
 
-    config, process = read_limits(limits)
+    node, process = read_limits(limits, config)
     settings = Settings(
         **process,
         data=data,
@@ -79,7 +80,7 @@ def broker(
         own,
         described,
         settings,
-        config=config,
+        config=node,
         log_json=log_json,
         log_level=log_level,
         tell=typer.echo,
@@ -91,39 +92,18 @@ def which(
     network: Path, name: str | None, join: str | None, listen: str | None
 ) -> tuple[BrokerName, Network]:
     """The broker that is meant, and its network; who joins may have left out the file."""
-    from gapless.broker.address import parse_address
+    from gapless.broker.addresses import parse_address
+    from gapless.broker.networks import joining_network, read_network
     from gapless.core.errors import UsageError
     from gapless.core.identity import BrokerName
 
     if join is not None:
         parse_address(join)  # a slip of the pen is told, not dialled for ever
-        file, own = (network, name) if name is not None else (None, str(network))
-        return BrokerName(own), joining_network(own, file, listen)
+        if name is None:
+            return BrokerName(str(network)), joining_network(str(network), listen=listen)
+        return BrokerName(name), joining_network(name, read_network(network).security, listen)
     if name is None:
         raise UsageError(
             "a broker of the network is wanted", "Give its name after the network file."
         )
     return BrokerName(name), read_network(network)
-
-
-def joining_network(name: str, file: Path | None, listen: str | None) -> Network:
-    """What a broker that joins knows of the network: itself, and the security of the file."""
-    from gapless.core.identity import BrokerName, CellName
-    from gapless.node.network import BrokerEntry, Cell, Network
-
-    own = BrokerEntry(BrokerName(name), listen or "127.0.0.1:0")
-    security = read_network(file).security if file is not None else None
-    alone = Cell(CellName(name), (own,), subscribers=True)
-    return Network((alone,), security=security, joins=True)
-
-
-def read_network(path: Path) -> Network:
-    from gapless.core.errors import UsageError
-    from gapless.node.network import parse_network
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"cannot read {path}: {reason}", "Give a network file.") from None
-    return parse_network(text)

@@ -22,6 +22,7 @@ from gapless.cli.serve import serve
 from gapless.cli.simulate import simulate, swarm
 from gapless.cli.soak import soak
 from gapless.cli.status import status
+from gapless.cli.store import store
 from gapless.cli.subscribe import subscribe
 from gapless.cli.subscriptions import subscriptions
 from gapless.cli.topic import topic
@@ -46,6 +47,7 @@ for roster in (publishers, producers, transactions):
     app.command()(with_credentials(roster))
 app.add_typer(security, name="security")
 app.add_typer(topic)
+app.add_typer(store)
 app.add_typer(pipeline)
 app.command(name="filter")(condition)
 app.command()(simulate)

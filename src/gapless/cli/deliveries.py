@@ -19,11 +19,11 @@ from gapless.core.events import Event
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gapless.cli.token_file import Journal, TokenFile
+    from gapless.cli.token_file import DeliveryJournal, TokenFile
     from gapless.client.client import Client
     from gapless.client.delivery import Delivery
     from gapless.client.subscription import Subscription
-    from gapless.client.wish import Start
+    from gapless.client.subscription_options import Start
     from gapless.core.client_messages import Order
 
 SAVE_S = 0.25
@@ -43,7 +43,7 @@ class Output:
     """Where deliveries go, and what must be on disk before they are acknowledged."""
 
     def __init__(
-        self, journal: Journal | None, kept: TokenFile | None, count: int, *, as_json: bool
+        self, journal: DeliveryJournal | None, kept: TokenFile | None, count: int, *, as_json: bool
     ) -> None:
         self.keeps_token = kept is not None
         self._journal = journal

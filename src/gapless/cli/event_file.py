@@ -174,7 +174,7 @@ def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """The fields of one line, and its number; a quoted field may have several lines: the last."""
 
     number: int
@@ -222,7 +222,7 @@ class EventTable:
         for row in self._rows():
             self._event(row)
 
-    def _rows(self) -> Iterator[Row]:
+    def _rows(self) -> Iterator[TableRow]:
         """All but the first line, which is checked."""
         from gapless.wire.events import EVENT_BYTES_MAX
 
@@ -241,7 +241,7 @@ class EventTable:
                         f"line {rows.line_num} has {what} fields than the first line has names"
                     )
                     raise EventError(problem, "Quote a field that has a comma in it.")
-                yield Row(rows.line_num, fields)
+                yield TableRow(rows.line_num, fields)
         except csv.Error as error:
             raise EventError(f"line {rows.line_num} is no row: {error}", CORRECT) from None
 
@@ -265,7 +265,7 @@ class EventTable:
         if self._body and self._body in self.types:
             raise UsageError(f"{self._body!r} is the body, which has no type", "Leave it out.")
 
-    def _event(self, row: Row) -> Found:
+    def _event(self, row: TableRow) -> Found:
         attributes, body = {}, ""
         for name, text in zip(self.names, row.fields, strict=True):
             if name == self._body and name:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from gapless.cli.configuration import BASIC_MARK, basic_settings
+
 if TYPE_CHECKING:
     import typer
 
 
-class Command(TyperCommand):
+class HelpfulCommand(TyperCommand):
     """One whose help is tidied when it is asked for, and only then."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -28,7 +30,7 @@ LABORATORY = ("demo", "experiment")
 """Commands of the package `gapless-lab`."""
 
 
-class Group(TyperGroup):
+class HelpfulGroup(TyperGroup):
     """The same for a command with commands below it."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -46,9 +48,9 @@ class Group(TyperGroup):
 
 def lay_out(app: typer.Typer) -> None:
     """Show the help of all its commands, and of those below it, this way."""
-    app.info.cls = Group
+    app.info.cls = HelpfulGroup
     for command in app.registered_commands:
-        command.cls = Command
+        command.cls = HelpfulCommand
     for group in app.registered_groups:
         assert group.typer_instance is not None
         lay_out(group.typer_instance)
@@ -60,6 +62,8 @@ def tidy(command: TyperCommand | TyperGroup, ctx: Any) -> None:
     command.help = escape(flow(command.help or ""))
     parameters: list[Any] = command.get_params(ctx)
     for each in parameters:
+        if BASIC_MARK in (each.help or ""):
+            each.help = each.help.replace(BASIC_MARK, ", ".join(basic_settings()))
         each.help = escape(each.help or "")
         if getattr(each, "is_flag", False):
             each.metavar = ""

@@ -1,4 +1,4 @@
-"""Load: one publisher and some subscribers of a topic of their own, measured as clients see it.
+"""The load of `gapless bench`: a publisher and some subscribers of a topic of their own, measured.
 
 Theory of operation
     The topic is made for the purpose, and deleted at the end, whatever happens. The publisher and
@@ -41,7 +41,7 @@ SENT_NS = Struct("<q")
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class BenchLoad:
     """What is asked for."""
 
     seconds: float
@@ -56,7 +56,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Seen:
+class SubscriberCount:
     """What one subscriber got."""
 
     delivered: int = 0
@@ -65,7 +65,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class BenchSummary:
     """What was measured."""
 
     seconds: float
@@ -79,7 +79,7 @@ class Summary:
     latency_p99_ms: float | None
 
 
-async def measure(url: str, load: Load, tell: Callable[[float], None]) -> Summary:
+async def measure(url: str, load: BenchLoad, tell: Callable[[float], None]) -> BenchSummary:
     topic = f"bench-{uuid4().hex[:8]}"
     async with connected(url) as client:
         await client.create_topic(topic)
@@ -90,10 +90,10 @@ async def measure(url: str, load: Load, tell: Callable[[float], None]) -> Summar
 
 
 async def measure_topic(
-    client: Client, topic: str, url: str, load: Load, tell: Callable[[float], None]
-) -> Summary:
+    client: Client, topic: str, url: str, load: BenchLoad, tell: Callable[[float], None]
+) -> BenchSummary:
     condition = f"part < {load.part}" if load.part < PARTS else ""
-    seen = [Seen() for _ in range(load.subscribers)]
+    seen = [SubscriberCount() for _ in range(load.subscribers)]
     async with AsyncExitStack() as stack:
         for each in seen:
             mine = await stack.enter_async_context(connected(url))
@@ -109,7 +109,7 @@ async def measure_topic(
         delivered_s = time.monotonic() - begin_s
     delivered = sum(each.delivered for each in seen)
     latencies = sorted(each for some in seen for each in some.latencies_ns)
-    return Summary(
+    return BenchSummary(
         seconds=published_s,
         published=publisher.sequence,
         published_per_s=publisher.sequence / published_s,
@@ -123,7 +123,10 @@ async def measure_topic(
 
 
 async def publish(
-    publisher: Publisher, load: Load, seen: list[Seen], tell: Callable[[float], None]
+    publisher: Publisher,
+    load: BenchLoad,
+    seen: list[SubscriberCount],
+    tell: Callable[[float], None],
 ) -> None:
     begin_s = time.monotonic()
     while (passed_s := time.monotonic() - begin_s) < load.seconds:
@@ -141,8 +144,8 @@ async def publish(
         await asyncio.sleep(0)
 
 
-async def read(subscription: Subscription, seen: Seen, load: Load) -> None:
-    from gapless.client.together import together
+async def read(subscription: Subscription, seen: SubscriberCount, load: BenchLoad) -> None:
+    from gapless.client.joint_reader import together
 
     async for batch in together([subscription]).batches():
         now_ns = time.monotonic_ns()
@@ -154,7 +157,7 @@ async def read(subscription: Subscription, seen: Seen, load: Load) -> None:
                 seen.latencies_ns.append(now_ns - SENT_NS.unpack_from(event.body)[0])
 
 
-async def wait_for_all(due: int, seen: list[Seen]) -> None:
+async def wait_for_all(due: int, seen: list[SubscriberCount]) -> None:
     before, since_s = -1, time.monotonic()
     while any(each.delivered < due for each in seen):
         delivered = sum(each.delivered for each in seen)

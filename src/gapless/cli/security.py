@@ -17,8 +17,8 @@ from gapless.cli.terminal import say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from gapless.broker.authority import Authority, Pair
-    from gapless.broker.rights import Rights
+    from gapless.broker.security.authority import Authority, Pair
+    from gapless.broker.security.rights import Rights
 
 FOLDER = Path("gapless-security")
 AUTHORITY, AUTHORITY_KEY = "authority.crt", "authority.key"
@@ -65,14 +65,14 @@ def init(
     gapless security init                           for `gapless serve`
     gapless security init --network trading.toml    for the brokers of a network
     """
-    from gapless.broker.authority import Authority
-    from gapless.broker.principals import Principals, write_private
-    from gapless.broker.rights import ALL_RIGHTS
-    from gapless.broker.single import NAME
+    from gapless.broker.networks import SINGLE
+    from gapless.broker.security.authority import Authority
+    from gapless.broker.security.principals import Principals, write_private
+    from gapless.broker.security.rights import ALL_RIGHTS
 
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty", "Nothing is overwritten: give another folder.")
-    brokers = brokers_of(network) if network is not None else {str(NAME): []}
+    brokers = brokers_of(network) if network is not None else {str(SINGLE): []}
     authority = Authority.made(f"gapless authority of {folder.absolute().name}")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     authority.pair.write(folder / AUTHORITY, folder / AUTHORITY_KEY)
@@ -115,8 +115,8 @@ def token(
 
     Brokers know it after a SIGHUP or a restart, once they have the new file of principals.
     """
-    from gapless.broker.principals import read_principals, write_private
-    from gapless.broker.rights import parse_rights
+    from gapless.broker.security.principals import read_principals, write_private
+    from gapless.broker.security.rights import parse_rights
 
     principals = read_principals(folder / PRINCIPALS)
     added = parse_rights(rights or [])
@@ -155,8 +155,8 @@ def certificate(
     gapless security certificate desk-8 --rights subscribe=trades*
     gapless security certificate p --broker --host broker.example.com --renew
     """
-    from gapless.broker.principals import check_name, read_principals
-    from gapless.broker.rights import parse_rights
+    from gapless.broker.security.principals import check_name, read_principals
+    from gapless.broker.security.rights import parse_rights
 
     check_name(name)
     if broker and rights:
@@ -184,7 +184,7 @@ def revoke(name: str, folder: Folder = FOLDER) -> None:
 
     Brokers know it after a SIGHUP or a restart, once they have the new file of principals.
     """
-    from gapless.broker.principals import read_principals
+    from gapless.broker.security.principals import read_principals
 
     principals = read_principals(folder / PRINCIPALS)
     if principals.entries.pop(name, None) is None:
@@ -200,7 +200,7 @@ def list_principals(
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> None:
     """List the principals, their rights, and how many tokens each has."""
-    from gapless.broker.principals import read_principals
+    from gapless.broker.security.principals import read_principals
 
     entries = read_principals(folder / PRINCIPALS).entries
     if as_json:
@@ -219,8 +219,8 @@ def list_principals(
 
 def brokers_of(path: Path) -> dict[str, list[str]]:
     """The brokers of a network file, and the hosts they listen on where these are names."""
-    from gapless.broker.address import parse_address
-    from gapless.cli.broker import read_network
+    from gapless.broker.addresses import parse_address
+    from gapless.broker.networks import read_network
 
     everywhere = {"0.0.0.0", "::"}
     return {
@@ -231,7 +231,7 @@ def brokers_of(path: Path) -> dict[str, list[str]]:
 
 
 def read_authority(folder: Path) -> Authority:
-    from gapless.broker.authority import Authority
+    from gapless.broker.security.authority import Authority
 
     return Authority.read(folder / AUTHORITY, folder / AUTHORITY_KEY)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gapless.cli.limits import Limits, read_limits
+from gapless.cli.configuration import Limits, SettingsFile, read_limits
+
+if TYPE_CHECKING:
+    from gapless.broker.lease import StoreOptions
 
 DATA = Path("gapless-data")
 
@@ -51,6 +55,20 @@ def serve(
         typer.Option(metavar="FILE", help="With [security], as `gapless security init` makes it."),
     ] = None,
     insecure: Insecure = False,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Its name, in the data folder and in a store.")
+    ] = "serve",
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Keep each commit in this PostgreSQL too; a second process then stands by.",
+        ),
+    ] = None,
+    lease_seconds: Annotated[
+        float, typer.Option(help="With --store: how long a standby waits for a silent holder.")
+    ] = 2.5,
+    config: SettingsFile = None,
     limits: Limits = None,
     log_json: LogJson = False,
     log_level: LogLevel = "warning",
@@ -64,12 +82,19 @@ def serve(
     gapless publish trades symbol=IBM price=92.5
 
     Ctrl-C stops it in order. After a crash, start it again: nothing acknowledged is lost.
+
+    \b
+    gapless store init URL                                    once, then on two machines:
+    gapless serve --name prices --store URL --listen HOST:PORT
+
+    The first process serves, the second stands by and takes over. Clients are given both addresses.
     """
+    from gapless.broker.networks import single_network
     from gapless.broker.process import run
     from gapless.broker.settings import Settings
-    from gapless.broker.single import NAME, single_network
+    from gapless.core.identity import BrokerName
 
-    config, process = read_limits(limits)
+    node, process = read_limits(limits, config)
     settings = Settings(
         **process,
         data=data,
@@ -79,14 +104,28 @@ def serve(
         insecure=insecure,
         security_folder=security.parent if security else Path(),
     )
+    own = BrokerName(name)
     run(
-        NAME,
-        single_network(topic or (), read_table(security) if security else None),
+        own,
+        single_network(topic or (), read_table(security) if security else None, own),
         settings,
-        config=config,
+        config=node,
         log_json=log_json,
         log_level=log_level,
         tell=typer.echo,
+        store=store_options(store, name, listen, lease_seconds) if store else None,
+    )
+
+
+def store_options(url: str, name: str, address: str, lease_s: float) -> StoreOptions:
+    from gapless.broker.lease import StoreOptions
+    from gapless.storage.replica.postgres import PostgresStore
+    from gapless.storage.replica.store import StoreUnreachableError
+
+    with suppress(StoreUnreachableError):  # it is waited for; what will never work is told at once
+        PostgresStore(url).state(name)
+    return StoreOptions(
+        connect=lambda: PostgresStore(url), name=name, address=address, lease_s=lease_s
     )
 
 

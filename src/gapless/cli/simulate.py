@@ -18,7 +18,6 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from gapless.node.network import Network
     from gapless.testing.run import Outcome
 
 AT_ONCE = (signal.SIGINT, signal.SIG_DFL)
@@ -69,6 +68,7 @@ def simulate(
 
     The same seed takes the same course on every machine; the hash at the end says so.
     """
+    from gapless.broker.networks import read_network
     from gapless.testing.planted.faults import parts_with
     from gapless.testing.run import simulate as play_durable
 
@@ -84,7 +84,7 @@ def simulate(
         outcome = play_durable(
             seed,
             out=out,
-            network=read_network(network),
+            network=read_network(network) if network is not None else None,
             parts=parts_with(planted) if planted else None,
             fault_rates=read_faults(fault) if fault else None,
         )
@@ -134,18 +134,6 @@ def play(service: str, seed: int, out: Callable[[str], object] | None = None) ->
         options=lines,
         last_lines=last,
     )
-
-
-def read_network(path: Path | None) -> Network | None:
-    from gapless.core.errors import UsageError
-    from gapless.node.network import parse_network
-
-    if path is None:
-        return None
-    try:
-        return parse_network(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", "Name a network file.") from None
 
 
 def read_faults(texts: list[str]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from gapless.cli.real.soak import Summary
+    from gapless.testing.processes.soak import SoakSummary
 
 
 def soak(
@@ -31,8 +31,8 @@ def soak(
     """
     import asyncio
 
-    from gapless.cli.real.soak import BLOWS, Soak, draw
     from gapless.core.errors import UsageError
+    from gapless.testing.processes.soak import BLOWS, Soak, draw
 
     among = [blow for blow in BLOWS if blow.startswith(only)]
     if not among:
@@ -61,7 +61,7 @@ def empty_folder(path: Path) -> Path:
     return path
 
 
-def show(summary: Summary) -> None:
+def show(summary: SoakSummary) -> None:
     from rich.console import Console
     from rich.table import Table
 

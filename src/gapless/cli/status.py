@@ -34,6 +34,8 @@ COLUMNS = (
 )  # fmt: skip
 HEADINGS = {"subscriptions": "subs", "neighbours": "links", "unreachable": "cut off"}
 """Shorter ones, for a terminal of 80 columns."""
+STORE_COLUMNS = ("term", "standbys", "store")
+"""Of brokers with a store: under which term they serve, what stands by, how many commits behind."""
 TREE_COLUMNS = ("near", "sessions", "unreachable")
 """Of brokers with reliable topics: how many they know nearby, whom they send to, whom they miss."""
 RING_COLUMNS = ("ring", "leaves", "table", "trees")
@@ -57,6 +59,7 @@ def status(
     gapless status --admin 10.0.0.7:7118    one elsewhere
     gapless status --watch --json           an object a second, for a program
 
+    With a store: its term, and each standby with the number of commits that it lacks.
     Where there are reliable topics: how many brokers it knows nearby, to which it sends, and which
     it cannot reach. Where there are multicast topics: its leaf set, how full its routing table is,
     and its trees, as root/forwarder/leaf.
@@ -104,7 +107,7 @@ def ask_all(
     data = data or DATA
     if admin:
         return {address: ask(address, what) for address in admin}
-    from gapless.broker.address import FILE, read_addresses
+    from gapless.broker.addresses import FILE, read_addresses
 
     found: dict[str, Any | None] = {}
     for path in sorted(data.glob(f"*/{FILE}")):
@@ -192,10 +195,23 @@ def rows(found: Found) -> list[dict[str, str]]:
             "delivered": f"{figures['delivered']:,}",
             "neighbours": f"{up}/{up + down}",
             "sync": f"{disk['sync_us'] / max(1, disk['syncs']) / 1000:.2f}ms",
+            **store_row(figures.get("store")),
             **tree_row(figures.get("services", {}).get("reliable")),
             **ring_row(figures.get("services", {}).get("multicast")),
         }
     return shown
+
+
+def store_row(store: dict[str, Any] | None) -> dict[str, str]:
+    """The term of a broker with a store, and its standbys with their lag; nothing without one."""
+    if not store:
+        return {}
+    lags = [f"{each['process']} -{each['lag']}" for each in store["standbys"]]
+    return {
+        "term": str(store["term"]),
+        "standbys": ",".join(lags) or "none",
+        "store": "unreachable" if store["problem"] else "reached",
+    }
 
 
 def tree_row(tree: dict[str, Any] | None) -> dict[str, str]:
@@ -228,7 +244,8 @@ def brokers_table(found: Found, restarts: dict[str, int] | None = None) -> Table
     from rich.text import Text
 
     lines = rows(found)
-    columns = [*COLUMNS, *(TREE_COLUMNS if any("near" in row for row in lines) else ())]
+    columns = [*COLUMNS, *(STORE_COLUMNS if any("term" in row for row in lines) else ())]
+    columns += [*(TREE_COLUMNS if any("near" in row for row in lines) else ())]
     columns += RING_COLUMNS if any("ring" in row for row in lines) else ()
     headings = [HEADINGS.get(each, each) for each in columns]
     shown = make_table(*headings, *(["restarts"] if restarts else []), box=SIMPLE_HEAD, padding=0)

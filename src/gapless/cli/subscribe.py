@@ -13,8 +13,8 @@ from gapless.cli.terminal import say
 from gapless.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from gapless.cli.token_file import Journal, TokenFile
-    from gapless.client.wish import Start
+    from gapless.cli.token_file import DeliveryJournal, TokenFile
+    from gapless.client.subscription_options import Start
 
 
 def subscribe(
@@ -59,14 +59,14 @@ def subscribe(
 
     from gapless.cli.condition import notes
     from gapless.cli.deliveries import Output, print_all
-    from gapless.cli.token_file import Journal, TokenFile
+    from gapless.cli.token_file import DeliveryJournal, TokenFile
     from gapless.filters.filter import Filter
 
     if token_file is not None and not name:
         raise UsageError("a token is of a named subscription", "Give --name too.")
     for note in notes(Filter.parse(condition)):
         say(note, err=True)
-    opened = Journal(journal) if journal else None
+    opened = DeliveryJournal(journal) if journal else None
     try:
         kept = TokenFile(token_file) if token_file else None
         begin = where_from(start, kept, opened)
@@ -77,7 +77,7 @@ def subscribe(
             opened.close()
 
 
-def where_from(start: str, kept: TokenFile | None, journal: Journal | None) -> Start:
+def where_from(start: str, kept: TokenFile | None, journal: DeliveryJournal | None) -> Start:
     """The token file wins, and what the journal has beyond it."""
     from gapless.core.token import Token
 

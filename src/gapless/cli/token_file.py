@@ -33,7 +33,7 @@ def told(path: Path | str, what: str) -> Iterator[None]:
         raise StorageError(problem, f"Give a {what} that can be written.") from None
 
 
-class Journal:
+class DeliveryJournal:
     """JSON lines, appended. A torn last line, of a process that was killed, is cut off."""
 
     def __init__(self, path: Path) -> None:

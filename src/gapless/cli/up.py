@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapless.cli.broker import NetworkFile, read_network
-from gapless.cli.limits import Limits, read_limits
-from gapless.cli.serve import DATA, AdminHosts, Data, Insecure
+from gapless.cli.broker import NetworkFile  # noqa: TC001 - typer reads it
+from gapless.cli.configuration import Limits, SettingsFile, read_limits
+from gapless.cli.serve import DATA, AdminHosts, Data, Insecure, LogJson, LogLevel
 from gapless.cli.terminal import visible_lines
 from gapless.core.errors import UsageError
 
@@ -64,7 +64,7 @@ class Restarts:
 
 
 @dataclass
-class Child:
+class BrokerProcess:
     """One broker's process, over its restarts."""
 
     name: str
@@ -120,7 +120,7 @@ class Child:
 
     def _look_ready(self, number: int) -> str:
         """Has it told where it is since it was started?"""
-        from gapless.broker.address import read_addresses
+        from gapless.broker.addresses import read_addresses
 
         told = read_addresses(self.log.parent) if not self.is_ready else {}
         if told.get("process") != str(number):
@@ -155,7 +155,10 @@ def up(
     ] = None,
     admin_host: AdminHosts = None,
     insecure: Insecure = False,
+    config: SettingsFile = None,
     limits: Limits = None,
+    log_json: LogJson = False,
+    log_level: LogLevel = "info",
 ) -> None:
     """Run every broker of a network on this machine; one that crashes is started again.
 
@@ -175,6 +178,8 @@ def up(
     name = "trades"
     pubends = ["p"]
     """
+    from gapless.broker.networks import read_network
+
     brokers = [broker for cell in read_network(network).cells for broker in cell.brokers]
     names = [broker.name for broker in brokers]
     if unknown := sorted(set(only or ()) - set(names)):
@@ -184,10 +189,13 @@ def up(
     command = [*PROGRAM, "broker", str(network), "--with-parent", "--data", str(data)]
     command += ["--insecure"] if insecure else []
     command += [f"--admin-host={each}" for each in admin_host or ()]
-    read_limits(limits)  # refuses here what no broker would take
+    read_limits(limits, config)  # refuses here what no broker would take
+    command += [f"--config={config}"] if config is not None else []
+    command += ["--log-json"] if log_json else []
+    command += [f"--log-level={log_level}"]
     command += [f"--set={pair}" for pair in limits or ()]
     children = [
-        Child(name, [*command, name], data / name / "log")
+        BrokerProcess(name, [*command, name], data / name / "log")
         for name in names
         if not only or name in only
     ]
@@ -204,9 +212,9 @@ def up(
         raise typer.Exit(1)
 
 
-def listen(children: list[Child], stop: threading.Event) -> None:
+def listen(children: list[BrokerProcess], stop: threading.Event) -> None:
     """Signals: most stop us; SIGHUP is for the brokers, unless our terminal is closed."""
-    from gapless.broker.terminal import Terminal
+    from gapless.broker.process import Terminal
 
     terminal = Terminal()
 
@@ -225,7 +233,7 @@ def listen(children: list[Child], stop: threading.Event) -> None:
 
 def check_addresses(brokers: list[BrokerEntry]) -> None:
     """On one machine each needs an address of its own; the file may be of several machines."""
-    from gapless.broker.address import parse_address
+    from gapless.broker.addresses import parse_address
 
     taken: dict[tuple[str, int], str] = {}
     for each in brokers:
@@ -235,7 +243,7 @@ def check_addresses(brokers: list[BrokerEntry]) -> None:
             raise UsageError(problem, "Give each a port of its own in the network file (0: any).")
 
 
-def watch(children: list[Child], stop: threading.Event) -> None:
+def watch(children: list[BrokerProcess], stop: threading.Event) -> None:
     """For pipes: a line for each thing that happens."""
     while is_wanted(children, stop):
         for child in children:
@@ -244,7 +252,7 @@ def watch(children: list[Child], stop: threading.Event) -> None:
         stop.wait(LOOK_S)
 
 
-def is_wanted(children: list[Child], stop: threading.Event) -> bool:
+def is_wanted(children: list[BrokerProcess], stop: threading.Event) -> bool:
     """Go on watching? Not when we are told to stop, nor when there is nobody left to start."""
     return not stop.is_set() and not all(child.has_given_up for child in children)
 
@@ -255,7 +263,7 @@ def say(line: str) -> None:
         typer.echo(line)
 
 
-def watch_live(children: list[Child], data: Path, stop: threading.Event) -> None:
+def watch_live(children: list[BrokerProcess], data: Path, stop: threading.Event) -> None:
     """For a terminal: a table that stays up to date."""
     from rich.live import Live
 
@@ -272,8 +280,8 @@ def watch_live(children: list[Child], data: Path, stop: threading.Event) -> None
             stop.wait(LOOK_S)
 
 
-def table(children: list[Child], data: Path) -> Table:
-    from gapless.broker.address import read_addresses
+def table(children: list[BrokerProcess], data: Path) -> Table:
+    from gapless.broker.addresses import read_addresses
     from gapless.cli.status import admin_of, ask, brokers_table
 
     found: Found = {}
@@ -287,7 +295,7 @@ def table(children: list[Child], data: Path) -> Table:
     return brokers_table(found, restarts)
 
 
-def stop_all(children: list[Child]) -> None:
+def stop_all(children: list[BrokerProcess]) -> None:
     running = [child for child in children if child.process is not None]
     for child in running:
         assert child.process is not None

@@ -9,13 +9,15 @@ Source: docs/protocols/exactly-once.md, 4.7 (most are those of Open Liberty's me
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from gapless.core.errors import UsageError
 
 MILLISECOND = 1_000
 SECOND = 1_000_000
 MEBIBYTE = 1 << 20
+BASIC = {"basic": True}
+"""Marks a setting that most operators need; the reference lists these first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,7 @@ class Config:
     heartbeat: int = 1 * SECOND
     """How often brokers that share a link prove that they live."""
 
-    dead_after: int = 3 * SECOND
+    dead_after: int = field(default=3 * SECOND, metadata=BASIC)
     """A neighbour that was not heard for this long counts as dead until it is heard again."""
 
     cache_events_max: int = 1_000
@@ -157,7 +159,7 @@ class Config:
     transaction_expiry: int = 3_600 * SECOND
     """A transaction that was not heard of for this long is dropped. A restart begins anew."""
 
-    client_queue_max: int = 10_000
+    client_queue_max: int = field(default=10_000, metadata=BASIC)
     """Events sent to a client that it has not yet consumed; beyond it the subscription that
     cannot keep up is ended with an error."""
 
@@ -177,10 +179,10 @@ class Config:
     delivery_pause_max: int = 40 * MILLISECOND
     """How long an event may wait for that, at most."""
 
-    subscriptions_max: int = 100_000
+    subscriptions_max: int = field(default=100_000, metadata=BASIC)
     """Subscriptions at one broker; beyond it a new one is refused. Of one principal: its share."""
 
-    principal_share_percent: int = 25
+    principal_share_percent: int = field(default=25, metadata=BASIC)
     """What one principal may take of a bound that many share, in percent: of connections' memory,
     subscriptions, conditions, names of publishers and producers, open transactions, topics and
     pubends. Beyond its share it is refused or waits, while others still have room. Decision 0028
@@ -318,7 +320,7 @@ class Config:
     """Names about which registrars are being asked; beyond it a client that comes with one more is
     refused for the moment, and what is to be told waits."""
 
-    failures_tolerated: int = 2
+    failures_tolerated: int = field(default=2, metadata=BASIC)
     """Of the reliable service: how many neighbouring brokers or links may fail at once with nothing
     lost. All brokers of a network must agree."""
 

@@ -106,7 +106,7 @@ class Network:
     cells: tuple[Cell, ...]
     topics: tuple[Topic, ...] = ()
     name: str = "gapless"
-    security: Any = None  # the `[security]` table as it was read: `broker/security.py` knows it
+    security: Any = None  # the `[security]` table, for `broker/security/policy.py`
     joins: bool = False
     """It is one broker that joins a network of others: they decide about topics."""
     _neighbours: dict[CellName, tuple[CellName, ...]] = field(init=False, default_factory=dict)

@@ -31,16 +31,16 @@ from gapless.core.errors import (
     StorageFullError,
     StorageMissingError,
 )
-from gapless.core.store import Run
+from gapless.core.store import RecordRun
 from gapless.storage.draft import Draft, Facts
 from gapless.storage.volume import (
     NO_BOUNDS,
     SCAN_BYTES_MAX,
     Bounds,
-    Limits,
     Records,
     Recovery,
     Statistics,
+    VolumeLimits,
 )
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def _size(records: Sequence[bytes]) -> int:
 class MemoryVolume:
     """A `Volume` that can be told to fail. See the module docstring."""
 
-    def __init__(self, *, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, *, limits: VolumeLimits | None = None) -> None:
+        self.limits = limits or VolumeLimits()
         self.size_max = self.limits.size_max
         """May be changed at any time: a disk that fills up or gets room."""
         self.recovery = Recovery(clean=True, sequence=0)
@@ -123,7 +123,7 @@ class MemoryVolume:
     # --- faults --------------------------------------------------------------------------------
 
     def inject(self, fault: Fault) -> None:
-        """The next commit suffers this."""
+        """Let the next commit suffer this fault."""
         self._fault = fault
 
     def lie(self) -> None:
@@ -131,7 +131,7 @@ class MemoryVolume:
         self._durable = self._content.copy()
 
     def corrupt(self, stream: str, index: int) -> None:
-        """This record does not read back any more."""
+        """Damage this record: reading it raises an error from now on."""
         self._corrupt.add((stream, index))
 
     def crash(self) -> None:
@@ -227,10 +227,10 @@ class MemoryVolume:
             self._check_intact(stream, index)
         return Records(kept.indices[found], kept.records[found])
 
-    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[RecordRun]:
         indices, records = self.scan(stream, start, end, bytes_max=bytes_max)
         ends = list(accumulate(map(len, records)))
-        return [Run(indices, ends, 0, b"".join(records))] if indices else []
+        return [RecordRun(indices, ends, 0, b"".join(records))] if indices else []
 
     def _check_intact(self, stream: str, index: int) -> None:
         if (stream, index) in self._corrupt:
@@ -244,6 +244,10 @@ class MemoryVolume:
     def streams(self) -> list[str]:
         self._check_readable()
         return sorted(self._content.facts.bounds)
+
+    def tables(self) -> list[str]:
+        self._check_readable()
+        return sorted(table for table, facts in self._content.facts.tables.items() if facts)
 
     def get(self, table: str, key: str) -> bytes | None:
         self._check_readable()

@@ -200,12 +200,12 @@ def test_a_subscription_for_which_there_is_no_room_claims_no_name() -> None:
     for number in range(6):
         name = SubscriptionName(f"name {number}")
         town.receive(ANN, Subscribe(NEWS, number, number, name=name))
-    assert list(town.node.names.registry.entries) == ["name 0"]
+    assert list(town.node.durable.homes.registry.entries) == ["name 0"]
 
 
 def test_names_are_counted_for_their_owners() -> None:
     town = Town("h", ALONE, names_max=8)
-    registry = town.node.names.registry
+    registry = town.node.durable.homes.registry
     here = BrokerName("h")
 
     def claim(name: str, owner: str) -> str:

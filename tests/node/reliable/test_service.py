@@ -418,7 +418,7 @@ def test_a_condition_for_which_another_broker_has_no_room_is_refused_and_leaves_
 
 def test_a_broker_that_joins_serves_topics_of_others_and_nobody_before_it_is_a_part() -> None:
     town = Town("h", ALONE, joins=True)
-    town._do(town.node.services.join(BrokerName("x"), town.now))
+    town._do(town.node.join(BrokerName("x"), town.now))
     assert ("x", TreeJoin()) in town.flush()
     town.receive("x", TopicNews((TopicEntry(FEED, 1, (), "reliable"),)))
     town.connect()
@@ -457,7 +457,7 @@ def test_who_asks_one_that_joined_for_a_topic_that_it_cannot_know_is_not_told_to
 def test_topics_without_a_host_are_told_to_who_joined_and_no_others() -> None:
     country = Country(TEXT)
     town = country.towns["a"]
-    town._do(town.node.topics.welcome(BrokerName("new"), town.now))
+    town._do(town.node.welcome(BrokerName("new"), town.now))
     [(to, news)] = [each for each in town.flush() if isinstance(each[1], TopicNews)]
     assert isinstance(news, TopicNews)
     assert (to, [each.name for each in news.entries]) == ("new", ["feed"])

@@ -24,8 +24,8 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from gapless.cli.real.processes import Processes, cell, topic
 from gapless.client.delivery import Silence
+from gapless.testing.processes.brokers import Processes, cell, topic
 from gapless.testing.witnesses import Bell
 from gapless_lab.demo.lake import LakeQuery, why_no_spark
 from gapless_lab.demo.market import TOPIC, Account, Desk, Feed

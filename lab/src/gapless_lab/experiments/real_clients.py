@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.cli.real.processes import topic
 from gapless.client.client import connect
 from gapless.core.events import Event
+from gapless.testing.processes.brokers import topic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

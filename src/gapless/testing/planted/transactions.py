@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gapless.core.effects import Write
     from gapless.core.identity import ClientName
     from gapless.core.transaction_messages import Abort
-    from gapless.knowledge.staging import Key
+    from gapless.knowledge.stages import Key
 
 
 class CommitsTwice(Transactions):
@@ -49,7 +49,7 @@ class PublishesLosers(Transactions):
     """Takes all that was staged for what was to be committed."""
 
     def commit(self, client: ClientName, message: Commit, owner: str = "") -> list[Effect]:
-        slot = self.stages.open.get((message.producer, message.transaction))
+        slot = self.stages.open_slots.get((message.producer, message.transaction))
         if slot is not None:
             done = [name for name, part in slot.parts.items() if part.accepted == part.count]
             parts = (*message.parts, *sorted({*done} - {*message.parts}))
@@ -61,7 +61,7 @@ class CommitsAborted(Transactions):
     """Mistakes an abort for a commit."""
 
     def abort(self, client: ClientName, message: Abort, now: Instant) -> list[Effect]:
-        slot = self.stages.open.get((message.producer, message.transaction))
+        slot = self.stages.open_slots.get((message.producer, message.transaction))
         if slot is not None and message.part is None:
             self.commit(
                 client,

@@ -22,9 +22,9 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.cli.real.processes import Processes, cell
 from gapless.client.client import connect
 from gapless.core.events import Event
+from gapless.testing.processes.brokers import Processes, cell
 from gapless_lab.experiments.real_clients import (
     BODY,
     HOST,

@@ -28,8 +28,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.cli.real.processes import Processes, cell
 from gapless.client.client import connect
+from gapless.testing.processes.brokers import Processes, cell
 from gapless_lab.experiments.real_clients import HOST, QUOTES, TOPIC, Account, feeding, reading
 
 if TYPE_CHECKING:

@@ -1,0 +1,215 @@
+"""The admin port: health, readiness, statistics and subscriptions as JSON, metrics; over HTTP.
+
+It runs on the broker's own loop, so that it also tells whether that loop still turns. Without the
+`console` extra there is no admin port, which is logged, and the broker works all the same.
+With security it speaks TLS, and only to those who bring a token with the right to administer all
+topics (`Authorization: Bearer TOKEN`). Without, it answers whoever reaches it and names it as it is
+named (`for_host`). How many may be connected, and for how long: `broker.connections`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from gapless.broker.addresses import show_endpoint
+from gapless.broker.logs import logger
+from gapless.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from gapless.broker.admin.connections import AdminConnections
+    from gapless.broker.security.access import Access
+
+BACKLOG = 128
+"""Connections that the system holds until they are taken."""
+
+LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost")
+HOST_SHOWN_MAX = 255
+"""Characters of a `Host` that a refusal repeats."""
+
+PATHS = {
+    "/health": "200 while the loop turns",
+    "/ready": "200 when it serves, 503 when it is stopping or has failed",
+    "/statistics": "all figures as JSON",
+    "/subscriptions": "the durable subscriptions that live here, as JSON",
+    "/metrics": "what matters of the figures, for Prometheus",
+}
+
+
+class Subject(Protocol):
+    """What is shown."""
+
+    is_ready: bool
+
+    def statistics(self) -> dict[str, Any]: ...
+    def subscriptions(self) -> list[dict[str, Any]]: ...
+
+
+class Admin:
+    """The open admin port of one broker."""
+
+    def __init__(self, connections: AdminConnections, listener: socket.socket) -> None:
+        self.address = show_endpoint(*listener.getsockname()[:2])
+        self._connections = connections
+        connections.open(listener)
+
+    @classmethod
+    async def open(
+        cls,
+        subject: Subject,
+        at: tuple[str, int],
+        access: Access | None = None,
+        check: Callable[[str, str], None] = lambda *_: None,
+        hosts: Iterable[str] = (),
+    ) -> Self | None:
+        """`check` raises if it may not listen there; `hosts`: names under which others reach it."""
+        try:
+            from gapless.broker.admin.connections import AdminConnections
+
+            app: ASGIApp = make_app(subject)
+            known = frozenset(each.lower().rstrip(".") for each in (*hosts, at[0]))
+            app = guarded(app, access) if access else for_host(app, known)
+            connections = AdminConnections(app, access.tls.admin if access else None)
+        except ImportError as error:
+            logger.warning(
+                "no admin port", extra={"reason": error, "remedy": "pip install gapless[console]"}
+            )
+            return None
+        family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(at)
+            check(show_endpoint(*listener.getsockname()[:2]), "--admin")
+            listener.listen(BACKLOG)  # now: who is told the address may ask at once
+        except UsageError:
+            listener.close()
+            raise
+        except OSError as error:
+            listener.close()
+            raise UsageError(
+                f"cannot listen on {show_endpoint(*at)} for the admin port: {error.strerror}",
+                "Stop what uses it, or give another address with --admin (port 0: any).",
+            ) from error
+        return cls(connections, listener)
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+
+def guarded(app: ASGIApp, access: Access) -> ASGIApp:
+    """The same, for those who may administer; others get a refusal, and not at once."""
+    from starlette.datastructures import Headers
+    from starlette.responses import PlainTextResponse
+
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        given = Headers(scope=scope).get("authorization", "")
+        kind, _, token = given.partition(" ")
+        principal = access.by_proof(token.strip()) if kind.lower() == "bearer" else None
+        if principal is not None and principal.rights.administers:
+            await app(scope, receive, send)
+            return
+        access.refused_logins += 1
+        address = show_endpoint(*scope["client"]) if scope.get("client") else "?"
+        logger.warning("admin request refused", extra={"address": address})
+        await asyncio.sleep(access.security.login_delay_s)
+        refusal = PlainTextResponse(
+            "not admitted: give a token with the right to administer\n",
+            status_code=401 if principal is None else 403,
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+        await refusal(scope, receive, send)
+
+    return guard
+
+
+def for_host(app: ASGIApp, hosts: frozenset[str]) -> ASGIApp:
+    """The same, for those who name us as we are named.
+
+    A page of a stranger may have a name of its own lead here, and a browser would let it read what
+    is answered to that name. So a name must be ours; an address cannot be lent.
+    """
+    from starlette.datastructures import Headers
+    from starlette.responses import PlainTextResponse
+
+    async def check(scope: Scope, receive: Receive, send: Send) -> None:
+        given = Headers(scope=scope).get("host")
+        if given is None or is_ours(
+            given, hosts
+        ):  # HTTP/1.0 names nobody, and no browser speaks it
+            await app(scope, receive, send)
+            return
+        refusal = PlainTextResponse(
+            f"this admin port is not called {given[:HOST_SHOWN_MAX]!r}: ask by address, or as "
+            "localhost, or start the broker with --admin-host NAME\n",
+            status_code=421,
+        )
+        await refusal(scope, receive, send)
+
+    return check
+
+
+def is_ours(host: str, hosts: frozenset[str]) -> bool:
+    """Whether a `Host` names us: `name`, `name:port`, an address; case does not count."""
+    name = host.lower()
+    if not name.endswith("]"):  # an address of version 6, without a port
+        name = name.rpartition(":")[0] or name
+    name = name.rstrip(".")
+    if name in LOOPBACK_NAMES or name in hosts:
+        return True
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def make_app(subject: Subject) -> Starlette:
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse, PlainTextResponse
+    from starlette.responses import Response as AnyResponse
+    from starlette.routing import Route
+
+    from gapless.broker.admin.metrics import written
+
+    async def index(_: Request) -> Response:
+        return PlainTextResponse("".join(f"{path}  {what}\n" for path, what in PATHS.items()))
+
+    async def health(_: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def ready(_: Request) -> Response:
+        if subject.is_ready:
+            return PlainTextResponse("ready\n")
+        return PlainTextResponse("not ready\n", status_code=503)
+
+    async def statistics(_: Request) -> Response:
+        return await asyncio.to_thread(JSONResponse, subject.statistics())
+
+    async def subscriptions(_: Request) -> Response:
+        return await asyncio.to_thread(JSONResponse, subject.subscriptions())
+
+    async def metrics(_: Request) -> Response:
+        text = await asyncio.to_thread(written, subject.statistics())  # long with many pubends
+        return AnyResponse(text, media_type=CONTENT_TYPE_LATEST)
+
+    return Starlette(
+        routes=[
+            Route("/", index),
+            Route("/health", health),
+            Route("/ready", ready),
+            Route("/statistics", statistics),
+            Route("/subscriptions", subscriptions),
+            Route("/metrics", metrics),
+        ]
+    )
