@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gapless.storage.memory import MemoryVolume
-
 from gapless.core.identity import Instant
+from gapless.testing.memory_volume import MemoryVolume
 from tests.durable.test_catch_up import Stand, even, make_log
 from tests.knowledge.notation import knowledge, show
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import (
-    Done,
     Publish,
     PublisherQuery,
     Refused,
@@ -24,7 +23,7 @@ from gapless.core.client_messages import (
     Unsubscribe,
 )
 from gapless.core.effects import Send
-from gapless.core.errors import FilterError, UsageError, WireError, quoted
+from gapless.core.errors import FilterError, WireError, quoted
 from gapless.core.portion import WHOLE, Portion
 from gapless.core.range_messages import RangeRequest
 from gapless.core.transaction_messages import TransactionRequest
@@ -75,7 +74,7 @@ class Services:
             return self.durable if topic is None else self.by_name[topic.service]
         if isinstance(message, Unsubscribe):
             return self._holder(client, message.subscription) or self.durable
-        return self.durable
+        return self.by_name[Reliable.name] if isinstance(message, RetireBroker) else self.durable
 
     def request(
         self, service: Service, client: ClientName, message: Message, now: Instant
@@ -83,24 +82,13 @@ class Services:
         """Refuse a request, or let the service serve it."""
         if isinstance(message, Unsubscribe):
             return service.unsubscribe(client, message.subscription, now)
-        if isinstance(message, RetireBroker):
-            return self._retire(client, message, now)
-        if not service.stores:
-            assert isinstance(message, TopicRequest)
-            if refused := self._refuse_storeless(service, client, message):
+        if isinstance(message, TopicRequest) and not service.stores:
+            refused = self._refuse_storeless(service, client, message)
+            if refused:
                 return refused
         if isinstance(message, Subscribe) and (refused := self._refuse_number(client, message)):
             return refused
         return service.request(client, message, now)
-
-    def _retire(self, client: ClientName, message: RetireBroker, now: Instant) -> list[Effect]:
-        effects: list[Effect] = []
-        for each in self.all:
-            try:
-                effects += each.retire(message.broker, now)
-            except UsageError as error:
-                return [Send(client, Refused(message.request, error.problem, error.remedy))]
-        return [*effects, Send(client, Done(message.request))]
 
     def _refuse_storeless(
         self, service: Service, client: ClientName, message: TopicRequest

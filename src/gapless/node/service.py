@@ -62,10 +62,6 @@ class Service(ABC):
         """The broker is about to stop, nobody knows for how long."""
         return []
 
-    def retire(self, broker: BrokerName, now: Instant) -> list[Effect]:
-        """A broker never returns. `UsageError`: it is up, or there is none of this name."""
-        return []
-
     # --- topics ----------------------------------------------------------------------------------
 
     @abstractmethod

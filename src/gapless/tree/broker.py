@@ -2,15 +2,15 @@
 
 Theory of operation
     Three sources drive it: messages from neighbours, time, and the verbs `publish`, `subscribe` and
-    `withdraw`. After each of them the machine settles: who can be reached, then which subscriptions
-    must be asked for, then the queue, then the confirmations that wait for the queue. What is sent
-    to one neighbour goes out in that order, and connections keep it.
+    `withdraw`. After each of them the machine settles: which brokers can be reached, then which
+    subscriptions must be asked for, then the queue, then the confirmations that wait for the queue.
+    What is sent to one neighbour goes out in that order, and connections keep it.
     Nothing is stored. The driver keeps `edges` on disk, and counts the starts of the broker: the
     `epoch` makes all numbers of a new life higher than those of the last.
 
 Invariants: those of the parts, all checked by `check`.
 
-Cost: see the parts; a step that changes nobody's reach costs O(1) plus what it sends.
+Cost: see the parts; a step that changes no broker's reach costs O(1) plus what it sends.
 
 Source: Kazemzadeh and Jacobsen, SRDS 2011; docs/protocols/reliable-tree.md, 3. A source is a broker
 and its epoch: a restart begins a new flow.
@@ -131,7 +131,7 @@ class TreeBroker:
         check_message(message, self._neighbourhood, (self.name, self.epoch))
         match message:
             case _ if self._neighbourhood.is_retired(sender):
-                return []  # nobody hears it any more
+                return []  # no broker hears it any more
             case TreeJoin() if not self._sessions.is_joining:
                 return self._welcome(sender, now)
             case TreeWelcome():
@@ -148,13 +148,13 @@ class TreeBroker:
                 for each in carried:
                     self._handle(sender, each)
             case _:
-                # A newcomer of whom we have not heard yet, or who comes before we have been let in
-                # ourselves: it beats, or asks, again.
+                # A newcomer of which we have not heard yet, or that comes before we have been let
+                # in ourselves: it beats, or asks, again.
                 return []
         return self._settle(now)
 
     def fire(self, now: Instant) -> list[Effect]:
-        """Beat, and see who has fallen silent."""
+        """Beat, and see which brokers have fallen silent."""
         if self._joining is not None and now >= self._connections.beat_at:
             self._sessions.effects.append(Send(self._joining, TreeJoin()))
         self._sessions.effects += self._connections.fire(now)
@@ -237,7 +237,7 @@ class TreeBroker:
         return self._settle(now)
 
     def leave(self, now: Instant) -> list[Effect]:
-        """We are about to stop in order: nobody is to think that we crashed."""
+        """We are about to stop in order: no broker is to think that we crashed."""
         if self._sessions.is_ready:
             self._forwarding.turn("ends")
         return self._settle(now)

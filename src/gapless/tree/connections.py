@@ -1,4 +1,4 @@
-"""Connections: who can be reached, and numbered batches that arrive in order or not at all.
+"""Connections: which brokers can be reached; numbered batches that arrive in order or not at all.
 
 Theory of operation
     Each end of a connection names its session; a session's number is never used again. Beats carry
@@ -8,12 +8,12 @@ Theory of operation
     message missing among the numbered ones, or a new session at the other end. The end that begins
     anew says so at once, without waiting for its next beat. So both ends fall together, one after
     the other, and each of them knows that what was under way may be lost.
-    A broker beats to those it wants to reach, and answers whoever beats to it. One that is wanted
-    and does not answer within `patience` has FAILED, and is beaten to all the same.
+    A broker beats to the brokers it wants to reach, and answers every beat of others. A broker that
+    is wanted and does not answer within `patience` has FAILED, and is beaten to all the same.
 
 Invariants
     I1  what is handed on of a session is a prefix of what was sent on it, each batch once
-    I2  a deadline is set exactly for those who are CONNECTING or UP
+    I2  a deadline is set exactly for brokers that are CONNECTING or UP
 
 Cost: one beat for each wanted broker and `beat_every`.
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class Reach(Enum):
     """What a broker believes of another."""
 
-    IDLE = "idle"  # nobody needs it
+    IDLE = "idle"  # it is not needed
     CONNECTING = "connecting"
     UP = "up"
     FAILED = "failed"
@@ -70,7 +70,7 @@ class Connections:
         self._wanted: tuple[BrokerName, ...] = ()
         self.beat_at = Instant(0)
         self.changes = 0
-        """Grows whenever somebody's reach or our session with it changes."""
+        """Grows whenever a broker's reach or our session with it changes."""
 
     def reach(self, broker: BrokerName) -> Reach:
         return self._end(broker).reach
@@ -100,8 +100,8 @@ class Connections:
         return [self._beat(broker) for broker in new]
 
     def send(self, to: BrokerName, messages: tuple[CarriedMessage, ...]) -> list[Send]:
-        """Carry them, if there is a connection; who needs them to arrive sends them again on the
-        next."""
+        """Carry them, if there is a connection. A caller that needs them to arrive sends them again
+        on the next one."""
         end = self._end(to)
         if end.reach is not Reach.UP:
             return []
@@ -118,7 +118,9 @@ class Connections:
             end.theirs, end.received = beat.session, 0
         elif end.received is not None and beat.sent > end.received:
             self._lose(end)  # something went missing
-        if beat.heard == end.session == before[0]:  # one that began just now nobody has heard of
+        if (
+            beat.heard == end.session == before[0]
+        ):  # of one that began just now the other has not heard
             if end.received is None:
                 end.received = 0  # they know our new session and kept theirs: it was never used
             end.reach, end.deadline = Reach.UP, Instant(now + self._settings.patience)
@@ -143,7 +145,7 @@ class Connections:
         return carried.messages, []
 
     def fire(self, now: Instant) -> list[Send]:
-        """Give up those who are silent for too long; beat, if it is time to."""
+        """Give up brokers that are silent for too long; beat, if it is time to."""
         for broker, end in self._ends.items():
             if end.deadline is not None and now >= end.deadline:
                 self.give_up(broker)

@@ -3,7 +3,7 @@
 Theory of operation
     A broker knows the edges within `reach` steps of itself. The tree only grows, at its leaves, so
     a path never changes once it is known. A newcomer gets its edges from the broker it joins, and
-    whoever is near enough hears of the new edge.
+    every broker near enough hears of the new edge.
     A broker that is *retired* keeps its place, but distances do not count it: its neighbours are
     next to each other from then on.
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Neighbourhood:
-    """Who is near, and how one gets there along the primary tree."""
+    """The brokers nearby, and the way to each along the primary tree."""
 
     def __init__(self, broker: BrokerName, reach: int, edges: Iterable[Edge] = ()) -> None:
         self.broker = broker
@@ -53,7 +53,7 @@ class Neighbourhood:
         return True
 
     def path(self, to: BrokerName) -> tuple[BrokerName, ...]:
-        """The way to a known broker: who is next first, `to` last."""
+        """The way to a known broker: the next broker first, `to` last."""
         if to not in self._paths:
             raise ProtocolError(f"{to} is not in the neighbourhood of {self.broker}")
         return self._paths[to]

@@ -13,11 +13,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from gapless.core.effects import Persist, Put
+from gapless.core.effects import Put
 from gapless.core.identity import BrokerName
 
 if TYPE_CHECKING:
-    from gapless.core.effects import Effect
     from gapless.core.store import Store
     from gapless.node.network import Network
     from gapless.tree.messages import Edge
@@ -51,8 +50,8 @@ class KeptTree:
         names = json.loads(store.get(TREE, RETIRED) or b"[]")
         self.retired: tuple[BrokerName, ...] = tuple(map(BrokerName, names))
 
-    def learn(self, known: tuple[Edge, ...], retired: tuple[BrokerName, ...]) -> list[Effect]:
-        """The tree as it is known now: write down what is new of it."""
+    def learn(self, known: tuple[Edge, ...], retired: tuple[BrokerName, ...]) -> tuple[Put, ...]:
+        """The tree as it is known now: what is to be written down of it."""
         ours = self._network.cell_of
         joined = tuple(edge for edge in known if edge[0] not in ours or edge[1] not in ours)
         writes: list[Put] = []
@@ -62,4 +61,4 @@ class KeptTree:
         if retired != self.retired:
             self.retired = retired
             writes.append(Put(TREE, RETIRED, json.dumps(retired).encode()))
-        return [Persist(tuple(writes))] if writes else []
+        return tuple(writes)

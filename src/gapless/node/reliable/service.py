@@ -28,16 +28,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.core.client_messages import (
+    Done,
     Ended,
     Lost,
     Publish,
     Receipt,
     Refused,
+    RetireBroker,
     Subscribe,
     Subscribed,
     Unreached,
 )
-from gapless.core.effects import Effect, Send, Tell
+from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.errors import FilterError, ProtocolError, UsageError, quoted
 from gapless.core.identity import PubendName
 from gapless.core.portion import WHOLE, Portion
@@ -147,22 +149,11 @@ class Reliable(Service):
         # Who joined is looked at with each beat: who forgets it in a crash is told again.
         return self._carry(self.tree.fire(now), now) + self._keep_tree()
 
-    def _keep_tree(self) -> list[Effect]:
-        tree = self.tree
-        return [] if tree is None else self._kept_tree.learn(tree.edges, tree.retired)
-
-    def retire(self, broker: BrokerName, now: Instant) -> list[Effect]:
-        if self.tree is None:
-            raise UsageError(
-                "this broker has no reliable topic, so that there is no tree",
-                "Ask a broker that serves reliable topics.",
-            )
-        if broker not in self.network.cell_of and all(broker not in e for e in self.tree.edges):
-            raise UsageError(
-                f"there is no broker {quoted(broker)}",
-                "Check the name; of a broker that joined, ask one that is near it in the tree.",
-            )
-        return self._carry(self.tree.retire(broker, now), now) + self._keep_tree()
+    def _keep_tree(self, *then: Effect) -> list[Effect]:
+        """Write down what is new of the tree, and do this then."""
+        assert self.tree is not None
+        writes = self._kept_tree.learn(self.tree.edges, self.tree.retired)
+        return [Persist(writes, then)] if writes else [*then]
 
     def leave(self, now: Instant) -> list[Effect]:
         """Nobody shall keep for us what nobody here will get, nor think that we crashed."""
@@ -185,8 +176,25 @@ class Reliable(Service):
     def request(self, client: ClientName, message: Message, now: Instant) -> list[Effect]:
         if isinstance(message, Publish):
             return self._publish(client, message, now)
+        if isinstance(message, RetireBroker):
+            return self._retire(client, message, now)
         assert isinstance(message, Subscribe)
         return self._subscribe(client, message, now)
+
+    def _retire(self, client: ClientName, message: RetireBroker, now: Instant) -> list[Effect]:
+        tree, broker, request = self.tree, message.broker, message.request
+        if tree is None:
+            problem = "this broker has no reliable topic, so that there is no tree"
+            return [Send(client, Refused(request, problem, "Create a reliable topic first."))]
+        if broker not in self.network.cell_of and all(broker not in edge for edge in tree.edges):
+            problem = f"there is no broker {quoted(broker)}"
+            remedy = "Check the name; of a broker that joined, ask one that is near it in the tree."
+            return [Send(client, Refused(request, problem, remedy))]
+        try:
+            effects = tree.retire(broker, now)
+        except UsageError as error:
+            return [Send(client, Refused(request, error.problem, error.remedy))]
+        return self._carry(effects, now) + self._keep_tree(Send(client, Done(request)))
 
     def _publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
         tree, request, count = self.tree, message.request, len(message.events)

@@ -229,7 +229,10 @@ class TreeRun:
         """One broker dies and is retired: nothing of it is left, and others may fail as before."""
         dice = random.Random(f"retire {self._seed}")
         settings = self.options.settings
-        if settings.tags != "scoped" or dice.random() < 0.5 or len(self._brokers) < 4:
+        is_scoped = (
+            settings.tags == "scoped" and settings.failures_tolerated
+        )  # 0: in parts for good
+        if not is_scoped or dice.random() < 0.5 or len(self._brokers) < 4:
             return
         gone, at = dice.sample(self._brokers, 2)
         self.world.processes[gone].crash()
