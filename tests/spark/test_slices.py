@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gapless
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
-from gapless.spark.slices import plan, resolve_end, resolve_start
+from gapless.spark.options import parse_options
+from gapless.spark.slices import first_events, plan, resolve_end, resolve_start
+from tests.test_sync import broker_in_a_thread
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TOKENS = st.dictionaries(st.sampled_from(["t/0", "t/1", "t/2"]), st.integers(0, 300)).map(Token)
 POSITIONS = {"t/0": (10, 100 << 10), "t/1": (0, 50 << 10)}
@@ -45,3 +53,22 @@ def test_a_place_that_is_not_there_is_refused() -> None:
         resolve_end(Token({"t/1": 51201}), POSITIONS)
     with pytest.raises(UsageError, match="before everything"):
         resolve_end("earliest", POSITIONS)
+
+
+def test_slices_begin_with_the_first_event_that_matches(tmp_path: Path) -> None:
+    """Else the slices of a young topic share out the time since 1970, and one has all the rows."""
+    with broker_in_a_thread(tmp_path) as url, gapless.sync.connect(url) as client:
+        client.create_topic("young")
+        with client.subscribe("young", name="keeper", start="earliest"):
+            pass
+        receipts = client.publish_many("young", [({"i": i}, b"") for i in range(20)])
+        positions = client.positions("young")
+        start, end = resolve_start("earliest", positions), resolve_end("latest", positions)
+        for condition, first in (("", 0), ("i >= 7", 7)):
+            given = {"url": url, "topic": "young", "filter": condition}
+            options = parse_options(given, is_stream=False)
+            assert dict(first_events(client, options, start, end)) == {
+                "young/0": receipts[first].tick
+            }
+        options = parse_options({"url": url, "topic": "young", "filter": "i > 99"}, is_stream=False)
+        assert plan(first_events(client, options, start, end), end, 8) == []

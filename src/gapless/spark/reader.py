@@ -17,7 +17,15 @@ from gapless.core.token import Token
 from gapless.spark.arrow_batches import ArrowBatches
 from gapless.spark.options import parse_options
 from gapless.spark.schema import check_schema
-from gapless.spark.slices import Slice, open_client, plan, read_slice, resolve_end, resolve_start
+from gapless.spark.slices import (
+    Slice,
+    first_events,
+    open_client,
+    plan,
+    read_slice,
+    resolve_end,
+    resolve_start,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,10 +47,12 @@ class BatchReader(DataSourceReader):
         options = self.options
         with open_client(options) as client:
             positions = client.positions(options.topic)
-        start = resolve_start(options.start or "earliest", positions, gaps=options.gaps)
-        end = resolve_end(options.end, positions)
-        if options.pubends is not None:
-            end = self._restricted(end, options.pubends, positions)
+            start = resolve_start(options.start or "earliest", positions, gaps=options.gaps)
+            end = resolve_end(options.end, positions)
+            if options.pubends is not None:
+                end = self._restricted(end, options.pubends, positions)
+            if options.partitions_min > 1:
+                start = first_events(client, options, start, end)
         return plan(start, end, options.partitions_min)
 
     def _restricted(self, end: Token, pubends: tuple[str, ...], positions: Positions) -> Token:

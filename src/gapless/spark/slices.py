@@ -124,6 +124,29 @@ def _check_known(token: Token, positions: Mapping[str, object]) -> None:
         )
 
 
+def first_events(client: Client, options: ReadOptions, start: Token, end: Token) -> Token:
+    """`start`, moved on to the first event or gap of each pubend that is read: so slices of equal
+    length do not share out the time before a topic had events."""
+    firsts = dict(start)
+    for pubend, high in end:
+        if start.get(pubend) >= high:
+            continue
+        firsts[pubend] = high
+        for item in client.read(
+            options.topic,
+            options.condition,
+            start=Token({pubend: start.get(pubend)}),
+            end=Token({pubend: high}),
+            pubends=[pubend],
+            limit=1,
+            gaps="yield",
+        ):
+            if isinstance(item, Gap) or len(item):
+                firsts[pubend] = item.span.start if isinstance(item, Gap) else item.ticks[0]
+                break
+    return Token(firsts)
+
+
 def plan(start: Token, end: Token, partitions_min: int) -> list[Slice]:
     """The interval in slices, by pubend and tick."""
     spans = [(name, start.get(name), high) for name, high in end if start.get(name) < high]
