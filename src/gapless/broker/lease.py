@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gapless.broker.logs import logger
-from gapless.core.errors import StorageError, UsageError
+from gapless.core.errors import StorageError, StorageFullError, UsageError
 from gapless.storage.disk import DiskVolume
 from gapless.storage.replica.copy import catch_up, is_ahead, stamp_of
 from gapless.storage.replica.mirror import StoreMirror
@@ -215,6 +215,10 @@ class Standby:
             except StoreUnreachableError as error:
                 if self._is_reached:
                     logger.warning("the store cannot be reached", extra={"reason": error.problem})
+                self._is_reached = False
+            except StorageFullError as error:
+                if self._is_reached:
+                    logger.error("the copy has no room to follow", extra={"reason": error})
                 self._is_reached = False
             self._stop.wait(self._options.look_s)
         return None

@@ -45,12 +45,18 @@ Security = Annotated[
     typer.Option(metavar="FILE", help="With [security], as `gapless security init` makes it."),
 ]
 
-StoreUrl = Annotated[
+Name = Annotated[
+    str, typer.Option(metavar="NAME", help="Its name, in the data folder and in a store.")
+]
+Store = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
         help="Keep each commit in this PostgreSQL too; a second process then stands by.",
     ),
+]
+LeaseSeconds = Annotated[
+    float, typer.Option(help="With --store: how long a standby waits for a silent holder.")
 ]
 
 
@@ -67,13 +73,9 @@ def serve(
     data: Data = DATA,
     security: Security = None,
     insecure: Insecure = False,
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="Its name, in the data folder and in a store.")
-    ] = "serve",
-    store: StoreUrl = None,
-    lease_seconds: Annotated[
-        float, typer.Option(help="With --store: how long a standby waits for a silent holder.")
-    ] = 2.5,
+    name: Name = "serve",
+    store: Store = None,
+    lease_seconds: LeaseSeconds = 2.5,
     config: SettingsFile = None,
     limits: Limits = None,
     log_json: LogJson = False,

@@ -123,6 +123,11 @@ def simulate(
         out(line)  # type: ignore[misc]  # not None in this loop
     trace = Trace(out)
     world = make_world(options, dice, trace, node_maker(options, parts))
+    return outcome(seed, world, options, trace)
+
+
+def outcome(seed: int, world: World, options: Options, trace: Trace) -> Outcome:
+    """Play a world that is made, and say what came of it."""
     violation = ""
     try:
         play(world, options)
@@ -178,12 +183,13 @@ def make_world(
     dice: random.Random,
     trace: Trace,
     make: Callable[[BrokerName, Store, Instant], Machine],
+    kind: type[World] = World,
 ) -> World:
     record = Record(options.network)
     reached: Counter[str] = Counter()
     checkers = [each(record, options.config) for each in CHECKERS]
     checkers.append(Situations(record, options.config, reached))
-    world = World(
+    world = kind(
         options.network,
         make,
         dice,

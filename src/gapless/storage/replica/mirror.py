@@ -53,6 +53,7 @@ class StoreMirror:
         self._bounds_of = bounds_of
         self._retry_s = retry_s
         self._end = threading.Event()
+        self._is_sent = False  # the next commit, perhaps without an answer
         self.problem = ""
         """Why the store cannot be reached right now; empty while it can."""
         self.waits = 0
@@ -75,26 +76,30 @@ class StoreMirror:
     def append(self, writes: Sequence[Write]) -> None:
         """Return when the store has them; raise `StorageFencedError` if it never will."""
         changes = Changes.of(writes, self._bounds_of)
-        is_sent = False
-        while True:
-            if self._end.is_set():
-                raise StorageFencedError(ENDED)
-            try:
-                if not (is_sent and self._is_there()):
-                    is_sent = True
-                    position = self._stamp.position + 1
-                    self._store.append(self._name, self._stamp.term, position, changes)
-            except StoreUnreachableError as error:
-                self.waits += not self.problem
-                self.problem = error.problem
-                self._end.wait(self._retry_s)
-            except StorageFencedError:
-                self._end.set()
-                raise
-            else:
-                self.problem = ""
-                self._stamp = self._next
-                return
+        while not self.attempt(changes):
+            self._end.wait(self._retry_s)
+
+    def attempt(self, changes: Changes) -> bool:
+        """One try to have the store take the next commit; False: it cannot be reached, and the
+        same commit is to be tried again."""
+        if self._end.is_set():
+            raise StorageFencedError(ENDED)
+        try:
+            if not (self._is_sent and self._is_there()):
+                self._is_sent = True
+                position = self._stamp.position + 1
+                self._store.append(self._name, self._stamp.term, position, changes)
+        except StoreUnreachableError as error:
+            self.waits += not self.problem
+            self.problem = error.problem
+            return False
+        except StorageFencedError:
+            self._end.set()
+            raise
+        self.problem = ""
+        self._is_sent = False
+        self._stamp = self._next
+        return True
 
     def _is_there(self) -> bool:
         """Whether a commit whose answer was lost has happened."""
