@@ -187,8 +187,8 @@ class TreeBroker:
         self, topic: str, events: EventBatch, now: Instant, *, is_awaited: bool = False
     ) -> tuple[range, list[Effect]]:
         """Take publications for a topic, in this order: all of them, or none with an error. Their
-        numbers, by which `Confirmed` says that all who should have them do. If they are awaited,
-        `Held` says when all within reach have one, should there be others."""
+        numbers, by which `Confirmed` says that they have reached all they should. If they are
+        awaited, `Held` says when all within reach have one, should there be others."""
         if self._neighbourhood.is_retired(self.name):
             raise UsageError(
                 f"{self.name} is retired, and no other broker hears it",

@@ -4,9 +4,9 @@ Theory of operation
     Walk the neighbourhood outward. A broker that is UP ends the walk there: its session is
     *active*, and it serves whatever lies behind it. A broker that has FAILED is stepped over, and
     those behind it are looked at. A broker that is still CONNECTING is awaited; none is bypassed
-    before it failed. So the failed ones form paths that begin beside us: each of them is one
-    partition. A broker that is retired is stepped over like one that has failed; no broker beats to
-    it.
+    before it failed.
+    So the failed ones form paths that begin beside us: each of them is one partition. A broker that
+    is retired is stepped over like one that has failed; no broker beats to it.
 
 Invariants
     I1  on the path to an active one all others have failed: at most one is active on any path

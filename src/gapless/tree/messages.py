@@ -184,7 +184,7 @@ class PublicationRun(Message, frozen=True):
 
 
 class RunConfirmed(Message, frozen=True):
-    """Every subscriber behind the sender for whom it is safe has these publications."""
+    """Every subscriber behind the sender that may have these publications has them."""
 
     source: BrokerName
     epoch: AnyCount
@@ -192,7 +192,7 @@ class RunConfirmed(Message, frozen=True):
 
 
 class RunHeld(Message, frozen=True):
-    """Of publications that are awaited: all behind the sender who can be reached have them; for
+    """Of publications that are awaited: all within reach behind the sender have them; for
     these brokers they are kept."""
 
     source: BrokerName

@@ -366,7 +366,7 @@ class Publications:
         self, names: Iterable[BrokerName], longer: Mapping[Route, Route]
     ) -> list[tuple[QueueEntry, Members]]:
         """Brokers never return: wait no longer for them. Routes over them reach further now; what
-        nobody else waits for."""
+        no other broker waits for."""
         over: list[tuple[QueueEntry, Members]] = []
         for entry in list(self._entries.values()):
             routes: Routes = {}
@@ -462,7 +462,7 @@ class Publications:
 
         Whatever its route: any broker on the way there may send it on to others. It need not be
         confirmed, nor wait for a broker out of reach: that may last for ever. If it goes, or goes
-        again, it says for whom it is too old (`not_for`).
+        again, it names the subscriptions that it is too old for (`not_for`).
         """
         direction = self._neighbourhood.path(to)[0]
         active, unreachable = frozenset(frontier.active), frontier.unreachable

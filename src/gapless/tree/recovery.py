@@ -117,8 +117,8 @@ class Sessions:
         return self._connections.session(to) if self._connections.is_up(to) else None
 
     def refresh(self, now: Instant) -> tuple[list[BrokerName], list[BrokerName]] | None:
-        """Look again at which brokers can be reached: sessions that began, and that ended; None:
-        all as before."""
+        """Look again at which brokers can be reached: sessions that began, and that ended; None: as
+        before."""
         known = self._neighbourhood
         state = (self._connections.changes, len(known), len(known.retired))
         if state == self._looked_at:
