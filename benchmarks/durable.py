@@ -30,7 +30,7 @@ from gapless.knowledge.answers import look_up
 from gapless.knowledge.subend import Settled
 from gapless.node.config import Config
 from gapless.storage.disk import DiskVolume
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes, encode_event
 from gapless_lab.experiments.durable.logging_cost import (
     EVENTS_PER_S,

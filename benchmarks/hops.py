@@ -36,7 +36,7 @@ from gapless.core.identity import (
     TopicName,
 )
 from gapless.core.messages import Message
-from gapless.node.context import Encoding
+from gapless.node.context import EventEncoding
 from gapless.node.network import parse_network
 from gapless.node.node import Node
 from gapless.storage.disk import DiskVolume
@@ -79,7 +79,7 @@ class Row:
                 network,
                 volume,
                 START,
-                encoding=Encoding(decode_attributes, check_events),
+                encoding=EventEncoding(decode_attributes, check_events),
             )
             for name, volume in self.volumes.items()
         }

@@ -19,7 +19,7 @@ from gapless.propagation.branch import Branch
 from gapless.propagation.digest import Announcer, KnownVector
 from gapless.propagation.leaf import ClockPersisted, Leaf
 from gapless.propagation.sufficiency import Sufficiency
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.codec import Codec
 from tests.propagation.stand import Limits, messages
 

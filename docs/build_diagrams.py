@@ -31,8 +31,8 @@ from gapless.knowledge.subend import Subend
 from gapless.node import config as config_module
 from gapless.node.config import MILLISECOND, SECOND, Config
 from gapless.node.subscriptions.record import TRANSITIONS
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.lattice import ABOVE, Belief
+from gapless.testing.memory_volume import MemoryVolume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -134,12 +134,12 @@ class Publication:
             written = self.answers[request] == "Receipt"
             if not written:
                 return "Refused"
-            if pubend.release.going < pubend.newest:
+            if pubend.release.next_chop_end < pubend.newest:
                 return "Durable"
             return "Released" if pubend.released >= pubend.newest else "Chopping"
-        if any(each.message.request == request for each in pubend.writing):
+        if any(each.message.request == request for each in pubend.batch.requests):
             return "Writing"
-        waits = any(each.message.request == request for each in pubend.waiting)
+        waits = any(each.message.request == request for each in pubend.pending_requests)
         return "Waiting" if waits else "[*]"
 
     def step(self, request: int, label: str, act: Callable[[], list[Effect]]) -> None:

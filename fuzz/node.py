@@ -56,13 +56,13 @@ from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX, Span
 from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicNews
 from gapless.node.config import Config
-from gapless.node.context import Encoding
+from gapless.node.context import EventEncoding
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.node.network import parse_network
 from gapless.node.node import Node
 from gapless.node.reliable.service import Reliable
-from gapless.node.service import KINDS as SERVICE_KINDS
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.lattice import strict
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.tree.messages import Carried, Hop, Position
 from gapless.wire.codec import Unknown
 from gapless.wire.events import check_events, decode_attributes, encode_event
@@ -337,7 +337,7 @@ class Drawing:
         delivered = (
             stream.delivered
             for node in self.world.nodes.values()
-            for stream in node.durables.streams.values()
+            for stream in node.durable.named.streams.values()
         )
         back = self.dice.choice((0, 1, 1_000, 1_000_000)) << PUBEND_BITS
         return self.dice.choice(
@@ -514,7 +514,7 @@ class World:
         volume, now = self.volumes[name], self.clock(name)
         self.nodes[name] = node = Node(
             BrokerName(name), self.network, volume, now,
-            encoding=Encoding(decode_attributes, check_events), config=self.config,
+            encoding=EventEncoding(decode_attributes, check_events), config=self.config,
             parts=None if self.is_forged else strict(),
         )  # fmt: skip
         self._do(name, node.start(now))
@@ -705,9 +705,9 @@ class World:
             self.wait(SECOND)
         for name, node in self.nodes.items():
             left = {
-                "starts": node.clients.waiting,
-                "questions": node.names.waiting,
-                "records": node.durables.table.serving(),
+                "starts": node.durable.requests.pending,
+                "questions": node.durable.homes.waiting,
+                "records": node.durable.named.table.serving(),
                 "audiences": node.subscribers.sessions_of,
             }
             if kept := {what: some for what, some in left.items() if some}:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -206,3 +207,24 @@ def test_a_disk_that_stands_still_holds_publishers_back_and_loses_and_doubles_no
         run(main())
     finally:
         HeldDisk.gate.set()
+
+
+def test_what_takes_long_to_send_is_sent_in_further_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setattr("gapless.broker.link_table.FLUSH_S", 0.0)  # as if each took long
+        async with make_broker(tmp_path) as broker, AsyncExitStack() as stack:
+            names = ("one", "two", "three")
+            subscriptions = []
+            for name in names:
+                client = await stack.enter_async_context(connected(broker))
+                subscription = client.subscribe("t", name=name)
+                subscriptions.append(await stack.enter_async_context(subscription))
+            await client.publish("t", {"i": 1})
+            for subscription in subscriptions:
+                item = await anext(subscription)
+                assert isinstance(item, Event)
+                assert item.attributes == {"i": 1}
+
+    run(main())

@@ -220,6 +220,21 @@ def test_a_request_without_events_has_a_bound_of_its_own(tmp_path: Path) -> None
     run(main())
 
 
+def test_a_publication_has_a_bound_too_whether_it_comes_whole_or_begins(tmp_path: Path) -> None:
+    events = bytes(codec().frames([publication(3, body=bytes(MEBIBYTE // 2))]))
+
+    async def main() -> None:
+        bound = make_broker(tmp_path, publish_bytes_max=MEBIBYTE)
+        async with bound as broker, connected(broker) as client:
+            for size in (MEBIBYTE // 2, len(events)):
+                peer = await ByHand.connect(broker)
+                peer.writer.write(events[:size])
+                assert "the limit is 1048576" in await goodbye(peer)
+            await client.publish("t", {}, bytes(MEBIBYTE // 2))
+
+    run(main())
+
+
 # --- what goes out --------------------------------------------------------------------------------
 
 BOUND = 1 << 18

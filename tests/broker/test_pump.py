@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from gapless.broker.pump import Pump
+from gapless.broker import embedded
+from gapless.broker.pump import CHECKED_MAX, Pump
 from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.errors import ProtocolError
-from gapless.core.identity import BrokerName, ClientName, Instant
+from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName
 from gapless.core.messages import Message, Ping, Pong
-from tests.broker.stage import run, wait_until
+from gapless.core.portion import Portion
+from tests.broker.stage import connected, run, wait_until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gapless.core.identity import PeerName
     from gapless.node.node import Node
 
@@ -30,6 +34,8 @@ class Machine:
         self.deadline: Instant | None = None
         self.is_deadline_known = False
         self.calls: list[str] = []
+        self.portions: list[Portion] = []
+        self.size = 0
 
     def receive(self, sender: PeerName, message: Message, now: Instant) -> list[Effect]:
         assert isinstance(message, Ping | Pong)
@@ -50,8 +56,9 @@ class Machine:
         self.deadline = None
         return []
 
-    def check(self) -> None:
+    def check(self, portion: Portion) -> None:
         self.calls.append("check")
+        self.portions.append(portion)
 
 
 class World:
@@ -170,5 +177,40 @@ def test_every_call_and_every_turn_is_measured() -> None:
         assert sum(world.pump.turn_times.buckets) == world.log.count("flush") == 1
         assert min(world.pump.turn_times.longest_ns, world.pump.step_times.longest_ns) > 0
         world.pump.stop()
+
+    run(main())
+
+
+def test_a_large_node_is_checked_portion_by_portion() -> None:
+    async def main() -> None:
+        world = World()
+        world.machine.size = 3 * CHECKED_MAX
+        world.pump.receive(CLIENT, Ping(1))
+        for number in range(4):
+            world.machine.deadline = Instant(0)
+            world.pump.receive(CLIENT, Ping(number))
+            await wait_until(lambda: len(world.machine.portions) > number)  # noqa: B023
+        assert world.machine.portions[:4] == [Portion(number, 4) for number in range(4)]
+
+    run(main())
+
+
+def test_a_broken_subscription_is_found_by_the_portion_that_has_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with embedded(["t"], tmp_path) as broker:
+            async with connected(broker) as client:
+                for number in range(5):
+                    async with client.subscribe("t", name=f"desk-{number}"):
+                        pass
+            node = broker._pump.node
+            portions = [Portion(number, 5) for number in range(5)]
+            for portion in portions:
+                node.check(portion)
+            subscription = node.durable.subscriptions.get(SubscriptionName("desk-3"))
+            assert subscription is not None
+            condition = node.durable.named.filters.pop(subscription.number)
+            with pytest.raises(AssertionError):
+                any(map(node.check, portions))
+            node.durable.named.filters[subscription.number] = condition
 
     run(main())

@@ -10,7 +10,7 @@ from gapless.core.identity import Instant
 from gapless.core.ticks import Span
 from gapless.durable.catch_up import CatchUp, CatchUpSource, LostSpan, Taker
 from gapless.durable.filtered_log import FilteredLog
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.durable.stand import limits
 from tests.knowledge.notation import PUBEND, event, knowledge, show
 

@@ -27,12 +27,12 @@ class Traveller:
     """One who catches up from a log that is at hand, and counts what it takes from there."""
 
     def __init__(
-        self, log: FilteredLog, convoy: CatchUpGroup | None, start: int = 0, since: int = 0
+        self, log: FilteredLog, group: CatchUpGroup | None, start: int = 0, since: int = 0
     ) -> None:
         self.fetched = 0
         self.got: list[int] = []
         self.pieces: list[SubscriptionBatch | LostSpan] = []
-        source = CatchUpSource(log, self.fetch, convoy)
+        source = CatchUpSource(log, self.fetch, group)
         self.machine = CatchUp(Taker(TAKER, since), start, source, log.timing)
 
     def fetch(self, ticks: Sequence[int]) -> list[bytes | None]:
@@ -64,8 +64,8 @@ def make(*wanted: int, window: int = 16, **limits: int) -> FilteredLog:
 
 
 def test_what_one_took_from_the_log_another_is_given_as_it_is() -> None:
-    log, convoy = make(*WANTED), CatchUpGroup(WindowCache(1 << 20))
-    first, second = Traveller(log, convoy), Traveller(log, convoy)
+    log, group = make(*WANTED), CatchUpGroup(WindowCache(1 << 20))
+    first, second = Traveller(log, group), Traveller(log, group)
     first.finish()
     looked = log.reads
     second.finish()
@@ -81,8 +81,8 @@ def test_what_one_took_from_the_log_another_is_given_as_it_is() -> None:
 
 
 def test_those_who_start_apart_come_to_the_same_windows() -> None:
-    log, convoy = make(*WANTED), CatchUpGroup(WindowCache(1 << 20))
-    first, second = Traveller(log, convoy), Traveller(log, convoy, start=40)
+    log, group = make(*WANTED), CatchUpGroup(WindowCache(1 << 20))
+    first, second = Traveller(log, group), Traveller(log, group, start=40)
     first.finish()
     second.finish()
     assert second.got == [tick for tick in WANTED if tick >= 40]
@@ -90,24 +90,24 @@ def test_those_who_start_apart_come_to_the_same_windows() -> None:
 
 
 def test_where_the_log_did_not_know_one_yet_it_takes_nothing_of_others() -> None:
-    log, convoy = make(*WANTED), CatchUpGroup(WindowCache(1 << 20))
-    Traveller(log, convoy).finish()
-    late = Traveller(log, convoy, since=500)
+    log, group = make(*WANTED), CatchUpGroup(WindowCache(1 << 20))
+    Traveller(log, group).finish()
+    late = Traveller(log, group, since=500)
     assert late.go() == 0
     assert late.machine.position == 0, "of what was before, nobody here knows what it wants"
 
 
 def test_no_more_is_given_than_the_client_has_room_for() -> None:
-    log, convoy = make(*WANTED), CatchUpGroup(WindowCache(1 << 20))
-    first, second = Traveller(log, convoy), Traveller(log, convoy)
+    log, group = make(*WANTED), CatchUpGroup(WindowCache(1 << 20))
+    first, second = Traveller(log, group), Traveller(log, group)
     assert 8 <= first.go() <= 16
     assert second.go(credit=3) == 2, "half of it, of its own"
     assert second.fetched == 2
 
 
 def test_what_was_lost_is_not_passed_on() -> None:
-    log, convoy = make(*WANTED, start=200), CatchUpGroup(WindowCache(1 << 20))
-    first, second = Traveller(log, convoy), Traveller(log, convoy)
+    log, group = make(*WANTED, start=200), CatchUpGroup(WindowCache(1 << 20))
+    first, second = Traveller(log, group), Traveller(log, group)
     for each in (first, second):
         each.finish()
         gaps = [piece.span for piece in each.pieces if isinstance(piece, LostSpan)]
@@ -116,23 +116,23 @@ def test_what_was_lost_is_not_passed_on() -> None:
 
 
 def test_beyond_its_bytes_the_oldest_windows_are_forgotten() -> None:
-    hold = WindowCache(25)
-    convoy, other = CatchUpGroup(hold), CatchUpGroup(hold)
+    cache = WindowCache(25)
+    group, other = CatchUpGroup(cache), CatchUpGroup(cache)
     batches = [SubscriptionBatch([n], [bytes(9)], n + 1) for n in range(3)]
-    convoy.keep(0, batches[0])
+    group.keep(0, batches[0])
     other.keep(0, batches[1])
-    hold.check()
-    assert (convoy.window(0, 1), other.window(0, 1)) == (batches[0], batches[1])
-    convoy.keep(2, batches[2])
-    hold.check()
-    assert convoy.window(0, 1) is None
+    cache.check()
+    assert (group.window(0, 1), other.window(0, 1)) == (batches[0], batches[1])
+    group.keep(2, batches[2])
+    cache.check()
+    assert group.window(0, 1) is None
     assert other.window(0, 1) is batches[1]
-    convoy.keep(2, batches[2])
-    hold.check()
+    group.keep(2, batches[2])
+    cache.check()
     assert other.window(0, 1) is batches[1], "the same again takes no more room"
-    hold.clear()
-    hold.check()
-    assert convoy.window(2, 1) is None
+    cache.clear()
+    cache.check()
+    assert group.window(2, 1) is None
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -141,9 +141,9 @@ def test_together_each_gets_what_it_would_get_alone(seed: int) -> None:
     wanted = sorted(dice.sample(range(END), dice.randint(1, 200)))
     walk = dice.choice((30, 5_000))
     log = make(*wanted, window=dice.choice((1, 2, 5, 40)), filtered_read_max=walk)
-    convoy = CatchUpGroup(WindowCache(dice.choice((1, 200, 100_000))))
+    group = CatchUpGroup(WindowCache(dice.choice((1, 200, 100_000))))
     some = [
-        Traveller(log, convoy, start=start, since=dice.randint(0, start))
+        Traveller(log, group, start=start, since=dice.randint(0, start))
         for start in (dice.randint(0, END) for _ in range(5))
     ]
     starts = [each.machine.position for each in some]
@@ -156,8 +156,8 @@ def test_together_each_gets_what_it_would_get_alone(seed: int) -> None:
 
 def test_one_far_behind_finds_its_way_though_others_are_ahead() -> None:
     log = make(*WANTED, filtered_read_max=10, filtered_walk_max=10)
-    convoy = CatchUpGroup(WindowCache(1 << 20))
-    far, near = Traveller(log, convoy), Traveller(log, convoy, start=900)
+    group = CatchUpGroup(WindowCache(1 << 20))
+    far, near = Traveller(log, group), Traveller(log, group, start=900)
     for _ in range(len(WANTED) // 10 + 2):
         far.go()
         near.go()

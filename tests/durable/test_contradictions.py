@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gapless.core.identity import Instant
+from gapless.testing.memory_volume import MemoryVolume
 from tests.durable.test_catch_up import Stand, even, make_log
 from tests.knowledge.notation import knowledge, show
 
@@ -113,6 +114,16 @@ def test_one_that_asks_the_pubend_for_everything_need_not_ask_twice() -> None:
     court.proceed("[0,6) whole")
     assert court.proceed("[7,8) whole") == []
     assert court.delivered == ["|6", "|7", "gap [7,8)", "|10"]
+
+
+def test_where_the_filtered_log_is_damaged_the_pubend_itself_is_asked_for_everything() -> None:
+    """Caches on the way hold silence that was filtered for others."""
+    log = make_log(2, 5, 8, end=10)
+    assert isinstance(log.store, MemoryVolume)
+    log.store.corrupt(log.stream, 5)
+    court = Court(log)
+    [question] = court.proceed()
+    assert question.endswith(" whole")
 
 
 def test_what_was_released_needs_no_second_word() -> None:

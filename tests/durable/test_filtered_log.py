@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from gapless.core.effects import Append, Persist, Put, Write
 from gapless.durable import filtered_log
 from gapless.durable.filtered_log import HEADS, FilteredLog, LogReading, Trail
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.durable.stand import PUBEND, Disk, Limits
 
 if TYPE_CHECKING:

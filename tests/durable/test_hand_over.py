@@ -33,7 +33,10 @@ def arrive(*pubends: PubendName) -> Arrival:
     token = Token({FIRST: 50, SECOND: 60})
     topic = TopicName("news")
     definition = Definition(name=SUBSCRIPTION, topic=topic, moves=2, previous=OLD)
-    subscription = DurableSubscription(7, definition, dict.fromkeys(pubends, 0), token, token)
+    ahead = Token({FIRST: 55, SECOND: 65})  # acknowledged, but not durable: it must not count
+    subscription = DurableSubscription(
+        7, definition, dict.fromkeys(pubends, 0), acknowledged=ahead, released=token
+    )
     return Arrival(subscription, HERE, 9, TIMING, Instant(0))
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gapless.core.effects import Append
 from gapless.knowledge.answers import fetch, gather
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.checkers.nack_fan_in import apart
+from gapless.testing.memory_volume import MemoryVolume
 from tests.knowledge.host import Host
 from tests.knowledge.notation import knowledge, make_relay
 from tests.knowledge.relay_steps import ask, tell
@@ -107,7 +107,7 @@ def test_scattered_events_go_on_as_one_message_to_who_asked() -> None:
     machine = make_relay("red", "all")
     assert ask(machine, "all", SINGLES) == [f"above: nack {SINGLES}"]
     assert tell(machine, ANSWER) == [f"*all1: {ANSWER}"]
-    assert machine.questions.asking == {}
+    assert machine.questions.open_questions == {}
 
 
 def test_of_scattered_events_each_gets_what_he_asked_for() -> None:
@@ -147,7 +147,7 @@ def test_for_delivery_scattered_events_are_answers_of_their_own() -> None:
         "*red1: [1,2) D1:red asked",
         "*red1: [5,6) asked",
     ]
-    [(_, wanted, _)] = machine.questions.asking.values()
+    [(_, wanted, _)] = machine.questions.open_questions.values()
     assert str(wanted) == "SpanSet([0,1) [2,5) [6,7))"
 
 
@@ -155,7 +155,7 @@ def test_who_needs_everything_is_not_answered_with_what_may_be_filtered() -> Non
     machine = make_relay("all")
     ask(machine, "all", "[0,10) whole")
     assert tell(machine, ANSWER) == []
-    assert machine.questions.asking
+    assert machine.questions.open_questions
 
 
 def test_cached_events_at_single_ticks_are_one_answer() -> None:

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from gapless.core.client_messages import Publish
 from gapless.core.events import EventBatch
 from gapless.core.identity import ClientName, PublisherName, TopicName
-from gapless.knowledge.publications import PendingPublication, gather
+from gapless.knowledge.publications import PublicationRequest, gather
 from gapless.knowledge.receipts import STEP, PublisherRecord
 
 FIRST = 7 * STEP + 1
 
 
-def request(name: str | None, sizes: list[int]) -> PendingPublication:
+def request(name: str | None, sizes: list[int]) -> PublicationRequest:
     events = tuple(bytes(size) for size in sizes)
     publisher = None if name is None else PublisherName(name)
     message = Publish(TopicName("t"), 1, EventBatch(events or (b"",)), publisher)
-    return PendingPublication(ClientName("c"), message, events, sum(sizes))
+    return PublicationRequest(ClientName("c"), message, events, sum(sizes))
 
 
 requests = st.lists(
@@ -32,7 +32,7 @@ requests = st.lists(
 
 @given(requests, st.integers(1, 6), st.integers(1, 20))
 def test_a_batch_is_the_longest_beginning_that_fits(
-    waiting: list[PendingPublication], count_max: int, size_max: int
+    waiting: list[PublicationRequest], count_max: int, size_max: int
 ) -> None:
     rest = deque(waiting)
     batch = gather(rest, FIRST, (count_max, size_max), {}, 4)

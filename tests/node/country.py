@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gapless.core.client_messages import Refused
 from gapless.core.identity import BrokerName, Instant
 from gapless.node.config import Config
-from gapless.node.context import Encoding
+from gapless.node.context import EventEncoding
 from gapless.node.network import parse_network
 from gapless.node.node import Node
 from gapless.testing.lattice import strict
@@ -99,7 +99,7 @@ class Country:
             old.network,
             old.volume,
             old.now,
-            encoding=Encoding(decode_attributes),
+            encoding=EventEncoding(decode_attributes),
             config=old.node.config,
             parts=strict(),
         )

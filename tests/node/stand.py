@@ -14,12 +14,12 @@ from gapless.core.identity import BrokerName, CellName, Instant, PubendName
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
-from gapless.node.context import Context, Encoding
+from gapless.node.context import Context, EventEncoding
 from gapless.node.durable.topic_interest import TopicInterest
 from gapless.node.network import parse_network
 from gapless.propagation.leaf import ClockPersisted
 from gapless.propagation.stamp import StampPersisted
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes
 from tests.bounds import so_long_as
 from tests.node.town import NEWS, TOWN
@@ -64,7 +64,7 @@ class Stand:
         self.now = Instant(now)
         self.volume = volume or MemoryVolume()
         self.is_full = is_full
-        encoding = Encoding(decode_attributes)
+        encoding = EventEncoding(decode_attributes)
         context = Context(BrokerName(name), network, self.volume, self.now, encoding, config)
         self.routing = context.routing
         self.interest = TopicInterest(network.topic[NEWS], context, self.now, {})

@@ -169,7 +169,7 @@ def test_no_broker_is_asked_about_a_name_that_nothing_can_have(name: str) -> Non
     made.come("a", "client:1", "")
     made.say("a", "client:1", Acknowledge(1, {}, 7, SubscriptionName(name)))
     assert isinstance(made.heard["client:1"][-1], Refused)
-    assert not made.nodes["a"].names.questions
+    assert not made.nodes["a"].durable.homes.questions
 
 
 # --- streams ------------------------------------------------------------------------------------

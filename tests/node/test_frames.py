@@ -7,7 +7,7 @@ from gapless.core.effects import Send
 from gapless.core.identity import BrokerName, TopicName
 from gapless.core.topic_messages import TopicEntry, TopicList, TopicNews, TopicsQuery
 from gapless.filters.filter import Filter
-from gapless.node.service import KINDS as SERVICE_KINDS
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.propagation import condition
 from gapless.propagation.condition import EVERYTHING, show_all, show_removed
 from gapless.tree.messages import Carried, Hop, Position, SubscriptionId, SubscriptionOffer

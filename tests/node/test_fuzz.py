@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fuzz.node import EPISODE_STEPS, Player, find
-from gapless.node.durable.clients import Clients
+from gapless.node.durable.subscription_requests import SubscriptionRequests
 from gapless.node.routing import Routing
 from gapless.node.subscriptions.attachments import Attachments
 
@@ -60,11 +60,9 @@ def test_an_answer_that_does_not_know_its_way_is_found(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_what_stays_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def keep(self: Clients, client: ClientName, now: Instant) -> None:
-        self.names.disconnect(client)
-        self.attachments.disconnect(client)
-        self.subscribers.disconnect(client)
+    def keep(self: SubscriptionRequests, client: ClientName, now: Instant) -> None:
+        self.homes.disconnect(client)
 
-    monkeypatch.setattr(Clients, "disconnect", keep)
+    monkeypatch.setattr(SubscriptionRequests, "disconnect", keep)
     found = find(1, 60_000, plays_max=20)
     assert found is not None

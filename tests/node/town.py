@@ -11,11 +11,11 @@ from gapless.core.effects import Effect, Persist, Send, Tell
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, Instant, PublisherName, TopicName
 from gapless.node.config import Config
-from gapless.node.context import Encoding
+from gapless.node.context import EventEncoding
 from gapless.node.network import Network, parse_network
 from gapless.node.node import Node
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.lattice import strict
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes, encode_event
 from tests.bounds import so_long_as
 
@@ -129,7 +129,7 @@ class Town:
             self.network,
             self.volume,
             self.now,
-            encoding=Encoding(decode_attributes),
+            encoding=EventEncoding(decode_attributes),
             config=replace(CONFIG, **limits),
             parts=strict(),
         )

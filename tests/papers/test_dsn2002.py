@@ -248,7 +248,7 @@ def test_2_2_the_stream_of_a_pubend_is_final_then_data_or_final_then_unknown(
                 host.pubend.acknowledge(host.pubend.end, Instant(now))
             case _:
                 host.fire(now)
-    while host.pubend.release.going > host.pubend.released:
+    while host.pubend.release.next_chop_end > host.pubend.released:
         host.sync(now)  # of what is being chopped nothing is said
     released, end = host.pubend.released, host.pubend.end
     if end == 0:

@@ -18,7 +18,7 @@ from gapless.durable.consolidated import Consolidated, RecordsPersisted, Subscri
 from gapless.durable.filtered_log import FilteredLog
 from gapless.knowledge.retention import Policy, lost_below
 from gapless.knowledge.subend import Settled
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.bounds import so_long_as
 from tests.durable.reports import Reports
 from tests.durable.stand import Disk, Limits

@@ -21,7 +21,7 @@ from gapless.propagation.branch import Branch
 from gapless.propagation.delivery import DeliveryStart
 from gapless.propagation.stamp import Stamp
 from gapless.propagation.sufficiency import is_sufficient
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.propagation.actors import LooseBranch
 from tests.propagation.decision import Decision, Reason, decide
 from tests.propagation.stand import TIMING, LeafStand, carry_out

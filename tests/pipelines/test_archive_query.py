@@ -132,13 +132,13 @@ def test_a_worker_cuts_by_hour_leaves_out_what_is_there_and_tells_what_is_lost(
     other = ("other", 7)
     [batch] = write_rows(told, rows_of(("a", HOUR), ("a", HOUR + 5), ("a", 2 * HOUR), other))
     grown = pickle.loads(batch.column(0)[0].as_py())
-    assert (grown.grown, grown.events) == (grows, 2)
+    assert (grown.grown_file, grown.events) == (grows, 2)
     assert [(f.start, f.end, f.rows) for f in grown.files] == [
         (HOUR, HOUR + 6, 2),
         (2 * HOUR, 2 * HOUR + 1, 1),
     ]
     [batch] = write_rows(told, rows_of(("a", 3 * HOUR)))
-    assert pickle.loads(batch.column(0)[0].as_py()).grown is None, "it is of another hour"
+    assert pickle.loads(batch.column(0)[0].as_py()).grown_file is None, "it is of another hour"
 
 
 def test_a_checkpoint_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from gapless.pipelines import lake_files
 from gapless.pipelines.archive import settle
 from gapless.pipelines.lake import Lake, LakeWriter
 from gapless.pipelines.lake_files import FileTask, PubendFiles, read_file
-from gapless.pipelines.manifest import Covered
+from gapless.pipelines.manifest import Coverage
 from gapless.pipelines.match import _by_event, _find_in
 from gapless.pipelines.replay import Replay, ReplayPlan, plan, replay_events
 from gapless.pipelines.subscription_table import write_subscriptions
@@ -40,7 +40,7 @@ def put(lake: Lake, count: int) -> Path:
         files = PubendFiles(FileTask(lake.folder, writer.unfinished, before.schema, 1 << 20), "p")
         files.add(pa.record_batch(columns, schema=SCHEMA))
         result = files.close()
-        covered = {"p": Covered(FIRST, FIRST + count)}
+        covered = {"p": Coverage(FIRST, FIRST + count)}
         manifest, moves = settle(lake, replace(before, schema=result.schema), covered, [result])
         [file] = writer.commit(manifest, moves).files
     return lake.folder / file.path

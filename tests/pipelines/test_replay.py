@@ -9,12 +9,12 @@ import pytest
 
 import gapless
 from gapless.client.errors import LostError
-from gapless.client.range import RangeBatch
+from gapless.client.range_reads import RangeBatch
 from gapless.core.errors import UsageError
 from gapless.core.token import Token
 from gapless.pipelines.archive import ArchiveLimits, archive
 from gapless.pipelines.lake import Lake
-from gapless.pipelines.manifest import Covered, LakeFile
+from gapless.pipelines.manifest import Coverage, LakeFile
 from gapless.pipelines.replay import (
     Replay,
     ReplayPlan,
@@ -143,7 +143,7 @@ def test_what_neither_has_is_an_error_or_left_out(tmp_path: Path) -> None:
 
 def test_ranges_follow_each_other_around_what_the_lake_has_and_has_lost() -> None:
     files = (LakeFile("a", 20, 30, 1, 1), LakeFile("b", 40, 50, 1, 1))
-    covered = Covered(10, 60, ((30, 35), (55, 58)), files)
+    covered = Coverage(10, 60, ((30, 35), (55, 58)), files)
     found = ReplayPlan([], [])
     add_ranges(found, "p", (5, 70), covered, has_log=True)
     assert found.ranges == [

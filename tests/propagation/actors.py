@@ -9,7 +9,7 @@ from gapless.propagation.branch import Branch
 from gapless.propagation.digest import Announcer
 from gapless.propagation.sufficiency import Sufficiency
 from gapless.propagation.vector import is_at_least, restrict
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.propagation.history import History
 
 if TYPE_CHECKING:

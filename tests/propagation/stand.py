@@ -10,7 +10,7 @@ from gapless.core.identity import BrokerName, CellName, Instant
 from gapless.filters.filter import Filter
 from gapless.propagation.leaf import ClockPersisted, Leaf
 from gapless.propagation.stamp import Stamp, StampPersisted
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -54,7 +54,7 @@ def test_changes_may_come_in_any_order_and_twice(order: tuple[int, ...]) -> None
     assert list(branch.children[ONE].conditions.values()) == ["p = 5"]
     assert len(sent) == 3
     assert branch.deadline is None
-    assert branch.pending == []
+    assert branch.pending_changes == []
 
 
 def test_a_broker_that_lags_waits_a_moment_then_asks_and_asks_again() -> None:
@@ -86,7 +86,7 @@ def test_only_so_many_changes_wait_and_the_oldest_goes() -> None:
     for time in (3, 4, 5):
         branch.receive_change(step(time, f"p = {time}"), NOW)
         branch.check()
-    assert [each.change.vector["a"] for each in branch.pending] == [4, 5]
+    assert [each.change.vector["a"] for each in branch.pending_changes] == [4, 5]
     branch.receive_state(SubscriptionState(ONE, {"a": 3}, ("p = 3",)), NOW)
     assert branch.vector == {"a": 5}
 

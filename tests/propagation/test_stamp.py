@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gapless.core.effects import Persist, Tell
 from gapless.propagation.stamp import Stamp, StampPersisted
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.propagation.stand import carry_out
 
 

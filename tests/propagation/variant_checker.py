@@ -74,7 +74,7 @@ class VariantChecker(Checker):
 
     def quiet(self, world: World) -> None:
         for broker in world.brokers():
-            if broker.leaf is not None and (broker.doubts or broker.leaf.expectation.waiting):
+            if broker.leaf is not None and (broker.doubts or broker.leaf.expectation.sent_changes):
                 raise ViolationError(f"{broker.name} still doubts {broker.doubts}, or waits")
             for cell, child in broker.branch.children.items() if broker.branch else ():
                 if history_of(broker) is None:

@@ -21,7 +21,7 @@ from gapless.propagation.digest import Announcement, Announcer, Dictionary, Know
 from gapless.propagation.stamp import Stamp
 from gapless.propagation.sufficiency import Sufficiency
 from gapless.propagation.vector import agrees, is_at_least, join, restrict, without_zeros
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.propagation.history import History
 
 if TYPE_CHECKING:
@@ -121,9 +121,9 @@ class SoftStamp(Stamp):
         return LifeKnown(self.digest, self.vector, self._first)
 
     def advance(self, known: Mapping[str, int]) -> list[Persist]:
-        self._known = join(self._known, known)
-        if not is_at_least(self.vector, self._known):
-            self.digest, self.vector = self.digest + 1, self._known
+        self._next_vector = join(self._next_vector, known)
+        if not is_at_least(self.vector, self._next_vector):
+            self.digest, self.vector = self.digest + 1, self._next_vector
         return []
 
 

@@ -28,7 +28,7 @@ from gapless.propagation.digest import Announcement, Announcer
 from gapless.propagation.leaf import ClockPersisted, Leaf
 from gapless.propagation.stamp import Stamp, StampPersisted
 from gapless.propagation.sufficiency import Sufficiency
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from tests.bounds import so_long_as
 from tests.propagation.actors import NOTHING, Broker, Event, LooseBranch, Planted, Subscription
 from tests.propagation.decision import Decision, decide

@@ -9,7 +9,7 @@ import pytest
 
 from gapless.pipelines.archive import ArchiveProgress, hold_log
 from gapless.pipelines.archive_query import CHECKPOINT, start_archive
-from gapless.pipelines.audit import Audited, audit
+from gapless.pipelines.audit import AuditedSubscription, audit
 from gapless.pipelines.lake import Lake
 from gapless.pipelines.replay import Replay, plan, replay_rows
 from gapless.pipelines.topic_log import TopicLog
@@ -112,7 +112,7 @@ def judge(spark: SparkSession, folder: Path, ticks: list[tuple[str, int]], lake:
     journal.write_text("\n".join(lines), encoding="utf-8")
     job = Replay(Lake(lake, TOPIC), None, "", "raise")
     planned = plan(job)
-    everything = [Audited("all", "", (str(journal),))]
+    everything = [AuditedSubscription("all", "", (str(journal),))]
     rows = replay_rows(spark, job, planned)
     findings = audit(spark, (job, planned), everything, folder / "work")
     [verdict] = findings.verdicts

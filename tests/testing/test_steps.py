@@ -22,7 +22,7 @@ from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName, Instant, SubscriptionName, TopicName
 from gapless.durable.catch_up import CatchUp
 from gapless.node.config import MILLISECOND, SECOND, Config
-from gapless.node.context import Encoding
+from gapless.node.context import EventEncoding
 from gapless.node.network import Network, Topic
 from gapless.node.node import Node
 from gapless.node.parts import Parts
@@ -130,7 +130,13 @@ class Absence:
         def make(name: BrokerName, store: Store, now: Instant) -> Node:
             decode = decode_attributes
             return Node(
-                name, network, store, now, encoding=Encoding(decode), config=config, parts=parts
+                name,
+                network,
+                store,
+                now,
+                encoding=EventEncoding(decode),
+                config=config,
+                parts=parts,
             )
 
         record = Record(network)

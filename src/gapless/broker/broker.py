@@ -35,7 +35,7 @@ from gapless.broker.dialler import Dialler
 from gapless.broker.disk import Disk
 from gapless.broker.event_reader import EventReader
 from gapless.broker.link import Link
-from gapless.broker.links import Links
+from gapless.broker.link_table import Links
 from gapless.broker.log_survey import LogSurvey, LookAhead
 from gapless.broker.logs import logger
 from gapless.broker.memory import LinkMemory
@@ -47,7 +47,7 @@ from gapless.broker.settings import Settings
 from gapless.core.errors import StorageError, UsageError
 from gapless.core.messages import Goodbye
 from gapless.node.config import Config
-from gapless.node.context import Encoding
+from gapless.node.context import EventEncoding
 from gapless.node.node import Node
 from gapless.node.parts import Parts
 from gapless.storage.disk import DiskVolume
@@ -123,12 +123,12 @@ class Broker:
             self._network,
             volume,
             clock.read(),
-            encoding=Encoding(reader.attributes_of, reader.check, survey),
+            encoding=EventEncoding(reader.attributes_of, reader.check, survey),
             config=self._limits,
             parts=Parts(subscribers=TimedSubscribers),
         )
         if self.settings.join is not None:
-            node.services.wait_to_join()
+            node.wait_to_join()
         self._pump = self._links.pump = Pump(node, self, self.fail, self.settings.check_every_s)
         quotas.durable = owned(node)
         self._disk = Disk(volume, self._pump.carry_out, self.fail)
@@ -142,7 +142,7 @@ class Broker:
             self._links.hello = replace(self._links.hello, address=self.address)
         self._pump.start()
         self._watch_lease()
-        self._ahead = LookAhead(node.ranges.outlook, survey)
+        self._ahead = LookAhead(node.durable.ranges.outlook, survey)
         self._dialler = Dialler(self._links)
         self.is_ready = True
         logger.info(

@@ -36,7 +36,7 @@ from gapless.core.range_messages import Positions, PositionsQuery, RangeRead, Re
 from gapless.core.roster_messages import Roster, RosterQuery
 from gapless.core.topic_messages import TopicList, TopicsQuery
 from gapless.core.transaction_messages import Stage
-from gapless.node.service import KINDS as SERVICE_KINDS
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.wire.codec import Unknown
 from gapless.wire.head import HEAD_BYTES, read_head
 from gapless.wire.kinds import codec
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
     from gapless.core.messages import Hello
 
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""A peer whose machine is gone is noticed after a minute, even if we have nothing to send."""
+"""The kernel notices after a minute that a peer's machine is gone, even if nothing is sent."""
 
 END_S = 0.8
-"""How long a peer that is told why its link ends may take to read it, and what was sent before."""
+"""How long a peer may take to read the Goodbye that ends its link, and what was sent before."""
 
 IS_DONE = object()
 
@@ -77,7 +77,7 @@ BULKY = frozenset((ReadRange, PositionsQuery, TopicsQuery, RosterQuery))
 """Requests whose answers may be long, which their sender has to read before it gets more."""
 
 LONG = frozenset((RangeRead, Positions, TopicList, Subscribed, Roster))
-"""Those answers. Each leaves at once, so that it is known how much its receiver has not read."""
+"""Those answers. Each leaves at once, so that the broker knows how much is not read."""
 
 ANSWERS_MAX = 256
 """Short answers that may wait for the end of the turn; then they leave."""
@@ -96,30 +96,31 @@ class Owner(Protocol):
     room: LinkMemory
 
     def opened(self, link: Link) -> bool:
-        """Whether to say Hello at once; or else the link has ended, or is to prove itself first."""
+        """Whether to say Hello at once. If not, the link has ended, or the peer has to prove its
+        identity first."""
         ...
 
     def greeted(self, link: Link, hello: Hello) -> PeerName: ...
     def keep_alive(self, broker: PeerName) -> KeepAlive: ...
     def begun(self, link: Link, head: dict[str, str | int]) -> bool:
-        """Whether a large message that begins so is wanted; or else the sender was told why not."""
+        """Whether a large message that begins so is wanted. If not, its sender was told why."""
         ...
 
     def received(self, link: Link, message: Message) -> None: ...
     def closed(self, link: Link, reason: str) -> None: ...
     def checking(self, link: Link, message: Publish | Stage) -> Iterator[None] | None:
-        """The steps in which to look at a large publication; None: there is no need."""
+        """Steps that check a large publication; None: there is no need."""
         ...
 
 
 class Link(asyncio.Protocol):
-    """One connection. `peer` is None until the other end has said who it is."""
+    """One connection. `peer` is None until the other end has said Hello."""
 
     def __init__(self, owner: Owner, dialled: BrokerName | None = None) -> None:
         self.dialled = dialled
         self.peer: PeerName | None = None
         self.principal: Principal | None = None
-        self.who = ""  # whose share of the room it takes; empty: nobody's, as of brokers
+        self.who = ""  # the client that its memory is charged to; empty for brokers
         self.is_broker = False
         self.address = "?"
         self.bytes_in = self.bytes_out = self.messages_in = self.messages_out = 0
@@ -132,8 +133,8 @@ class Link(asyncio.Protocol):
         self._is_let_in = False  # is there room for the frame that is being read?
         self._outbox: list[Message] = []
         self._is_long = False  # is there a long answer in it?
-        self._holds: set[str] = set()  # why nothing is read just now
-        self._has_answers = False  # of our own, which nobody else knows are to be sent
+        self._holds: set[str] = set()  # why the link does not read now
+        self._has_answers = False  # that only this link knows of, so it has to flush them
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         settings = owner.settings
@@ -164,7 +165,7 @@ class Link(asyncio.Protocol):
 
     @property
     def certificate(self) -> Certificate | None:
-        """What the other end has shown, if this is TLS and it did; it was verified."""
+        """The verified certificate of the other end, if it has shown one."""
         transport = self._transport
         return transport.get_extra_info("peercert") if transport is not None else None
 
@@ -188,8 +189,8 @@ class Link(asyncio.Protocol):
             self._owner.schedule.serve(self)
 
     def work(self, is_over: Callable[[], bool]) -> bool:
-        """Take messages that were read, until there are none or `is_over`; whether there are more,
-        which are taken in another turn of the loop. Nothing is read meanwhile."""
+        """Handle messages that were read, until there are none or `is_over`. True: there are more,
+        for another turn of the loop. Nothing is read meanwhile."""
         machine = self._machine
         try:
             while self.has_work and not machine.is_over:
@@ -216,8 +217,8 @@ class Link(asyncio.Protocol):
 
     @property
     def has_work(self) -> bool:
-        """Are there messages that may be taken now? Those of a client wait while it does not read
-        its answers."""
+        """Are there messages to handle now? A client's messages wait while it does not read its
+        answers."""
         is_blocked = not self.is_broker and not self._holds <= {NO_ROOM, OTHERS_FIRST}
         return not is_blocked and (bool(self._inbox) or self._checking is not None)
 
@@ -226,7 +227,7 @@ class Link(asyncio.Protocol):
         self._checking = None
 
     def _advance(self) -> None:
-        """Take a message; or a step of looking at one that is large."""
+        """Handle a message, or do one step of checking a large one."""
         if self._checking is not None:
             message, steps = self._checking
             if next(steps, IS_DONE) is IS_DONE:
@@ -257,25 +258,33 @@ class Link(asyncio.Protocol):
         return self._owner.room.may_ask(self, sum(map(len, self._inbox)))
 
     def _decoded(self, payload: memoryview) -> Message | Unknown:
-        """What takes long to decode is looked at first: of clients, publications only are large."""
-        limit = self._owner.settings.request_bytes_max
-        if len(payload) > limit and not self.is_broker:
-            kind = read_head(bytes(payload[:HEAD_BYTES])).get("kind")
-            if kind not in WITH_EVENTS:
-                raise self._too_long(len(payload))
+        """Decode a message. A client's large message must be a publication: others take long."""
+        size = len(payload)
+        if size > self._owner.settings.request_bytes_max and not self.is_broker:
+            too_long = self._too_long(read_head(bytes(payload[:HEAD_BYTES])).get("kind"), size)
+            if too_long is not None:
+                raise too_long
         return self._codec.decode(payload)
 
-    def _too_long(self, size: int) -> WireError:
+    def _too_long(self, kind: object, size: int) -> WireError | None:
+        """Why a client's message of this kind and size is not taken, if it is not."""
+        settings = self._owner.settings
+        has_events = kind in WITH_EVENTS
+        limit = settings.publish_bytes_max if has_events else settings.request_bytes_max
+        if size <= limit:
+            return None
+        remedy = (
+            "Ask for less at a time. Only events make messages longer, and their kind comes first."
+        )
         return WireError(
-            f"a request has {size} bytes; the limit is {self._owner.settings.request_bytes_max}",
-            "Ask for less at a time; only messages with events may be longer, and say their kind "
-            "first.",
+            f"a request has {size} bytes; the limit is {limit}",
+            "Publish smaller batches." if has_events else remedy,
         )
 
     # --- a frame that is not whole yet -----------------------------------------------------------
 
     def _begin_frame(self) -> None:
-        """The beginning of a frame is here: is the rest wanted, and is there room for it?"""
+        """A frame has begun: decide whether the rest is wanted, and whether there is room."""
         if self.is_broker or self._machine.is_over:
             return
         settings, unframer = self._owner.settings, self._machine.unframer
@@ -292,8 +301,8 @@ class Link(asyncio.Protocol):
         if len(begin) < min(size, HEAD_BYTES):
             return
         head = read_head(begin)
-        if size > settings.request_bytes_max and head.get("kind") not in WITH_EVENTS:
-            self.end(self._too_long(size))
+        if (too_long := self._too_long(head.get("kind"), size)) is not None:
+            self.end(too_long)
         elif not self._owner.begun(self, head):
             unframer.skip()
             self.flush()
@@ -316,13 +325,13 @@ class Link(asyncio.Protocol):
         self._pressing = self._loop.call_later(stall_s, self._press)
 
     def _press(self) -> None:
-        """We still wait for room: others may not keep theirs for nothing."""
+        """This link still waits for room: drop links that have stalled with theirs."""
         if NO_ROOM in self._holds and not self.is_closing:
             self._owner.room.drop_stalled()
             self._press_later()
 
     def has_stalled(self) -> bool:
-        """Has our frame brought nothing for long, though we read?"""
+        """Has nothing come for long, though this link reads?"""
         stalled_s = self._loop.time() - self._machine.heard_s
         return not self._holds and stalled_s > self._owner.settings.frame_stall_s
 
@@ -333,7 +342,7 @@ class Link(asyncio.Protocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def pause_writing(self) -> None:
-        """The other end does not read."""
+        """asyncio calls this when the other end does not read."""
         if not self.is_broker:
             self._owner.room.count(self)
 
@@ -348,7 +357,7 @@ class Link(asyncio.Protocol):
         self._holds.add(reason)
 
     def read_on(self, reason: str) -> None:
-        """Unless there is another reason not to."""
+        """This reason not to read is gone: read again if there is no other."""
         was_held = reason in self._holds
         self._holds.discard(reason)
         if reason == NO_ROOM:
@@ -451,8 +460,8 @@ class Link(asyncio.Protocol):
             self._is_long = True
 
     def flush(self, frames: Frames | None = None) -> None:
-        """Send what is queued with one write; beyond the bound drop it (a broker's) or the link.
-        `frames`: made of messages that others got just now."""
+        """Send what is queued with one write. Beyond the bound, drop it (to a broker) or the link
+        (to a client). `frames`: the cache of messages encoded in this turn."""
         messages, self._outbox = self._outbox, []
         self._is_long = False
         if self.is_closing or not messages or self._transport is None:
@@ -477,7 +486,7 @@ class Link(asyncio.Protocol):
             self._look_at_unsent()
 
     def _look_at_unsent(self) -> None:
-        """Who has not read that much of its answers may not ask for more."""
+        """Stop reading from a client that has not read its answers."""
         unsent = self.unsent_bytes
         if unsent > BACKED_UP_BYTES:
             self._owner.room.count(self)
@@ -485,7 +494,7 @@ class Link(asyncio.Protocol):
             self._hold(DEAF)
 
     def _is_too_much(self, waiting: int) -> bool:
-        """Have too many bytes been sent and not taken? A client's link ends then."""
+        """Are too many sent bytes unread? A client's link ends then."""
         settings = self._owner.settings
         if self.is_broker:
             return waiting > settings.broker_queue_bytes_max
@@ -498,7 +507,7 @@ class Link(asyncio.Protocol):
     # --- the end ---------------------------------------------------------------------------------
 
     def end(self, error: GaplessError) -> None:
-        """Say why, and close; at once if the other end does not read that for a while."""
+        """Say why, and close; the other end has a moment to read that."""
         self._reason = str(error)
         self.send(goodbye(error))
         self._close_within(END_S)
@@ -513,8 +522,8 @@ class Link(asyncio.Protocol):
             self.end(error)
 
     def close(self) -> None:
-        """Send what is queued, then close. What still comes is not taken. Who does not read what is
-        left is not waited for longer than `drain_patience_s`."""
+        """Send what is queued, then close. What still comes is ignored. The other end has
+        `drain_patience_s` to read the rest."""
         self._close_within(self._owner.settings.drain_patience_s)
 
     def _close_within(self, patience_s: float) -> None:
@@ -535,7 +544,7 @@ class Link(asyncio.Protocol):
         self._hold("for good")
 
     def drop(self, problem: str) -> None:
-        """Close at once: there is no room for what it does not read."""
+        """Close at once, for this reason; what is queued is lost."""
         self._reason = problem
         self.abort()
 

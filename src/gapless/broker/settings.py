@@ -71,8 +71,13 @@ class Settings:
 
     request_bytes_max: int = 1 * MEBIBYTE
     """The longest frame of a client that does not carry events; beyond it its link is dropped. A
-    frame with events may be as long as any frame. A client says its kind first; where there is
-    security, one that may not publish there is refused before the rest is read."""
+    client says its kind first; where there is security, a client that may not publish there is
+    refused before the rest is read."""
+
+    publish_bytes_max: int = 9 * MEBIBYTE
+    """The longest frame of a client that carries events; beyond it its link is dropped. The broker
+    serves nobody else while it takes one publication in, which for 16 MiB took 80 ms. The clients
+    of this package send at most 8 MiB at a time."""
 
     input_bytes_max: int = 256 * MEBIBYTE
     """Frames of clients that are being read, by their whole size; beyond it nothing is read from a
@@ -120,7 +125,8 @@ class Settings:
     it just closes."""
 
     check_every_s: float = 60.0
-    """How often the node's invariants are checked. A broken one stops the process."""
+    """How often the node's invariants are checked, a portion at a time. A broken one stops the
+    process."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

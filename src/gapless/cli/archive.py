@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
+from enum import Enum
 from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,9 +20,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from gapless.pipelines.archive import ArchiveLimits, ArchiveProgress, SliceRunner
+    from gapless.pipelines.table_archive import TableProgress
     from gapless.pipelines.topic_log import TopicLog
 
 EVERY_S = 30.0
+
+
+class TableFormat(Enum):
+    """What an archive makes of a log."""
+
+    lake = "lake"
+    delta = "delta"
+    iceberg = "iceberg"
 
 
 def archive(
@@ -45,6 +55,9 @@ def archive(
     stream: Annotated[
         bool, typer.Option("--stream", help="As a Structured Streaming query, on --master.")
     ] = False,
+    table_format: Annotated[
+        TableFormat, typer.Option("--format", help="A lake of Parquet files, or a table.")
+    ] = TableFormat.lake,
     as_json: AsJson = False,
     url: Url = URL,
 ) -> None:
@@ -55,6 +68,7 @@ def archive(
     gapless pipeline archive trades lake --follow --every 60
     gapless pipeline archive trades lake --slice-seconds 600 --master local[*]
     gapless pipeline archive trades lake --stream --follow --every 5
+    gapless pipeline archive trades table --format delta
 
     Files are in lake/TOPIC/data, by date and hour, with one column for each attribute. A named
     subscription holds the log until the files are on stable storage. Run it again, also after a
@@ -65,13 +79,16 @@ def archive(
 
     if every is not None and not follow:
         raise UsageError("--every is for --follow", "Give both, or leave it out.")
+    if table_format is not TableFormat.lake and (stream or master):
+        problem = f"--format {table_format.value} is done in this process"
+        raise UsageError(problem, "Leave out --stream and --master.")
     every = every or EVERY_S
     limits = ArchiveLimits(file_mb << 20, slice_seconds * 1_000_000)
     with ExitStack() as stack:
         master = master or (MASTER if stream else "")
         spark = stack.enter_context(session(master)) if master else None
         run: SliceRunner = run_locally if spark is None else SparkRunner(spark)
-        job = Job(log_of(url, topic), lake, name, run, limits)
+        job = Job(log_of(url, topic), lake, name, run, limits, table_format)
         if stream and spark is not None:
             job.stream(spark, every if follow else None)
         else:
@@ -90,18 +107,40 @@ class Job:
     """All rounds of one command."""
 
     def __init__(
-        self, log: TopicLog, lake: Path, name: str, run: SliceRunner, limits: ArchiveLimits
+        self,
+        log: TopicLog,
+        lake: Path,
+        name: str,
+        run: SliceRunner,
+        limits: ArchiveLimits,
+        table_format: TableFormat = TableFormat.lake,
     ) -> None:
         self.events = 0
         self.token: dict[str, int] = {}
         self._log, self._lake, self._name = log, lake, name
-        self._run, self._limits = run, limits
+        self._run, self._limits, self._table_format = run, limits, table_format
 
     def once(self) -> None:
+        if self._table_format is not TableFormat.lake:
+            self._once_into_table()
+            return
         from gapless.pipelines.archive import archive as move
 
         options = {"name": self._name, "run": self._run, "limits": self._limits}
         move(self._log, self._lake, tell=self._tell, **options)  # type: ignore[arg-type]
+
+    def _once_into_table(self) -> None:
+        from gapless.pipelines.table_archive import DeltaEvents, IcebergEvents, archive_table
+
+        is_delta = self._table_format is TableFormat.delta
+        table = (DeltaEvents if is_delta else IcebergEvents)(self._lake, self._log.topic)
+        name = self._name or f"archive-{self._log.topic}-{self._table_format.value}"
+        archive_table(self._log, table, name, self._tell_table)
+
+    def _tell_table(self, progress: TableProgress) -> None:
+        self.token, self.events = dict(progress.token), self.events + progress.events
+        lost = f"; lost before: {counted(len(progress.lost), 'range')}" if progress.lost else ""
+        tell(f"{counted(progress.events, 'event')} in a commit{lost}")
 
     def stream(self, spark: SparkSession, every_s: float | None) -> None:
         """A query: until it has what there is, or until Ctrl-C.

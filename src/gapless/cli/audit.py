@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from rich.table import Table
 
-    from gapless.pipelines.audit import Audited
+    from gapless.pipelines.audit import AuditedSubscription
     from gapless.pipelines.verdict import Verdict
 
 WORDS = {True: "ok", False: "VIOLATED"}
@@ -111,7 +111,7 @@ def from_files(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     return read_published(spark, [str(path.absolute()) for path in paths])
 
 
-def read_subscriptions(path: Path) -> list[Audited]:
+def read_subscriptions(path: Path) -> list[AuditedSubscription]:
     """Journals are found from where the file is."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -124,10 +124,10 @@ def read_subscriptions(path: Path) -> list[Audited]:
     return [read_subscription(each, path) for each in listed]
 
 
-def read_subscription(found: dict[str, Any], path: Path) -> Audited:
-    from gapless.pipelines.audit import Audited
+def read_subscription(found: dict[str, Any], path: Path) -> AuditedSubscription:
+    from gapless.pipelines.audit import AuditedSubscription
 
-    name, known = str(found.get("name", "")), {field.name for field in fields(Audited)}
+    name, known = str(found.get("name", "")), {field.name for field in fields(AuditedSubscription)}
     unknown = sorted(found.keys() - known)
     if unknown or not name:
         problem = f"{path}: a subscription has no name" if not name else f"{name}: {unknown[0]!r}?"
@@ -139,7 +139,7 @@ def read_subscription(found: dict[str, Any], path: Path) -> Audited:
     start = _bound(name, found.get("start", "earliest"), ("earliest", "first"))
     end = _bound(name, found.get("end", "latest"), ("latest", "last"))
     condition, total = str(found.get("condition", "")), bool(found.get("total", False))
-    return Audited(name, condition, journals, start, end, total)
+    return AuditedSubscription(name, condition, journals, start, end, total)
 
 
 def _bound(name: str, given: Any, words: tuple[str, str]) -> Any:

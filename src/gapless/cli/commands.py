@@ -16,6 +16,7 @@ from gapless.cli.help import lay_out
 from gapless.cli.pipeline import pipeline
 from gapless.cli.publish import publish
 from gapless.cli.read import read
+from gapless.cli.retire import retire
 from gapless.cli.roster import producers, publishers, transactions
 from gapless.cli.security import security
 from gapless.cli.serve import serve
@@ -40,7 +41,7 @@ app = typer.Typer(
 )
 for command in (serve, broker):
     app.command()(command)
-for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, bench, up):
+for connecting in (publish, subscribe, subscriptions, unsubscribe, read, status, retire, bench, up):
     app.command()(with_credentials(connecting))
 app.command()(check)
 app.command(name="hand-over")(hand_over)

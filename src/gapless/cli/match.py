@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.connection import URL, Url
-from gapless.cli.event_file import EventTable, is_table, open_file, read_json, utf8_lines
+from gapless.cli.event_file import EventFileTable, is_table, open_file, read_json, utf8_lines
 from gapless.cli.job import (
     MASTER,
     AsJson,
@@ -95,7 +95,7 @@ def read_table(path: Path) -> Iterator[tuple[str, str]]:
 
 def _from_csv(path: Path) -> Iterator[tuple[str, str]]:
     with open_file(path) as file:
-        table = EventTable(file, "", {"name": "text", "condition": "text"})
+        table = EventFileTable(file, "", {"name": "text", "condition": "text"})
         for number, (row, _) in enumerate(table.events(), start=2):
             yield _pair(row, f"row {number} of {path}")
 

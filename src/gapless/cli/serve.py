@@ -35,6 +35,16 @@ LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"], typer.Option(help="What to log, and worse.")
 ]
 
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A topic to have from the start; may be repeated."),
+]
+
+Security = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With [security], as `gapless security init` makes it."),
+]
+
 Name = Annotated[
     str, typer.Option(metavar="NAME", help="Its name, in the data folder and in a store.")
 ]
@@ -51,10 +61,7 @@ LeaseSeconds = Annotated[
 
 
 def serve(
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A topic to have from the start; may be repeated."),
-    ] = None,
+    topic: Topics = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="For clients; port 0: any free one.")
     ] = "127.0.0.1:7117",
@@ -64,10 +71,7 @@ def serve(
     ] = "127.0.0.1:7118",
     admin_host: AdminHosts = None,
     data: Data = DATA,
-    security: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With [security], as `gapless security init` makes it."),
-    ] = None,
+    security: Security = None,
     insecure: Insecure = False,
     name: Name = "serve",
     store: Store = None,

@@ -55,29 +55,29 @@ SILENT_LOOKS_MAX = 3
 and gives the connection up after this many of them in a row."""
 
 SEND_BYTES_HIGH = 4 << 20
-"""Bytes that wait to be sent; beyond it `wait_writable` waits."""
+"""Bytes queued for sending; beyond it `wait_writable` waits."""
 
 
 @dataclass(frozen=True)
-class Pass:
-    """What makes a connection ours: the context of TLS, if it is, and what we say first."""
+class Passport:
+    """What a client shows when it connects: the context of TLS, if any, and its Hello."""
 
     context: ssl.SSLContext | None = None
     hello: Hello = HELLO
 
     @classmethod
-    def of(cls, credentials: Credentials) -> Pass:
+    def of(cls, credentials: Credentials) -> Passport:
         return cls(credentials.context(), replace(HELLO, token=credentials.token))
 
 
-OPEN = Pass()
+OPEN = Passport()
 
 UNFIT = (WireError, ValueError, TypeError, OverflowError)
-"""What cannot be sent: too large, text without UTF-8, a type or a number that no message has."""
+"""Errors of a message that cannot be sent: too large, no UTF-8, a wrong type or number."""
 
 
 class Connection(asyncio.Protocol):
-    """A link to one broker. `lost` is told why it ended."""
+    """A link to one broker. It calls `lost` with the reason when it has ended."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         receive: Callable[[Message], None],
         lost: Callable[[GaplessError], None],
         patience_s: float,
-        shown: Pass = OPEN,
+        passport: Passport = OPEN,
     ) -> Connection:
         """Connect and exchange Hellos; `LinkError` or `RefusedError` if that fails."""
         loop = asyncio.get_running_loop()
@@ -114,10 +114,10 @@ class Connection(asyncio.Protocol):
         try:
             async with asyncio.timeout(patience_s):
                 _, connection = await loop.create_connection(
-                    lambda: cls(receive, lost, shown.hello),
+                    lambda: cls(receive, lost, passport.hello),
                     address.host,
                     address.port,
-                    ssl=shown.context,
+                    ssl=passport.context,
                 )
                 await connection.opened
         except OSError as error:  # TimeoutError is one
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
                 connection.abort()
             if isinstance(error, LinkError):
                 raise
-            if shown.context is not None and (refused := tls_refusal(address, error)):
+            if passport.context is not None and (refused := tls_refusal(address, error)):
                 raise refused from None
             reason = reason_of(error)
             raise LinkError(f"no broker answers at {address} ({reason})") from None
@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
                     "your certificate.",
                 )
             self.opened.set_exception(problem)
-            self.opened.exception()  # if nobody waits for it any more, nobody need know
+            self.opened.exception()  # asyncio need not warn if no task waits for it any more
         else:
             self._lost(problem)
 
@@ -219,8 +219,8 @@ class Connection(asyncio.Protocol):
         self._transport.write(frames)
 
     def _is_fit(self, message: Message) -> bool:
-        """A request that cannot be encoded, or is too large for a frame, is refused here: nobody
-        else would ever answer it."""
+        """Whether a message can be sent. A request that cannot be encoded, or is too large for a
+        frame, is refused here, for no broker would ever answer it."""
         try:
             self._codec.frames([message])
         except UNFIT as error:
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
         return True
 
     async def wait_writable(self) -> None:
-        """Until the socket takes more: the back-pressure of TCP."""
+        """Wait until the socket takes more: the back-pressure of TCP."""
         await self._writable.wait()
 
     # --- time, and the end -----------------------------------------------------------------------
@@ -265,14 +265,14 @@ class Connection(asyncio.Protocol):
 
 
 def reason_of(error: OSError) -> str:
-    """Why there is no connection. What a name server says has numbers of its own."""
+    """Why there is no connection. Errors of name servers have numbers of their own."""
     if error.errno and not isinstance(error, gaierror):
         return os.strerror(error.errno)
     return error.strerror or str(error) or "it takes too long"
 
 
 def tls_refusal(address: Address, error: OSError) -> RefusedError | None:
-    """What an error of TLS means; None if it is none, or may pass."""
+    """The refusal that an error of TLS means; None for other errors, and for passing ones."""
     import ssl
 
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -283,6 +283,7 @@ def tls_refusal(address: Address, error: OSError) -> RefusedError | None:
         )
     if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
         return RefusedError(
-            f"the broker at {address} does not speak TLS", "Use gapless:// if you trust the way."
+            f"the broker at {address} does not speak TLS",
+            "Use gapless:// if you trust the network.",
         )
     return None

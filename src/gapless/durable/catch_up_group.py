@@ -1,16 +1,16 @@
-"""Convoy: who catch up at one pubend with the same condition, and travel together.
+"""Catch-up group: the catch-ups at one pubend that have the same condition share what they read.
 
 Theory of operation
-    Of ticks at which all of them were known to the filtered log, subscriptions with one condition
-    want the same. So what the first finds in the log is there for those that follow: its trail and
-    its last reading, and the windows of events that it took, by where they start. Windows end at
-    round ticks (`catch_up`), so that those who started a little apart come to the same windows
-    soon. A follower's batch is the leader's very object: so the node knows that its message is too.
+    Where the filtered log knew all of them, subscriptions with one condition want the same ticks.
+    So what the first catch-up reads serves those that follow: its trail and its last reading of the
+    filtered log, and the windows of events that it took, by start tick. Windows end at round ticks
+    (`catch_up`), so catch-ups that start a little apart soon arrive at the same windows. A follower
+    gets the very batch object of the leader, so the node can send it the very same message.
     A window stays true whatever happens to the log: what is durable below `latest` never changes.
 
 Invariants (checked by `check`)
-    I1  the windows of all convoys of a broker have no more bytes than the hold may have; beyond it
-        the oldest are forgotten, and taken from the log again
+    I1  the windows of all groups of a broker have at most `bytes_max` bytes; beyond it the cache
+        forgets the oldest, and catch-ups read them from the log again
 
 Cost: one entry for each window.
 """
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 class WindowCache:
-    """The windows of all convoys of one broker, the oldest first."""
+    """The windows of all groups of one broker, the oldest first."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._windows: dict[tuple[CatchUpGroup, int], tuple[SubscriptionBatch, int]] = {}
         self._bytes = 0
 
-    def add(self, convoy: CatchUpGroup, start: int, batch: SubscriptionBatch) -> None:
+    def add(self, group: CatchUpGroup, start: int, batch: SubscriptionBatch) -> None:
         size = sum(map(len, batch.events)) + 1
-        self._bytes += size - self._windows.pop((convoy, start), (batch, 0))[1]
-        self._windows[convoy, start] = batch, size
+        self._bytes += size - self._windows.pop((group, start), (batch, 0))[1]
+        self._windows[group, start] = batch, size
         while self._bytes > self.bytes_max:
             self._bytes -= self._windows.pop(next(iter(self._windows)))[1]
 
-    def find(self, convoy: CatchUpGroup, start: int) -> SubscriptionBatch | None:
-        found = self._windows.get((convoy, start))
+    def find(self, group: CatchUpGroup, start: int) -> SubscriptionBatch | None:
+        found = self._windows.get((group, start))
         return None if found is None else found[0]
 
     def clear(self) -> None:
@@ -57,29 +57,29 @@ class WindowCache:
 class CatchUpGroup:
     """One pubend, one condition. See the module docstring."""
 
-    def __init__(self, hold: WindowCache) -> None:
+    def __init__(self, cache: WindowCache) -> None:
         self.trail = Trail()
-        self._hold = hold
+        self._cache = cache
         self._read_from = 0
         self._reading: LogReading | None = None
 
     def window(self, start: int, room: int) -> SubscriptionBatch | None:
-        """What someone took from `start` on, if it is no more than `room` events."""
-        batch = self._hold.find(self, start)
+        """The window from `start` on, if it was read and has at most `room` events."""
+        batch = self._cache.find(self, start)
         return batch if batch is not None and len(batch.ticks) <= room else None
 
     def keep(self, start: int, batch: SubscriptionBatch) -> None:
-        """This was taken from `start` on, and was all there is."""
-        self._hold.add(self, start, batch)
+        """Keep a window that begins at `start` and is complete."""
+        self._cache.add(self, start, batch)
 
     def reading(self, start: int) -> LogReading | None:
-        """What someone read of the filtered log, if it knows about `start`."""
+        """The last reading of the filtered log, if it covers `start`."""
         reading = self._reading
         if reading is None or not self._read_from <= start < reading.unknown_from:
             return None
         return reading._replace(unknown_below=start, lost_below=start)
 
     def note(self, reading: LogReading) -> None:
-        """This was read."""
+        """Keep a reading of the filtered log."""
         if reading.lost_below < reading.unknown_from:
             self._reading, self._read_from = reading, reading.lost_below

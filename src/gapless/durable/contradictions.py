@@ -1,15 +1,15 @@
-"""Denied: ticks that a catch-up wants, and of which it was told that nothing is there.
+"""Contradictions: ticks that the filtered log names, and at which an answer says there is no event.
 
 Theory of operation
-    The filtered log names a tick only when its event has come by here, and a pubend tells of an
-    event only when it is durable. So there was an event in the pubend's log, and as long as it was
-    not released it is there: silence contradicts it. Who said so? It may have been a cache, or
-    someone who filters; so the tick stays unknown, and the pubend itself is asked, past all of them
-    (with the least vector that counts). If its log denies the event too, it has lost it: the host
-    began anew without its disk, or with an older copy of it. Who catches up tells that as a gap.
-    What some cache on the way still has comes as the answer to the first question.
+    The filtered log names a tick only after its event has passed here, and a pubend tells of an
+    event only when the event is durable. So the pubend's log had the event, and still has it unless
+    it was released: silence contradicts it. The answer may have come from a cache or from a broker
+    that filters. So the tick stays unknown, and the catch-up asks the pubend itself, past all of
+    them (with the least vector). If the pubend's log has no event there either, the event is lost:
+    the host began anew without its disk, or with an older copy. The catch-up tells that as a gap.
+    If a cache on the way still has the event, it comes as the answer to the first question.
 
-Cost: nothing where nobody contradicts the filtered log, which is always but after such a loss.
+Cost: nothing unless an answer contradicts the filtered log, which only follows such a loss.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 
 class Contradictions:
-    """Of one catch-up, in its window."""
+    """The contradictions in the window of one catch-up."""
 
     def __init__(self, pubend: PubendName, timing: DurableTiming, *, is_whole: bool) -> None:
         self.pubend = pubend
         self.timing = timing
         self.is_whole = is_whole  # the pubend itself is asked for everything
         self._ticks = SpanSet()
-        self._fresh = SpanSet()  # of those, not asked for yet
+        self._new_ticks = SpanSet()  # of those, the ones not asked for yet
 
     def judge(
         self, knowledge: Knowledge, wanted: Sequence[int], known: SpanSet
     ) -> tuple[list[Span], list[Span]]:
-        """Of ticks that are wanted, and that an answer speaks of, those that it denies: what is
-        lost, and what is still unknown."""
+        """The wanted ticks at which this answer denies an event: the lost ones, and those that
+        stay unknown. `wanted` lies in the span of the answer."""
         there, lost, doubtful = set(knowledge.ticks), list[Span](), list[Span]()
         for tick in wanted:
             if tick in there or tick in known:
@@ -55,24 +55,24 @@ class Contradictions:
                 doubtful.append(span)
                 if tick not in self._ticks:
                     self._ticks.add(span)
-                    self._fresh.add(span)
+                    self._new_ticks.add(span)
         return lost, doubtful
 
     def clear(self) -> None:
-        """All of them are known by now."""
+        """Forget them all: they are known by now."""
         if self._ticks:
             self._ticks.clear()
-            self._fresh.clear()
+            self._new_ticks.clear()
 
     def ask(self) -> list[Nack]:
-        """Ask the pubend itself for what is new among them; what is too much for one question is
-        asked for when it is repeated."""
-        spans = tuple(self._fresh)[: self.timing.nack_spans_max]
-        self._fresh.clear()
+        """Questions to the pubend itself for the new ones. What one question cannot take is asked
+        for when it is repeated."""
+        spans = tuple(self._new_ticks)[: self.timing.nack_spans_max]
+        self._new_ticks.clear()
         return [Nack(self.pubend, spans, Vector())] if spans else []
 
     def address(self, nacks: list[Nack]) -> list[Nack]:
-        """The same questions, those that are for the pubend itself to it."""
+        """These questions, addressed to the pubend itself where that must answer."""
         if self.is_whole:
             return [Nack(self.pubend, nack.spans, Vector()) for nack in nacks]
         return [part for nack in nacks for part in self._divide(nack)] if self._ticks else nacks

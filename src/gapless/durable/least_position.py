@@ -1,11 +1,11 @@
-"""Minimum: the least of very many positions of which few change.
+"""Least position: the least of very many positions of which few change.
 
 Theory of operation
-    A heap holds an entry for every key that is never above the key's true position. Moving a
-    position up touches the dictionary alone; only when an outdated entry comes to the top is it
-    put in order. So a key that stands still costs nothing, and neither does one that moves but is
-    far from the least. Moving a position down, which only a hand-over does, adds an entry; the
-    old one is dropped when it surfaces, and when there are too many of them the heap is made anew.
+    A heap holds an entry for every key, never above the key's true position. Moving a position up
+    touches the dictionary alone; an outdated entry is corrected only when it comes to the top. So a
+    key that stands still costs nothing, and neither does one that moves far from the least. Moving
+    a position down, which only a hand-over does, adds an entry; the old entry is dropped when it
+    comes to the top. With too many old entries the heap is built anew.
 
 Invariants (checked by `check`)
     I1  the entry at the top is a true position, the least of all
@@ -38,13 +38,13 @@ class LeastPosition:
         self._settle()
 
     def remove(self, key: int) -> None:
-        """Fine if there is no such key."""
+        """Remove the key, if it is there."""
         self._positions.pop(key, None)
         self._settle()
 
     @property
     def least(self) -> int | None:
-        """None if there are no keys."""
+        """The least position; None if there are no keys."""
         return self._heap[0][0] if self._heap else None
 
     def __len__(self) -> int:

@@ -4,8 +4,8 @@ Theory of operation
     Intersection is exact and n-ary: a thousand `a <> …` are one pass. Inclusion never says yes
     wrongly, and says yes whenever it is so for intervals, sets, prefixes and null tests; only
     between general LIKE patterns may it miss one. Union joins what is again one constraint:
-    ranges that overlap or touch, points that fill a hole or close an end. A hole stays where all
-    ranges that span it leave it out, which is told by counting, not by asking each range.
+    ranges that overlap or touch, points that fill a hole or close an end. A hole stays if all
+    ranges that span it exclude it; that is counted, without a look at each range.
 
 Invariants
     I1  includes(a, b) and includes(b, a) only if a == b
@@ -143,7 +143,7 @@ def _includes_strings(wide: Strings, narrow: Strings) -> bool:
 
 
 def unite(constraints: Sequence[Constraint]) -> list[Constraint]:
-    """The same values in as few constraints as we can tell, in a fixed order."""
+    """The union of these, in as few constraints as we can tell, in a fixed order."""
     missing = Missing() in constraints
     result: list[Constraint] = [Missing()] if missing else []
     if Present() in constraints:

@@ -2,7 +2,7 @@
 
 A leaf that holds an attribute against constants becomes one constraint, or a few alternatives
 (`NOT LIKE 'b%'` is below or above the prefix). One without attributes is decided here and now.
-All else is a residual, written in one way: `>` turned around to `<`, equal sides sorted.
+Every other leaf is a residual, in one form: `>` is turned around to `<`, equal sides are sorted.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from gapless.filters.like import parse_pattern
 from gapless.filters.show import show_expression
 from gapless.filters.syntax import (
     Attribute,
+    Between,
     Compare,
     Constant,
     Expression,
@@ -59,6 +60,8 @@ def read_leaf(leaf: Condition) -> list[Draft]:
             return ALWAYS if value else NEVER
         case IsNull(name):
             return [({name: Present() if negated else Missing()}, ())]
+        case Between(Attribute(name), Literal(low), Literal(high)):
+            return _drafts(name, [_between(low, high)])
         case In(Attribute(name)):
             return _drafts(name, _outside(test.values) if negated else _inside(test.values))
         case Like(Attribute(name), pattern, escape):
@@ -130,6 +133,15 @@ def _compared_string(sign: str, value: str) -> Constraint | None:
             return strings(high=value if sign == "<" else value + "\0")
         case _:
             return strings(low=value if sign == ">=" else value + "\0")
+
+
+def _between(low: Value, high: Value) -> Constraint | None:
+    """`attribute BETWEEN low AND high`; bounds of two kinds leave nothing."""
+    if isinstance(low, str) != isinstance(high, str):
+        return None
+    if isinstance(low, str):
+        return strings(low, str(high) + "\0")
+    return numbers(low, high)  # type: ignore[arg-type]  # both are numbers
 
 
 def _by_kind(values: tuple[Literal, ...]) -> tuple[list[bool], list[int | float], list[str]]:

@@ -1,11 +1,11 @@
 """Lexer: the text of a condition, cut into tokens by one regular expression.
 
 Theory of operation
-    Every character falls into some alternative, so the cut is one left-to-right pass; repetitions
-    are possessive, so it never backtracks, and a comment that is never closed is one token, so that
-    none is looked for twice. A token has a kind and a value; the kind of a keyword
-    is its upper-case word, that of a sign the sign itself, else NAME, NUMBER, STRING, END.
-    Positions are needed for errors only, so `position_of` cuts the text once more to find one.
+    Every character matches some alternative, so the cut is one pass from left to right. Repetitions
+    are possessive, so it never backtracks; an unclosed comment is one token, so its end is looked
+    for once. A token has a kind and a value. The kind of a keyword is its upper-case word, that of
+    a sign the sign itself; the others are NAME, NUMBER, STRING and END. Each distinct word of a
+    text is read once. Only errors need positions, so `position_of` cuts the text again to find one.
     Literals follow Java's rules for integers (decimal, 0x, 0…, 0b, underscores, L) and floats
     (`7.`, `.5`, `7E3`, hexadecimal, f and d), names Java's rules for identifiers, with dots.
 
@@ -39,7 +39,7 @@ RESERVED = frozenset(
 )
 SIGNS = ("=", "<>", "<", "<=", ">", ">=", "(", ")", ",", "+", "-", "*", "/", "%")
 
-# Letters, `_`, `$` and all beyond ASCII, said by what they are not: that compiles in no time.
+# Letters, `_`, `$` and all beyond ASCII, as what they are not: that compiles quickly.
 _START = r"[^\x00-\x23\x25-\x40\x5b-\x5e\x60\x7b-\x7f]"
 _PART = r"[^\x00-\x23\x25-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f]"
 _NAME = rf"{_START}{_PART}*+(?:\.{_START}{_PART}*+)*+"
@@ -65,7 +65,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _PLAIN = re.compile(_NAME)
-# The words that need no closer look, in their usual spellings.
+# Words of a known kind, in their usual spellings.
 _WORDS = {
     "!=": "<>",
     "": END,
@@ -141,7 +141,7 @@ def position_of(text: str, index: int) -> int:
 
 
 def _first_place(text: str, word: str) -> int:
-    """Where the text has this word first, as a token of its own."""
+    """The position of the first token that is this word."""
     return next(match.start(1) for match in _TOKEN.finditer(text) if match[1] == word)
 
 

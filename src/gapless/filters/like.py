@@ -6,12 +6,12 @@ Theory of operation
     every `_` comes first and one `%` last, which means the same. So patterns that differ in
     writing only are equal.
     Matching cuts the pattern at each `%` into segments. The first is fixed to the start, the last
-    to the end, and each of the others may take its leftmost place: a later place can only leave
-    less room for the rest, so there is nothing to try again. How a segment is found: `segment`.
+    to the end, and each of the others takes its leftmost place: a later place can only leave less
+    room for the rest, so nothing is tried again. How a segment is found: `like_segment`.
 
 Cost
     O(text + pattern) where no segment between two `%` has `_` in it; where one has, a little more
-    for each of its characters (`segment`). No backtracking.
+    for each of its characters (`like_segment`). No backtracking.
 
 Invariants (established by `parse_pattern`)
     I1  no two literal pieces stand together, none is empty
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gapless.filters.segment import Search, Segment
+from gapless.filters.like_segment import Search, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,10 +45,6 @@ class Pattern(msgspec.Struct, frozen=True, gc=False):
     """A LIKE pattern with its escapes resolved: literal pieces around `%` (None) and `_` ("")."""
 
     parts: tuple[Part, ...]
-
-    def matches(self, text: str) -> bool:
-        """For many texts, see `compile_pattern`."""
-        return compile_pattern(self)(text)
 
     @property
     def exact(self) -> str | None:
@@ -152,10 +148,10 @@ def _segments(parts: Sequence[Part]) -> list[list[str]]:
 def _implies(narrow: tuple[Part, ...], wide: tuple[Part, ...]) -> bool:
     """Does `wide` match `narrow` read as a text, its wildcards being characters of their own?
 
-    For each segment of `wide`, one bit for each place where it may start: as in `segment`.
+    For each segment of `wide`, one bit for each place where it may start: as in `like_segment`.
     """
     texts = list(filter(None, narrow))
-    for piece in filter(None, wide):  # what no text has is nowhere
+    for piece in filter(None, wide):  # a quick answer for nearly all
         if not any(piece in text for text in texts):
             return False
     segments = _segments(wide)

@@ -56,15 +56,14 @@ CONJUNCTIONS_MAX = 1_000
 """How many alternatives a condition may have on the way to its normal form."""
 
 WORK_MAX = 60_000
-"""How many constraints may be combined on the way. As many may stand in the normal form, and each
-takes about a microsecond of the turn in which a matcher takes it."""
+"""How many constraints may be combined on the way. The normal form may hold as many, and a matcher
+needs about a microsecond for each when the filter is added."""
 
 TRIALS_EACH = 4
 """How many values are held against a pattern in the time that it takes to combine constraints."""
 
 DEAR_WEIGHT = 4
-"""What a test counts for in that which no index helps with: an event may pay for it in each
-alternative."""
+"""The weight of a test that no index helps with: an event may pay for it in each alternative."""
 
 JOIN_MAX = 20_000
 """Constraints times attributes up to which conjunctions that differ in one attribute are joined."""
@@ -106,7 +105,7 @@ def normalise(condition: Condition) -> tuple[Conjunction, ...]:
 
 
 def is_plain(condition: Condition) -> bool:
-    """Does it surely have one alternative, soon found, so that nobody needs to try it out?"""
+    """Does the condition surely have one alternative that is found quickly?"""
     values = patterns = 0
     for operand in condition.operands if isinstance(condition, And) else (condition,):
         if isinstance(operand, And | Or | Not):
@@ -123,7 +122,7 @@ def is_plain(condition: Condition) -> bool:
 
 
 def push_negation(condition: Condition, negated: bool = False) -> Condition:
-    """The same with NOT only before IN, LIKE and IS NULL, and without BETWEEN."""
+    """The condition with NOT only before IN, LIKE and IS NULL, and BETWEEN only with literals."""
     match condition:
         case Compare():
             if not negated:
@@ -133,6 +132,8 @@ def push_negation(condition: Condition, negated: bool = False) -> Condition:
             return Constant(value != negated)
         case Not(operand):
             return push_negation(operand, not negated)
+        case Between(Attribute(), Literal(), Literal()) if not negated:
+            return condition
         case Between(operand, low, high):
             both = And((Compare(">=", operand, low), Compare("<=", operand, high)))
             return push_negation(both, negated)
@@ -176,7 +177,7 @@ def _or_of(operands: list[Condition]) -> Condition:
 
 
 class _Expansion:
-    """One condition being multiplied out, with the work that took so far."""
+    """The expansion of one condition, and the work that it has taken so far."""
 
     def __init__(self) -> None:
         self.work = 0
@@ -277,7 +278,7 @@ def _weight(constraints: Iterable[Constraint], residuals: Sequence[Condition]) -
 
 
 def _trials(wanted: Sequence[Constraint]) -> int:
-    """How often a value is held against a pattern where these are intersected, at most."""
+    """How often, at most, the intersection of these tests a value against a pattern."""
     patterns = holes = 0
     values: int | None = None
     for one in wanted:
@@ -298,7 +299,7 @@ def _finished(draft: Draft) -> Conjunction:
 
 
 def _joined(conjunctions: list[Conjunction]) -> list[Conjunction]:
-    """Those that differ in one attribute only, joined where their union is one constraint."""
+    """Join conjunctions that differ in one attribute only, where the union is one constraint."""
     names = {name for one in conjunctions for name, _ in one.constraints}
     size = sum(len(one.constraints) for one in conjunctions)
     if size * len(names) > JOIN_MAX:

@@ -4,9 +4,10 @@ Theory of operation
     Operator precedence with two stacks: `operands` holds finished trees, `pending` the operators
     that still wait for their right-hand side. A binary operator first finishes all pending ones
     that bind at least as tightly. Chains (`AND`, `OR`, `+ -`, `* / %`) collect their terms in one
-    pending entry, so a chain of any length is one flat node, built in linear time. The `AND` of a
-    `BETWEEN` is told from the other by what is pending: a `BETWEEN` with one term waits for it.
-    `name sign literal`, which is nearly all there is, is built without the stacks.
+    pending entry, so a chain of any length is one flat node, built in linear time. An `AND` belongs
+    to a `BETWEEN` if a `BETWEEN` with one term is pending.
+    Chains of `name sign literal` and lists of literals, which are nearly all of a long condition,
+    are read without the stacks (`read_chain`, `read_literals`).
 
     Precedence, loosest first: OR, AND, NOT, comparisons (= <> < <= > >= BETWEEN IN LIKE IS),
     + -, * / %, signs. Comparisons do not chain.
@@ -61,7 +62,7 @@ NESTING_MAX = 100
 
 DEAR_MAX = 1_000
 """Calculations, LIKE patterns and comparisons of attributes with each other; beyond it
-`FilterError`. No index helps with them: they are tried on every event that has the attributes."""
+`FilterError`. No index helps with them: a matcher tries them on every event with the attributes."""
 
 OPEN, OR, AND, NOT, COMPARISON, SUM, PRODUCT, SIGN = range(8)  # how tightly each binds
 BINARY = {
@@ -74,6 +75,7 @@ BINARY = {
 TESTS = frozenset(["BETWEEN", "IN", "LIKE", "IS"])
 CHAINS = {"AND": AND, "OR": OR}
 TRUE = Literal(True)
+BOUNDS = frozenset(product((STRING, NUMBER), ("AND",), (STRING, NUMBER)))
 LITERALS = frozenset([STRING, NUMBER, "TRUE", "FALSE"])
 ENDINGS = frozenset(["AND", "OR", ")", END])
 EXISTS = frozenset(map("".join, product(*zip("EXISTS", "exists", strict=True))))
@@ -136,6 +138,8 @@ class _Parser:
                 end = place + 1
             elif BINARY.get(sign) == COMPARISON and kinds[place + 2] in (STRING, NUMBER):
                 end = place + 3
+            elif sign == "BETWEEN" and tuple(kinds[place + 2 : place + 5]) in BOUNDS:
+                end = place + 5
             else:
                 break
             power = CHAINS.get(kinds[end])
@@ -149,6 +153,9 @@ class _Parser:
             name = Attribute(values[place])  # type: ignore[arg-type]  # a NAME is a string
             if end == place + 1:
                 chain.terms.append(Compare("=", name, TRUE))
+            elif end == place + 5:
+                bounds = self.literal(place + 2), self.literal(place + 4)
+                chain.terms.append(Between(name, *bounds))
             else:
                 chain.terms.append(Compare(sign, name, self.literal(place + 2)))
             place = end + 1
@@ -279,7 +286,8 @@ class _Parser:
         return False
 
     def read_literals(self) -> list[Literal] | None:
-        """The list of an IN with its `)`; None, and nothing is read, if it has anything else."""
+        """Read the list of an IN and its `)`; None, and nothing is read, if not all are
+        literals."""
         kinds, values, place = self.kinds, self.values, self.index
         listed: dict[tuple[type, Value], None] = {}  # without repeats; 1 and 1.0 are two
         while True:

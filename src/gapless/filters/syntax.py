@@ -4,7 +4,7 @@ Theory of operation
     Two families: an `Expression` stands for a value, a `Condition` for TRUE, FALSE or UNKNOWN.
     Chains are flat: `a AND b AND c` is one `And` of three, `a + b - c` one `Arithmetic` of three,
     so that the depth of a tree is bounded by the nesting of its parentheses.
-    The parser writes what means the same in one way: `NOT NOT c` is `c`, `EXISTS a` and
+    The parser has one form for what means the same: `NOT NOT c` is `c`, `EXISTS a` and
     `a IS NOT NULL` are `Not(IsNull(a))`, a lone attribute `a` is `a = TRUE`, and `x IN (…)` over
     other than literals is the `Or` of its comparisons.
 

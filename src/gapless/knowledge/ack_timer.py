@@ -1,4 +1,4 @@
-"""Overdue: when a pubend asks for the acknowledgement of its newest event, and how patiently."""
+"""Ack timer: when a pubend asks for the acknowledgement of its newest event, and how patiently."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class AckTimer:
-    """Waits for one acknowledgement at a time; twice as long each time that nothing is heard."""
+    """Waits for one acknowledgement at a time; doubles the wait each time that nothing comes."""
 
     def __init__(self, timing: KnowledgeTiming) -> None:
         self.timing = timing
@@ -20,17 +20,17 @@ class AckTimer:
         self._tick = 0
 
     def expect(self, tick: int, now: Instant) -> None:
-        """What is below `tick` is to be acknowledged, unless something else is awaited already."""
+        """Wait for the acknowledgement of everything below `tick`, unless already waiting."""
         if self.deadline is None:
             self.deadline = Instant(now + self._after)
             self._tick = tick
 
     def heard(self) -> None:
-        """Someone below is there: be as impatient as in the beginning."""
+        """Reset the wait: a broker below has answered."""
         self._after = self.timing.ack_expected
 
     def done(self) -> None:
-        """Everything is acknowledged."""
+        """Stop waiting: everything is acknowledged."""
         self.deadline = None
 
     def fire(self, now: Instant) -> int:

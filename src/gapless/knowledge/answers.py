@@ -1,9 +1,17 @@
-"""Answers: what a pubend says of a span that someone asks about, out of its log.
+"""Answers: what a pubend's log or a relay's cache says about the ticks that a neighbour asks for.
 
-Below what is released everything is final, or lost to those who had not consumed it; above it, what
-is not an event in the log is silence. Of what is being released nothing is said: who asks will ask
-again. What is damaged on the disk is lost to everyone, also to those who go on delivering. An
-answer is bounded; where it ends early it says so.
+Theory of operation
+    Below what is released every tick is final, or lost to a catch-up that had not consumed it.
+    Above it, a tick without an event in the log is silent. Of a part that is being released nothing
+    is said: the questioner will ask again. What is damaged on the disk is lost to everyone, also to
+    subscribers that keep up. An answer is bounded, and says so where it ends early.
+    A catch-up asks for single ticks far apart. A message that covers a span speaks of all of it, so
+    each such event would need a message of its own. A *scattered* message says nothing but its
+    events: it leaves every other tick, in its span or not, as it was. So it means exactly the same
+    as one message for each of its events, and such messages may be put together (`gather`).
+    Silence, finality and loss are never said in this way.
+
+Cost: a few steps for each event; one message instead of one for each event.
 """
 
 from __future__ import annotations
@@ -26,8 +34,8 @@ if TYPE_CHECKING:
 def answer(
     store: Store, stream: str, kept: tuple[int, int, int], span: Span, nack: Nack, bytes_max: int
 ) -> list[Knowledge]:
-    """What is known of `span`; `kept` is where the log is released, where it is being released, and
-    where it is settled."""
+    """What the log says of `span`; `kept` are the ends of its released, its being released and its
+    settled part."""
     released, releasing, known = kept
     pubend, purpose = nack.pubend, nack.purpose
     end = min(span.end, known)
@@ -56,8 +64,8 @@ def answer(
 
 
 def settled(pubend: PubendName, span: Span, purpose: Purpose, released: int = 0) -> Knowledge:
-    """The answer that a span is final; or lost, to one who catches up, as is all below `released`
-    too."""
+    """The answer that a span is final; or, to a catch-up, that it and all below `released` is
+    lost."""
     is_final = purpose == Purpose.DELIVERY
     return Knowledge(
         pubend,
@@ -70,7 +78,7 @@ def settled(pubend: PubendName, span: Span, purpose: Purpose, released: int = 0)
 
 
 def damaged(pubend: PubendName, span: Span, purpose: Purpose) -> Knowledge:
-    """The answer that a span cannot be read any more, whoever asks."""
+    """The answer that a span is damaged on the disk, for any questioner."""
     return Knowledge(
         pubend, span, lost_below=span.end, requested=True, purpose=purpose, damaged=True
     )
@@ -83,7 +91,7 @@ def scatter(
     limits: tuple[int, int],
     digest: int = 0,
 ) -> list[Knowledge]:
-    """These events, for one who catches up, in as few messages as the limits allow."""
+    """These events for a catch-up, in as few messages as the limits allow."""
     if not ticks:
         return []
     return [
@@ -104,8 +112,8 @@ def scatter(
 def fetch(
     store: Store, stream: str, ticks: Iterable[int], bytes_max: int = 1 << 62
 ) -> list[bytes | None]:
-    """The events at these ticks of a log, each of them or None; as many as fit, and one more. One
-    that is damaged is None: whoever asks for it alone is told."""
+    """The events at these ticks of a log, each or None; as many as fit, and one more. A damaged
+    event is None: a question for it alone gets the answer that it is lost."""
     near: Mapping[int, bytes] = {}
     found = list[bytes | None]()
     for tick in ticks:
@@ -130,8 +138,8 @@ def look_up(
     limits: tuple[int, int],
     bytes_max: int = 1 << 62,
 ) -> tuple[list[Knowledge], list[Span], list[Span]]:
-    """The events at single ticks of a log, for one who catches up; the spans that are more, or
-    have none; and those single ticks that are beyond `bytes_max`."""
+    """The events at single ticks of a log, for a catch-up; the spans that are longer, or have no
+    event; and the single ticks that are beyond `bytes_max`."""
     ticks, events, rest, late = list[int](), list[bytes](), list[Span](), list[Span]()
     single = [each.start for each in spans if len(each) == 1]
     found = fetch(store, stream, single, bytes_max)
@@ -148,7 +156,8 @@ def look_up(
 
 
 def gather(answers: Sequence[Knowledge], limits: tuple[int, int]) -> list[Knowledge]:
-    """The same answers to one question, which ascend, with events at single ticks put together."""
+    """These answers to one question, in ascending order, with events at single ticks put
+    together."""
     rest, single = list[Knowledge](), list[Knowledge]()
     for each in answers:
         is_single = len(each.ticks) == len(each.span) == 1 and each.purpose == Purpose.CATCH_UP

@@ -1,4 +1,4 @@
-"""What a knowledge machine wants sent, the neighbours it has within its own broker, and edges.
+"""The neighbours of a knowledge machine: what it sends them, and the filter edge to a cell below.
 
 Four names stand for neighbours inside the same broker.
 """
@@ -26,7 +26,7 @@ TOTAL_ORDER = CellName("@total-order")
 """Downstream: this broker's own subscribers in total order."""
 
 CATCH_UP = CellName("@catch-up")
-"""Not downstream, but it asks: this broker's durable subscriptions that are behind."""
+"""Not downstream, but it asks: this broker's durable subscriptions that catch up."""
 
 LOCAL = (PUBLISHER_ORDER, TOTAL_ORDER, CATCH_UP)
 
@@ -35,7 +35,7 @@ Outgoing = ToCell[Routed] | ToBroker[Routed]
 
 
 class Edge:
-    """A filter edge: which events may pass to a downstream cell. This one lets all pass."""
+    """A filter edge: selects the events that may pass to a downstream cell. This one passes all."""
 
     def select(
         self, pubend: PubendName, cell: CellName, digest: int, events: Sequence[bytes]

@@ -1,17 +1,25 @@
 """Stages: the transactions that are open at a pubend, what they hold, and when they are dropped.
 
 Theory of operation
-    A transaction gets a slot with its first `Stage` and has it until it is committed, aborted, or
-    not heard of for `transaction_expiry`; then one write forgets it and gives its space back. Slots
-    are used again. Answers leave when what they are about is durable. A write for which there is
-    no room is refused "for now", with all of its part that is behind it: it may be sent again.
+    A transaction gets a slot with its first `Stage` and keeps it until it is committed, aborted, or
+    idle for `transaction_expiry`; then one write forgets it and gives its space back. A slot is a
+    log stream of its own. Slots are used again, so there are never more streams than transactions
+    that were open at once. Each `Stage` is one record: its part, the number of its first event
+    there, and the events. A fact says to which transaction a slot belongs and from which record on;
+    fact and record are written together.
+    A write may fail for lack of room while the ones after it succeed. So a record counts only if it
+    begins where its part ends, in the order of the stream: the same rule holds when it is written
+    and when a restart reads it. A record without events ends a part: what came before it does not
+    count. Answers leave when what they are about is durable. A write without room is refused "for
+    now", with the later writes of its part: the client may send them again.
 
 Invariants (checked by `check`)
     I1  a slot is used by one transaction at a time
     I2  what is staged has at most `staged_bytes_max` bytes, or is one record; besides, each part
         that was ended has left a record smaller than itself
-    I3  the open ones stand in the order in which they were last heard of: O(1) for the deadline
+    I3  open transactions stand in the order in which they were last used: O(1) for the deadline
     I4  of it, at most `publish_pending_bytes_max` bytes are not durable yet, or one record
+    I5  `count` of a part is the sum of its records; it is at most `accepted`
 """
 
 from __future__ import annotations
@@ -56,10 +64,10 @@ if TYPE_CHECKING:
 HEAD = struct.Struct("<HqI")  # length of the part's name, number of the first event, events
 LENGTH = struct.Struct("<I")
 RECORD_BYTES = 128
-"""Counted for each record besides its bytes: what it costs in memory."""
+"""Counted for each record besides its bytes: its cost in memory."""
 
 Key = tuple[ProducerName, int]
-"""Whose transaction, and which."""
+"""A producer, and the number of its transaction."""
 
 
 def encode_stage(part: str, position: int, events: Sequence[bytes]) -> bytes:
@@ -69,7 +77,7 @@ def encode_stage(part: str, position: int, events: Sequence[bytes]) -> bytes:
 
 
 def decode_head(record: bytes) -> tuple[str, int, int]:
-    """Part, number of the first event, how many."""
+    """The part, the number of the first event, and the count of events."""
     length, position, count = HEAD.unpack_from(record)
     return record[HEAD.size : HEAD.size + length].decode(), position, count
 
@@ -83,22 +91,22 @@ def decode_events(record: bytes) -> tuple[bytes, ...]:
 
 
 def staged_size(record: bytes, count: int) -> int:
-    """Bytes that count for one of so many events. That a part ends always finds room: the record of
-    it is smaller than one of those that it ends."""
+    """The bytes that a record of `count` events counts for. A record that ends a part counts for
+    nothing, so it always finds room: it is smaller than a record that it ends."""
     return len(record) + RECORD_BYTES if count else 0
 
 
 @dataclass(slots=True)
 class StagedPart:
-    """The events that one who stages has handed over."""
+    """A part of a transaction: the events that one process has staged."""
 
     count: int = 0  # durable
-    accepted: int = 0  # counting what is being written
+    accepted: int = 0  # including what is being written
     records: list[tuple[int, int]] = field(default_factory=list)  # index in the slot, events
     is_ending: bool = False
 
     def take(self, index: int, position: int, count: int) -> bool:
-        """A record has become durable: does it count?"""
+        """Add a record that has become durable; False if it does not count."""
         if position != self.count:
             return False
         self.records.append((index, count))
@@ -115,17 +123,18 @@ class StageSlot:
     stream: str
     key: Key
     start: int  # its first record
-    end: int  # the index of its next
+    end: int  # the index of its next record
     touched: Instant
     parts: dict[str, StagedPart] = field(default_factory=dict)
     size: int = 0
     pending: int = 0  # writes under way
     is_known: bool = False  # is the fact durable?
     is_over: bool = False
-    owner: str = ""  # who began it, in this life of the broker
+    owner: str = ""  # the identity that began it, in this life of the broker
 
     def fact(self, parts: Sequence[str] = (), first_tick: int | None = None) -> bytes:
-        """With a `first_tick`: it is committed, and these are the parts that count."""
+        """The fact to write. With a `first_tick` it says that the transaction is committed with
+        these parts."""
         fields = [*self.key, self.start, first_tick, list(parts)]
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -133,7 +142,7 @@ class StageSlot:
     def recover(
         cls, number: int, stream: str, fact: bytes, store: Store, now: Instant
     ) -> tuple[StageSlot, int | None, list[str]]:
-        """A slot as a restart finds it, and whether it is committed: first tick and parts."""
+        """A slot as a restart finds it; with the first tick and the parts if it is committed."""
         producer, transaction, start, first_tick, parts = json.loads(fact)
         is_damaged = False
         end = store.bounds(stream)[1]
@@ -154,12 +163,12 @@ class StageSlot:
                 else:
                     slot.parts.pop(name, None)
         slot.parts = {name: part for name, part in slot.parts.items() if part.count}
-        if is_damaged:  # nobody knows in which part: whoever staged them is told to do so again
+        if is_damaged:  # it is unknown in which part: the client must stage all again
             slot.parts = {}
         return slot, first_tick, parts
 
     def layout(self, parts: Sequence[str]) -> list[tuple[int, int]]:
-        """The records of these parts, in their order."""
+        """The records of these parts, in order."""
         return [record for name in parts for record in self.parts[name].records]
 
 
@@ -171,7 +180,7 @@ AGAIN = "Stage all its events again, in a new part, and commit that."
 
 
 class Staged(Message, frozen=True):
-    """To the stages themselves: their oldest write is durable (or, not `ok`, had no room)."""
+    """To the stages themselves: their oldest write is durable (or, if not `ok`, had no room)."""
 
     pubend: PubendName
     ok: bool = True
@@ -179,7 +188,7 @@ class Staged(Message, frozen=True):
 
 @dataclass(slots=True)
 class StageWrite:
-    """A write to a slot that is under way. Without events: the part ends."""
+    """A write to a slot that is under way. One without events ends the part."""
 
     client: ClientName
     request: int
@@ -201,23 +210,23 @@ class Stages:
         self.store = store
         self.timing = timing
         self.facts = f"{TRANSACTIONS}/{pubend}"
-        self.open: dict[Key, StageSlot] = {}
-        self.claimed: dict[Key, StageSlot] = {}  # they are being committed: nothing may change them
-        self.committed: tuple[StageSlot, int, list[str]] | None = None  # found so by a restart
+        self.open_slots: dict[Key, StageSlot] = {}
+        self.claimed_slots: dict[Key, StageSlot] = {}  # being committed: nothing may change them
+        self.committed_slot: tuple[StageSlot, int, list[str]] | None = None  # found by a restart
         self.staged_bytes = 0
         self.pending_bytes = 0  # not durable yet
-        self.pending: deque[StageWrite] = deque()
-        self._free: list[tuple[int, int]] = []  # slots that were used: number, next index
+        self.pending_writes: deque[StageWrite] = deque()
+        self._free: list[tuple[int, int]] = []  # free slots: number, next index
         found = {int(key): fact for key, fact in store.items(self.facts).items()}
         for number, fact in sorted(found.items()):
             stream = stream_of(number, pubend)
             slot, first_tick, parts = StageSlot.recover(number, stream, fact, store, now)
             self.staged_bytes += slot.size
             if first_tick is None:
-                self.open[slot.key] = slot
+                self.open_slots[slot.key] = slot
             else:
-                self.claimed[slot.key] = slot
-                self.committed = slot, first_tick, parts
+                self.claimed_slots[slot.key] = slot
+                self.committed_slot = slot, first_tick, parts
         self._slot_count = max(found, default=-1) + 1
         for number in range(self._slot_count):
             if number not in found:
@@ -225,14 +234,14 @@ class Stages:
 
     @property
     def deadline(self) -> Instant | None:
-        for slot in self.open.values():
+        for slot in self.open_slots.values():
             return Instant(slot.touched + self.timing.transaction_expiry)
         return None
 
     def fire(self, now: Instant) -> list[Effect]:
-        """Drop what was not heard of for too long."""
+        """Drop transactions that were idle for too long."""
         effects: list[Effect] = []
-        for slot in list(self.open.values()):
+        for slot in list(self.open_slots.values()):
             if slot.touched + self.timing.transaction_expiry > now:
                 break
             if slot.pending:
@@ -243,22 +252,24 @@ class Stages:
 
     def _touch(self, slot: StageSlot, now: Instant) -> None:
         slot.touched = now
-        self.open[slot.key] = self.open.pop(slot.key)
+        self.open_slots[slot.key] = self.open_slots.pop(slot.key)
 
     # --- staging --------------------------------------------------------------------------------
 
     def of(self, owner: str) -> list[StageSlot]:
-        """The transactions that somebody has begun and that are not over."""
+        """The transactions that an owner has begun and that are not over."""
         return [
-            slot for slot in (*self.open.values(), *self.claimed.values()) if slot.owner == owner
+            slot
+            for slot in (*self.open_slots.values(), *self.claimed_slots.values())
+            if slot.owner == owner
         ]
 
     def stage(
         self, client: ClientName, message: Stage, now: Instant, owner: str = ""
     ) -> list[Effect]:
-        """Keep events of a transaction that is not committed."""
+        """Stage events of a transaction that is not committed."""
         key, events, position = key_of(message), message.events.events, message.position
-        slot = self.open.get(key)
+        slot = self.open_slots.get(key)
         part = slot.parts.get(message.part) if slot else None
         if part is None:
             if position:
@@ -291,7 +302,10 @@ class Stages:
             if mine and mine + size > share:
                 problem = f"{show_who(owner)} has staged {mine} bytes here, its share is {share}"
                 return [refuse(client, message, problem)]
-        if self.pending and self.pending_bytes + size > self.timing.publish_pending_bytes_max:
+        if (
+            self.pending_writes
+            and self.pending_bytes + size > self.timing.publish_pending_bytes_max
+        ):
             return [refuse(client, message, "more is being staged than the disk has taken")]
         slot = slot or self._begin(key, now, owner)
         slot.parts.setdefault(message.part, StagedPart())
@@ -301,10 +315,10 @@ class Stages:
         if self._free:
             number, index = heapq.heappop(self._free)
         else:
-            number = self._slot_count  # new in this life, but perhaps not on this disk
+            number = self._slot_count  # new in this life, but the disk may have used it
             index = self.store.bounds(stream_of(number, self.pubend))[1]
             self._slot_count += 1
-        slot = self.open[key] = StageSlot(
+        slot = self.open_slots[key] = StageSlot(
             number, stream_of(number, self.pubend), key, index, index, now
         )
         slot.owner = owner
@@ -322,7 +336,7 @@ class Stages:
         assert message.part is not None
         part, size = slot.parts[message.part], staged_size(record, count)
         place = (slot.end, part.accepted, count, size)
-        self.pending.append(StageWrite(client, message.request, slot, message.part, *place))
+        self.pending_writes.append(StageWrite(client, message.request, slot, message.part, *place))
         writes: list[Write] = []
         if not slot.is_known:
             writes.append(Put(self.facts, str(slot.number), slot.fact()))
@@ -338,25 +352,25 @@ class Stages:
         return [Persist(tuple(writes), (Tell(done),), (Tell(failed),))]
 
     def staged(self, message: Staged, now: Instant, *, was_committed: bool) -> list[Effect]:
-        """The oldest write to a slot has ended; `was_committed` is said of its transaction."""
-        write = self.pending.popleft()
+        """Handle the end of the oldest write. `was_committed`: is its transaction committed?"""
+        write = self.pending_writes.popleft()
         slot = write.slot
         slot.pending -= 1
         self.pending_bytes -= write.size
-        if slot.is_over:  # its space is given back already
+        if slot.is_over:  # its space is free already
             if was_committed:
                 return [Send(write.client, Done(write.request))]
             return [refuse(write.client, write, "the transaction was ended meanwhile", retry=False)]
         effects: list[Effect] = [self._take(write, now) if message.ok else self._undo(write)]
-        if slot.key in self.open and not (slot.parts or slot.pending):
-            effects.append(Persist(self.drop(slot)))  # nothing is left of it
+        if slot.key in self.open_slots and not (slot.parts or slot.pending):
+            effects.append(Persist(self.drop(slot)))  # it has become empty
         return effects
 
     def _take(self, write: StageWrite, now: Instant) -> Send:
-        """It is durable: does it count? The answer."""
+        """The answer to a durable write, which may not count."""
         slot = write.slot
         slot.is_known = True
-        if slot.key in self.open:
+        if slot.key in self.open_slots:
             self._touch(slot, now)
         part = slot.parts.setdefault(write.name, StagedPart())
         if not write.count:
@@ -368,7 +382,7 @@ class Stages:
         return Send(write.client, Done(write.request))
 
     def _undo(self, write: StageWrite) -> Send:
-        """There was no room. The answer."""
+        """The answer to a write without room."""
         slot = write.slot
         slot.size -= write.size
         self.staged_bytes -= write.size
@@ -380,12 +394,12 @@ class Stages:
 
     @property
     def oldest(self) -> Key:
-        """Of the oldest write under way: the transaction."""
-        return self.pending[0].slot.key
+        """The transaction of the oldest write under way."""
+        return self.pending_writes[0].slot.key
 
     def abort(self, client: ClientName, message: Abort, now: Instant) -> list[Effect]:
-        """Drop what is staged, or one part of it; fine if there is nothing."""
-        slot, done = self.open.get(key_of(message)), Send(client, Done(message.request))
+        """Drop what is staged, or one part of it; nothing staged is no error."""
+        slot, done = self.open_slots.get(key_of(message)), Send(client, Done(message.request))
         if slot is None or (message.part is not None and message.part not in slot.parts):
             return [done]
         if message.part is None or list(slot.parts) == [message.part]:
@@ -400,20 +414,20 @@ class Stages:
     # --- the end of a slot ----------------------------------------------------------------------
 
     def claim(self, key: Key) -> None:
-        """From now on nothing may change it."""
-        if (slot := self.open.pop(key, None)) is not None:
-            self.claimed[key] = slot
+        """Protect a transaction from changes: it is being committed."""
+        if (slot := self.open_slots.pop(key, None)) is not None:
+            self.claimed_slots[key] = slot
 
     def reopen(self, key: Key, now: Instant) -> None:
-        """It could not be committed: all is as before."""
-        if (slot := self.claimed.pop(key, None)) is not None:
+        """Open a transaction again that could not be committed."""
+        if (slot := self.claimed_slots.pop(key, None)) is not None:
             slot.touched = now
-            self.open[key] = slot
+            self.open_slots[key] = slot
 
     def drop(self, slot: StageSlot) -> tuple[Write, ...]:
-        """It is over; these writes give its space back."""
-        self.open.pop(slot.key, None)
-        self.claimed.pop(slot.key, None)
+        """End a transaction; return the writes that free its space."""
+        self.open_slots.pop(slot.key, None)
+        self.claimed_slots.pop(slot.key, None)
         slot.is_over = True
         self.staged_bytes -= slot.size
         heapq.heappush(self._free, (slot.number, slot.end))
@@ -423,16 +437,16 @@ class Stages:
         return Delete(self.facts, str(slot.number)), Chop(slot.stream, slot.end)
 
     def check(self) -> None:
-        slots = [*self.open.values(), *self.claimed.values()]
+        slots = [*self.open_slots.values(), *self.claimed_slots.values()]
         used = sorted([slot.number for slot in slots] + [number for number, _ in self._free])
         assert used == list(range(self._slot_count)), "I1"
         assert self.staged_bytes == sum(slot.size for slot in slots), "I2"
-        assert self.pending_bytes == sum(write.size for write in self.pending), "I4"
-        times = [slot.touched for slot in self.open.values()]
+        assert self.pending_bytes == sum(write.size for write in self.pending_writes), "I4"
+        times = [slot.touched for slot in self.open_slots.values()]
         assert times == sorted(times), "I3"
         for slot in slots:
             for part in slot.parts.values():
-                assert part.count == sum(count for _, count in part.records) <= part.accepted
+                assert part.count == sum(count for _, count in part.records) <= part.accepted, "I5"
 
 
 def stream_of(number: int, pubend: PubendName) -> str:

@@ -1,10 +1,10 @@
 """KnowledgeStream: what one broker knows of one pubend's time line, as runs.
 
 Theory of operation
-    Of each tick we know nothing, or that it carries an event, or that it is silent. Knowledge
-    joins: it may come late, twice, split or shuffled, and the outcome is the same. A stream may
-    forget: below `base` everything is forgotten for good, and an overfull stream forgets one end.
-    Silence is whatever is known and not an event, so a batch with its silences is one run.
+    Of each tick the stream knows nothing, or that it carries an event, or that it is silent.
+    Knowledge joins: it may come late, twice, split or shuffled, and the outcome is the same. A
+    stream may forget: below `base` everything is forgotten for good, and an overfull stream forgets
+    one end. Silence is whatever is known and not an event, so a batch with its silence is one run.
 
 Invariants (checked by `check`)
     I1  ticks of events ascend, and each is known
@@ -42,13 +42,15 @@ class KnowledgeStream:
         self._events: list[bytes] = []
 
     def learn(self, span: Span, ticks: Sequence[int], events: Sequence[bytes]) -> list[Span]:
-        """Join what is said of `span`; return the parts that are new: unknown before, or
-        thought silent where there is an event.
+        """Join knowledge of `span`; return the parts that are new: unknown before, or thought
+        silent where there is an event.
 
-        An event that differs from the one known at its tick is a `ProtocolError`; then nothing
-        has changed.
+        Raises `ProtocolError`, and changes nothing, if an event differs from the one known at its
+        tick.
         """
-        if span.start >= self.end:  # the usual: it goes on where what is known ends, or later
+        if (
+            span.start >= self.end
+        ):  # the usual case: it begins at the end of what is known, or later
             self._ticks += ticks
             self._events += events
             self.size += sum(map(len, events))
@@ -71,7 +73,7 @@ class KnowledgeStream:
         return fresh
 
     def settle(self, span: Span) -> None:
-        """Take what is unknown of `span` for silence: it is not needed any more."""
+        """Mark what is unknown of `span` as silence: nobody needs it any more."""
         if span.end > self.base:
             self.known.add(Span(max(span.start, self.base), span.end))
 
@@ -99,12 +101,12 @@ class KnowledgeStream:
         return list(widened)
 
     def events_in(self, span: Span) -> tuple[list[int], list[bytes]]:
-        """The events known in `span`: their ticks and themselves."""
+        """The ticks and the events known in `span`."""
         low, high = bisect_left(self._ticks, span.start), bisect_left(self._ticks, span.end)
         return self._ticks[low:high], self._events[low:high]
 
     def take_below(self, tick: int) -> tuple[list[int], list[bytes]]:
-        """The events before `tick`, which are forgotten with everything else there."""
+        """Remove and return the events before `tick`; forget everything else there."""
         if self._ticks and self._ticks[-1] >= tick:
             cut = bisect_left(self._ticks, tick)
             ticks, events = self._ticks[:cut], self._events[:cut]
@@ -125,7 +127,7 @@ class KnowledgeStream:
         return self.known.end if self.known else self.base
 
     def forget_below(self, tick: int) -> None:
-        """Let go of everything before `tick`, for good."""
+        """Forget everything before `tick`, for good."""
         if tick > self.base:
             self.base = tick
             self.known.remove_below(tick)
@@ -154,7 +156,7 @@ class KnowledgeStream:
         return False
 
     def _fitting(self, events: Iterable[bytes], count: int, size: int) -> int:
-        """How many of the events, from the first on, are within the limits; one always is."""
+        """How many of the events, from the first on, are within the limits; at least one."""
         if self.size <= size:
             return min(len(self._events), max(count, 1))
         kept = 0

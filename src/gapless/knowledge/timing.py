@@ -1,4 +1,5 @@
-"""The limits and timers that the knowledge machines need; the broker's configuration has them."""
+"""The limits and timers that the knowledge machines need; the broker's configuration provides
+them."""
 
 from __future__ import annotations
 

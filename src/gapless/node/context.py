@@ -2,7 +2,7 @@
 
 A part takes the context instead of a list of arguments, so that its constructor names only the
 other parts that it works with. The context never changes; what lives in it (the network's topics,
-the routing, the epoch) does.
+the routing, the epoch, the catalogue) does.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gapless.core.events import Attributes, EventBatch, Piece
     from gapless.core.identity import BrokerName, Instant
     from gapless.core.store import Store
+    from gapless.node.directory.catalogue import Catalogue
     from gapless.node.network import Network
 
     Survey = Callable[
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class EventEncoding:
     """What depends on how events are encoded; the driver supplies it."""
 
     attributes_of: Callable[[EventBatch], Sequence[Attributes]]
@@ -61,13 +62,18 @@ class Context:
     network: Network
     store: Store
     started: Instant
-    encoding: Encoding
+    encoding: EventEncoding
     config: Config = field(default_factory=Config)
     parts: Parts = field(default_factory=Parts)
     routing: Routing = field(init=False)
     epoch: Epoch = field(init=False)
+    catalogue: Catalogue = field(init=False)
 
     def __post_init__(self) -> None:
         routing = Routing(self.name, self.network, self.config, self.started)
         object.__setattr__(self, "routing", routing)
         object.__setattr__(self, "epoch", Epoch(self.store, self.config, self.started))
+        catalogue = self.parts.catalogue(
+            self.name, self.network, self.config, self.store, routing, self.started
+        )
+        object.__setattr__(self, "catalogue", catalogue)

@@ -18,6 +18,8 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from gapless.core.portion import WHOLE, Portion
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -123,6 +125,6 @@ class Machines(dict[NameT, MachineT]):
             names.add(name)
         return [self[name] for name in sorted(names, key=self._ranks.__getitem__)]
 
-    def check(self) -> None:
-        for name, machine in self.items():
+    def check(self, portion: Portion = WHOLE) -> None:
+        for name, machine in portion.of(self.items()):
             assert name in self.moved or machine.deadline == self._due.get(name), "I1"

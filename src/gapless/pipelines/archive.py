@@ -29,13 +29,14 @@ from gapless.client.delivery import Gap
 from gapless.core.errors import UsageError
 from gapless.pipelines.lake import HOUR_US, Lake, LakeWriter, slice_end
 from gapless.pipelines.lake_files import FileTask, PubendFiles
-from gapless.pipelines.manifest import Covered, LakeFile, Manifest
+from gapless.pipelines.manifest import Coverage, LakeFile, Manifest
 from gapless.pipelines.spark_tasks import run_locally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from gapless.core.token import Token
     from gapless.pipelines.lake_files import WriteResult
     from gapless.pipelines.lake_schema import LakeSchema
     from gapless.pipelines.topic_log import TopicLog
@@ -98,7 +99,7 @@ class Round:
     """Slices for workers, and what the lake covers when they are done."""
 
     slices: list[LogSlice]
-    covered: dict[str, Covered]
+    covered: dict[str, Coverage]
     is_last: bool
 
 
@@ -118,7 +119,7 @@ def archive(
     lake, name = Lake(root, log.topic), name or f"archive-{log.topic}"
     total = 0
     with _opened(log, lake) as (writer, client):
-        hold(client, log.topic, name, lake.manifest())
+        hold(client, log.topic, name, lake.manifest().token)
         ends = {pubend: end for pubend, (_, end) in client.positions(log.topic).items()}
         is_last = False
         while not is_last:
@@ -132,7 +133,7 @@ def archive(
             if manifest != before:
                 manifest = writer.commit(manifest, moves)
                 tell(ArchiveProgress("committed", events, len(moves), manifest))
-            hold(client, log.topic, name, manifest)
+            hold(client, log.topic, name, manifest.token)
             tell(ArchiveProgress("acknowledged", events, len(moves), manifest))
             total, is_last = total + events, plan.is_last
     return total
@@ -143,9 +144,9 @@ def hold_log(log: TopicLog, root: str | Path, name: str = "") -> Lake:
     lake, name = Lake(root, log.topic), name or f"archive-{log.topic}"
     with _opened(log, lake) as (writer, client):
         manifest = lake.manifest()
-        hold(client, log.topic, name, manifest)
+        hold(client, log.topic, name, manifest.token)
         positions = client.positions(log.topic)
-        new = {pubend: Covered(low, low) for pubend, (low, _) in positions.items()}
+        new = {pubend: Coverage(low, low) for pubend, (low, _) in positions.items()}
         if new.keys() - manifest.pubends.keys():
             writer.commit(replace(manifest, pubends=new | manifest.pubends), {})
     return lake
@@ -160,9 +161,8 @@ def _opened(log: TopicLog, lake: Lake) -> Iterator[tuple[LakeWriter, Client]]:
             yield writer, client
 
 
-def hold(client: Client, topic: str, name: str, manifest: Manifest) -> None:
-    """The subscription exists, and has acknowledged what the manifest has and nothing else."""
-    token = manifest.token
+def hold(client: Client, topic: str, name: str, token: Token) -> None:
+    """The subscription exists, and has acknowledged all below the token and nothing else."""
     start = token if len(token) else "earliest"
     with client.subscribe(topic, name=name, start=start):
         pass  # what comes is not taken, nor is silence, which would count as consumed
@@ -181,7 +181,7 @@ def plan_round(
     positions = client.positions(log.topic)
     slices, covered, is_last = list[LogSlice](), dict(manifest.pubends), True
     for pubend, end in ends.items():
-        before = covered.get(pubend) or Covered(positions[pubend][0], positions[pubend][0])
+        before = covered.get(pubend) or Coverage(positions[pubend][0], positions[pubend][0])
         at, lost, grows = before.end, list[tuple[int, int]](), small_file(before, limits)
         while at < end and len(slices) < limits.slices_max:
             first = end
@@ -199,7 +199,7 @@ def plan_round(
     return Round(slices, covered, is_last)
 
 
-def small_file(covered: Covered, limits: ArchiveLimits) -> LakeFile | None:
+def small_file(covered: Coverage, limits: ArchiveLimits) -> LakeFile | None:
     """The last file, if it is small: it may grow."""
     last = covered.files[-1] if covered.files else None
     return last if last is not None and last.bytes < limits.file_bytes_max else None
@@ -243,14 +243,14 @@ def agree(
 
 
 def settle(
-    lake: Lake, before: Manifest, covered: Mapping[str, Covered], results: Sequence[WriteResult]
+    lake: Lake, before: Manifest, covered: Mapping[str, Coverage], results: Sequence[WriteResult]
 ) -> tuple[Manifest, dict[str, str]]:
     """The manifest with what was written, and where each file goes."""
     after, moves = dict(covered), dict[str, str]()
     for result in results:
         files = list(after[result.pubend].files)
-        if result.grown is not None:
-            files.remove(result.grown)
+        if result.grown_file is not None:
+            files.remove(result.grown_file)
         for new in result.files:
             place = lake.place(new.start, before.number + 1)
             moves[new.name] = place

@@ -43,7 +43,7 @@ from gapless.pipelines.archive import (
 )
 from gapless.pipelines.lake import Lake, LakeWriter
 from gapless.pipelines.lake_files import FileTask, PubendFiles, WriteResult
-from gapless.pipelines.manifest import Covered, Manifest
+from gapless.pipelines.manifest import Coverage, Manifest
 from gapless.spark import register
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def start_archive(
     rows = (
         spark.readStream.format("gapless")
         .options(url=log.url, topic=log.topic, subscription=name, gaps="rows")
+        .options(attributesAs="typed", keepLastBatch="false")  # the manifest decides
         .options(**{key: str(value) for key, value in log.options.items() if value})
         .option("startingOffsets", lake.manifest().token.to_json())
         .load()
@@ -105,7 +106,7 @@ class Batches:
             manifest = self.lake.manifest()
             check_joined(manifest, start)
             before = {
-                pubend: manifest.pubends.get(pubend, Covered(start.get(pubend), start.get(pubend)))
+                pubend: manifest.pubends.get(pubend, Coverage(start.get(pubend), start.get(pubend)))
                 for pubend in dict(end)
             }
             size_max = self.limits.file_bytes_max
@@ -127,7 +128,7 @@ class Batches:
     def _write(
         self,
         rows: DataFrame,
-        before: Mapping[str, Covered],
+        before: Mapping[str, Coverage],
         task: FileTask,
         pubends: Sequence[str],
     ) -> list[WriteResult]:
@@ -153,18 +154,18 @@ class TaskRows:
     grows: Mapping[str, LakeFile | None]
 
 
-def write_rows(told: TaskRows, batches: Iterator[Any]) -> Iterator[Any]:
+def write_rows(rows_task: TaskRows, batches: Iterator[Any]) -> Iterator[Any]:
     """A row for each pubend that has come: a pickled `WriteResult`."""
     files: PubendFiles | None = None
     for batch in batches:
         for pubend, rows in by_pubend(batch):
-            if pubend not in told.ends:
+            if pubend not in rows_task.ends:
                 continue
             if files is None or files.result.pubend != pubend:
                 if files is not None:
                     yield _row(files.close())
-                files = PubendFiles(told.task, pubend, told.grows.get(pubend))
-            add_rows(files, rows, told.ends[pubend])
+                files = PubendFiles(rows_task.task, pubend, rows_task.grows.get(pubend))
+            add_rows(files, rows, rows_task.ends[pubend])
     if files is not None:
         yield _row(files.close())
 

@@ -7,7 +7,7 @@ Theory of operation
     it was delivered, lost, doubled or never wanted. The order is judged over the first delivery of
     each tick, in the order of the lines: within a pubend, or within the topic for a total order.
     A loss that was told as a gap is no violation. All of it is Spark's own aggregates and joins;
-    nothing is collected but one row a subscription.
+    nothing is collected but one row for each subscription.
 
 What is judged
     `whole` says of which ticks of each pubend everything that was published is there. A delivery of
@@ -50,11 +50,11 @@ KNOWN = "map<string, struct<low: long, high: long>>"
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditedSubscription:
     """One subscription: what it asked for, and where it wrote down what came.
 
-    `start`: a token, "earliest" (all that is known) or "first" (its first delivery of a pubend).
-    `end`: a token, "latest" (all that is known) or "last" (its last delivery of a pubend).
+    `start`: a token, "earliest" (all that was published) or "first" (its first delivery of a
+    pubend). `end`: a token, "latest" (all that was published) or "last" (its last delivery).
     """
 
     name: str
@@ -67,17 +67,17 @@ class Audited:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """By subscription what was found, and every violation as a row (…, tick, problem).
+    """The verdict on each subscription, and every violation as a row (…, tick, problem).
 
-    What they are made of is kept by Spark until `close`.
+    Spark keeps the frames behind them until `close`.
     """
 
     verdicts: list[Verdict]
     details: DataFrame
-    _kept: tuple[DataFrame, ...]
+    _frames: tuple[DataFrame, ...]
 
     def close(self) -> None:
-        for each in self._kept:
+        for each in self._frames:
             each.unpersist()
 
     @property
@@ -88,7 +88,7 @@ class Findings:
 def audit(
     spark: SparkSession,
     published: DataFrame | tuple[Replay, ReplayPlan],
-    subscriptions: Sequence[Audited],
+    subscriptions: Sequence[AuditedSubscription],
     work: str | Path,
     whole: Mapping[str, tuple[int, int]] | None = None,
 ) -> Findings:
@@ -122,7 +122,7 @@ def _judge(
     spark: SparkSession,
     wanted: DataFrame,
     lines: DataFrame,
-    subscriptions: Sequence[Audited],
+    subscriptions: Sequence[AuditedSubscription],
     whole: Mapping[str, tuple[int, int]] | None,
 ) -> Findings:
     lines = lines.persist()
@@ -156,7 +156,7 @@ def _judge(
     return Findings(verdicts, details, (lines, both))
 
 
-def _bounds(subscriptions: Sequence[Audited]) -> list[tuple[object, ...]]:
+def _bounds(subscriptions: Sequence[AuditedSubscription]) -> list[tuple[object, ...]]:
     return [
         (
             each.name,
@@ -173,7 +173,7 @@ def _bounds(subscriptions: Sequence[Audited]) -> list[tuple[object, ...]]:
 def _scope(
     spark: SparkSession,
     came: DataFrame,
-    subscriptions: Sequence[Audited],
+    subscriptions: Sequence[AuditedSubscription],
     whole: Mapping[str, tuple[int, int]] | None,
 ) -> DataFrame:
     """By subscription: its bounds, and by pubend its first and last tick and what is known."""

@@ -160,7 +160,7 @@ class LakeWriter:
         before, folder = self.lake.manifest(), self.lake.folder
         kept = {file.path for file in manifest.files}
         gone = tuple(file.path for file in before.files if file.path not in kept)
-        after = replace(manifest, number=before.number + 1, replaced=gone)
+        after = replace(manifest, number=before.number + 1, replaced_files=gone)
         changed = {folder}
         for name, place in moves.items():
             target = folder / place
@@ -177,7 +177,7 @@ class LakeWriter:
         """Remove what this manifest replaced, and what a commit left that was never finished: then
         `unfinished` is there."""
         folder = self.lake.folder
-        for path in manifest.replaced:
+        for path in manifest.replaced_files:
             (folder / path).unlink(missing_ok=True)
         for old in sorted((folder / MANIFESTS).iterdir())[:-MANIFESTS_KEPT]:
             old.unlink()

@@ -73,20 +73,22 @@ class NewFile:
 class WriteResult:
     """What a worker has made of some ticks of a pubend.
 
-    `grown` is the file of the lake whose events are in the first of the files, too. `schema` is the
-    one that the worker was given, with the columns that it has added.
+    `grown_file` is the file of the lake whose events are in the first of the files, too. `schema`
+    is the one that the worker was given, with the columns that it has added.
     """
 
     pubend: str
     schema: LakeSchema
     files: list[NewFile] = field(default_factory=list)
     lost: list[tuple[int, int]] = field(default_factory=list)
-    grown: LakeFile | None = None
+    grown_file: LakeFile | None = None
 
     @property
     def events(self) -> int:
         """How many events are new to the lake."""
-        return sum(file.rows for file in self.files) - (self.grown.rows if self.grown else 0)
+        return sum(file.rows for file in self.files) - (
+            self.grown_file.rows if self.grown_file else 0
+        )
 
 
 class PubendFiles:
@@ -141,7 +143,7 @@ class PubendFiles:
         with pq.ParquetFile(path) as file:
             if not target.takes(file.schema_arrow):
                 return  # it has attributes without a column
-            self.result.grown = grows
+            self.result.grown_file = grows
             gathered, size = list[Any](), 0
             for number in range(file.num_row_groups):  # small groups become large ones
                 gathered.append(file.read_row_group(number))

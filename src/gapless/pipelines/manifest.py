@@ -43,7 +43,7 @@ class LakeFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class Coverage:
     """One pubend: what of it is in the lake."""
 
     start: int
@@ -70,8 +70,8 @@ class Manifest:
     topic: str
     number: int = 0
     schema: LakeSchema = field(default_factory=LakeSchema)
-    pubends: dict[str, Covered] = field(default_factory=dict)
-    replaced: tuple[str, ...] = ()
+    pubends: dict[str, Coverage] = field(default_factory=dict)
+    replaced_files: tuple[str, ...] = ()
 
     @property
     def token(self) -> Token:
@@ -101,7 +101,7 @@ class Manifest:
                 found["number"],
                 LakeSchema({name: (str(pair[0]), str(pair[1])) for name, pair in columns}),
                 {name: _covered(each) for name, each in found["pubends"].items()},
-                tuple(found["replaced"]),
+                tuple(found["replaced_files"]),
             )
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise StorageCorruptError(
@@ -110,7 +110,7 @@ class Manifest:
             ) from None
 
 
-def _covered(found: dict[str, Any]) -> Covered:
+def _covered(found: dict[str, Any]) -> Coverage:
     files = tuple(LakeFile(**{**each, "groups": tuple(each["groups"])}) for each in found["files"])
     lost = tuple((int(low), int(high)) for low, high in found["lost"])
-    return Covered(found["start"], found["end"], lost, files)
+    return Coverage(found["start"], found["end"], lost, files)

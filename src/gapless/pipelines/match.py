@@ -28,9 +28,9 @@ import pyarrow.types as kinds
 from gapless.core.errors import UsageError
 from gapless.pipelines.attribute_maps import match_maps
 from gapless.pipelines.lake_schema import MAPS, match_rows
-from gapless.pipelines.replay import check_lost, read_range
+from gapless.pipelines.replay import COMPILED_EVENTS, check_lost, read_range
 from gapless.pipelines.spark_tasks import map_items
-from gapless.pipelines.subscription_table import SubscriptionTable, open_subscriptions
+from gapless.pipelines.subscription_table import SubscriptionMatcher, open_subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gapless.pipelines.replay import Replay, ReplayPlan, ReplayRange
 
     MatchBatch = Callable[[Matcher[int], Any], MatchCounts]
-    MakeRows = Callable[[SubscriptionTable, Any, Any, Any], Iterator[Any]]
+    MakeRows = Callable[[SubscriptionMatcher, Any, Any, Any], Iterator[Any]]
 
 MATCHES = "subscription string, pubend string, tick long"
 PLACES = {"pubend": "string", "tick": "bigint"}
@@ -119,9 +119,12 @@ def match_frame(matcher: Matcher[int], batch: Any) -> MatchCounts:
 def _find(
     table: str, match_batch: MatchBatch, make_rows: MakeRows, batches: Iterator[Any]
 ) -> Iterator[Any]:
-    opened, rows = open_subscriptions(table), ROWS_MIN
+    opened, rows, count = open_subscriptions(table), ROWS_MIN, 0
     for batch in batches:
-        first = 0
+        first, before = 0, count
+        count += batch.num_rows
+        if before < COMPILED_EVENTS <= count:
+            opened = open_subscriptions(table, is_long=True)
         while first < batch.num_rows:
             part = batch.slice(first, rows)
             counts, handles = match_batch(opened.matcher, part)
@@ -131,7 +134,7 @@ def _find(
             rows = max(ROWS_MIN, min(ROWS_MAX, fitting // ROWS_MIN * ROWS_MIN))
 
 
-def _by_name(opened: SubscriptionTable, batch: Any, counts: Any, handles: Any) -> Iterator[Any]:
+def _by_name(opened: SubscriptionMatcher, batch: Any, counts: Any, handles: Any) -> Iterator[Any]:
     rows = np.repeat(np.arange(len(counts)), counts)
     for first in range(0, len(rows), ROWS_MAX):
         which = rows[first : first + ROWS_MAX]
@@ -144,7 +147,7 @@ def _by_name(opened: SubscriptionTable, batch: Any, counts: Any, handles: Any) -
         )
 
 
-def _by_event(opened: SubscriptionTable, batch: Any, counts: Any, handles: Any) -> Iterator[Any]:
+def _by_event(opened: SubscriptionMatcher, batch: Any, counts: Any, handles: Any) -> Iterator[Any]:
     del opened
     which = np.flatnonzero(counts)
     offsets = np.zeros(len(which) + 1, np.int32)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from gapless.pipelines.lake import Lake
-    from gapless.pipelines.manifest import Covered, LakeFile, Manifest
+    from gapless.pipelines.manifest import Coverage, LakeFile, Manifest
     from gapless.pipelines.topic_log import TopicLog
 
 Lost = Literal["raise", "skip"]
@@ -62,6 +62,9 @@ LOG_BYTES = 32 << 20
 """What a range of the log counts when tasks are planned: its size is known when it is read."""
 
 EVENT_COLUMNS = ["topic", "pubend", "tick", "publisher", "sequence", "body"]
+COMPILED_EVENTS = 50_000
+"""Events from which on a range compiles its condition: that takes a second."""
+
 REMEDY = "Replay from later on, or ask for what is lost to be left out."
 
 
@@ -143,7 +146,7 @@ def add_ranges(
     found: ReplayPlan,
     pubend: str,
     ticks: tuple[int, int],
-    covered: Covered | None,
+    covered: Coverage | None,
     *,
     has_log: bool,
 ) -> None:
@@ -298,8 +301,10 @@ def select(batches: Iterator[Any], condition: str) -> Iterator[Any]:
     if not condition:
         yield from batches
         return
-    matcher = Matcher[int]({0: condition}, engine="python")
+    matcher, count = Matcher[int]({0: condition}, engine="python"), 0
     for batch in batches:
+        if count < COMPILED_EVENTS <= (count := count + batch.num_rows):
+            matcher = Matcher[int]({0: condition})
         counts, _ = match_rows(matcher, batch)
         if counts.any():
             yield batch.take(pa.array(np.flatnonzero(counts)))

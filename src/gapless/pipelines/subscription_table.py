@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 MATCHER, TABLE = "matcher", "subscriptions.arrow"
 ATTRIBUTES = b"gapless.attributes"
-OPEN_MAX = 2
+OPEN_MAX = 4
 """Tables that one worker keeps open; beyond it the one used longest ago is opened anew."""
 
 ASKED_MAX = 20_000
 """Conditions that are asked for their attributes: it takes some 50 µs each."""
 
 
-class SubscriptionTable(NamedTuple):
+class SubscriptionMatcher(NamedTuple):
     """A matcher, by handle the names of its subscriptions, and the attributes that they use; None
     if that is not known."""
 
@@ -98,18 +98,22 @@ def _add(matcher: Matcher[int], handle: int, condition: str) -> str:
     return ""
 
 
-def open_subscriptions(folder: str) -> SubscriptionTable:
-    """Opened once a process, and anew when it was written anew."""
+def open_subscriptions(folder: str, *, is_long: bool = False) -> SubscriptionMatcher:
+    """Opened once a process, and anew when it was written anew.
+
+    `is_long`: a few conditions are compiled, too. That takes a second, and pays from some ten
+    thousand events on.
+    """
     try:
         stamp = (Path(folder) / TABLE).stat().st_mtime_ns
     except OSError as error:
         problem = f"no table of subscriptions in {folder}: {error.strerror}"
         raise UsageError(problem, "Write it to a folder that all workers see.") from None
-    return _open(folder, stamp)
+    return _open(folder, stamp, is_long=is_long)
 
 
 @lru_cache(OPEN_MAX)
-def _open(folder: str, stamp: int) -> SubscriptionTable:
+def _open(folder: str, stamp: int, *, is_long: bool) -> SubscriptionMatcher:
     with pa.memory_map(str(Path(folder) / TABLE)) as file:
         table = pa.ipc.open_file(file).read_all().combine_chunks()
     names = table["name"].combine_chunks()
@@ -117,9 +121,9 @@ def _open(folder: str, stamp: int) -> SubscriptionTable:
         matcher = Matcher[int].open(Path(folder) / MATCHER)
     else:
         conditions = enumerate(table["condition"].to_pylist())
-        matcher = Matcher[int](conditions, engine="python")
+        matcher = Matcher[int](conditions, engine="auto" if is_long else "python")
     matcher.match_batch(pa.record_batch({"": pa.nulls(1)}))  # loads all that matching needs
     gc.freeze()  # Spark's workers look for garbage after each task: not in what is here to stay
     attributes = json.loads(table.schema.metadata[ATTRIBUTES])
     known = None if attributes is None else frozenset(attributes)
-    return SubscriptionTable(matcher, names, known)
+    return SubscriptionMatcher(matcher, names, known)

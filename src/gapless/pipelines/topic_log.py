@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gapless import sync
-from gapless.client.credentials import Options
+from gapless.client.credentials import CredentialOptions
 from gapless.core.token import Token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gapless.client.delivery import Gap
-    from gapless.client.range import RangeBatch
+    from gapless.client.range_reads import RangeBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class TopicLog:
 
     url: str
     topic: str
-    options: Options = field(default_factory=Options, repr=False)
+    options: CredentialOptions = field(default_factory=CredentialOptions, repr=False)
 
     def connect(self) -> sync.Client:
         return sync.connect(self.url, **self.options)

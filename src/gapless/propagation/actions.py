@@ -1,4 +1,4 @@
-"""What a propagation machine wants done: messages to cells, siblings or the one that asked.
+"""What a propagation machine wants done: messages to cells, siblings or the broker that asked.
 
 A change goes to the first live member of the cell above in the network's order, so that one broker
 serialises the changes of a cell for as long as it lives.

@@ -5,7 +5,7 @@ Theory of operation
     digest announced before, or all of it on a fresh link. Later messages carry the number alone.
     Because vectors of a source only grow with their digests, a difference may be joined to any
     vector known since its base. A receiver that knows less than the base cannot use it, says so
-    (`DigestNack`), and gets all with the next message.
+    (`DigestNack`), and gets the whole vector with the next message.
 
 Invariants
     I1  the highest digest of a source never goes back, nor does its vector
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Announcement(NamedTuple):
-    """What a message says besides its digest: `Knowledge.vector` and `Knowledge.base`."""
+    """What a message carries besides its digest: `Knowledge.vector` and `Knowledge.base`."""
 
     vector: Vector | None
     base: int = 0
@@ -48,7 +48,7 @@ class Announcer:
         self._told: dict[BrokerName, dict[str, KnownVector]] = {}
 
     def announce(self, peer: BrokerName, source: str, known: KnownVector) -> Announcement:
-        """What must go along with a message of this digest to this neighbour."""
+        """What a message of this digest to this neighbour must carry."""
         told = self._told.setdefault(peer, {})
         before = told.get(source)
         if before is not None and before.digest >= known.digest:
@@ -59,11 +59,11 @@ class Announcer:
         return Announcement(difference(known.vector, before.vector), before.digest)
 
     def forget_peer(self, peer: BrokerName) -> None:
-        """The link broke, or is new: whatever was told may not have come."""
+        """Forget what was announced: the link broke or is new, and it may not have arrived."""
         self._told.pop(peer, None)
 
     def receive_nack(self, peer: BrokerName, source: str) -> None:
-        """The neighbour does not know the vector: it gets all with the next message."""
+        """Announce the whole vector with the next message: the neighbour does not know it."""
         self._told.get(peer, {}).pop(source, None)
 
 
@@ -74,7 +74,7 @@ class Dictionary:
         self.known: dict[str, KnownVector] = {}
 
     def learn(self, source: str, digest: int, vector: Vector | None, base: int = 0) -> bool:
-        """Take in what a message says. Is the vector behind its digest, or a later one, known?"""
+        """Learn from a message. Is the vector behind its digest, or a later one, known now?"""
         known = self.known.get(source)
         if known is not None and digest <= known.digest:
             return True

@@ -2,19 +2,20 @@
 
 Theory of operation
     A conjunction that no other one covers is a *root*. The roots together match exactly what all
-    match together, so only roots are propagated. Each of the others has a *guard*, one root that
-    covers it; the edges between them are not kept. When a root goes, only those it guarded can
-    become roots, and they are placed anew. Conjunctions that cover each other are equal, so the
-    roots are a function of the set: never of the order in which it came about.
-    A conjunction counts how many subscriptions (or child cells) have it, and knows its virtual
-    start time: that of a conjunction which covered it when it came, if there was one, else now.
+    conjunctions match together, so only roots are propagated. Each other conjunction has a *guard*:
+    one root that covers it. The edges between them are not kept. When a root goes, only those it
+    guarded can become roots, and they are placed again. Conjunctions that cover each other are
+    equal, so the roots depend on the set alone, never on the order in which it came about.
+    A conjunction counts the subscriptions (or child cells) that have it, and knows its virtual
+    start time: that of a conjunction which covered it when it came, if there was one, else the
+    present.
 
 Invariants (checked by `check`, I2 by the tests alone)
     I1  a root has no guard; any other has one, which is a root and covers it
     I2  no conjunction covers a root
     I3  no count is below one
 
-Cost: see `cover_index`. To remove a root costs a placement for each one that it guarded.
+Cost: see `cover_index`. Removing a root costs a placement for each conjunction that it guarded.
 
 Source: Middleware 2004, sec. 3.3. Deviations: guards instead of the edges of a graph; among very
 many that cover a new one, the start time is the least of `COVERERS_MAX` (later, never wrong).
@@ -55,7 +56,7 @@ class GraphNode(CoverEntry):
         self.count = 1
         self.start = start
         self.guard: GraphNode | None = None
-        self.guarded: dict[GraphNode, None] | None = None  # None: none, which is most of them
+        self.guarded: dict[GraphNode, None] | None = None  # None: empty, as for most nodes
 
 
 class CoverRelations(NamedTuple):
@@ -72,7 +73,7 @@ class ConjunctionGraph:
         self._nodes: dict[Conjunction, GraphNode] = {}
         self._index: CoverIndex[GraphNode] = CoverIndex()
         self._root_count = 0
-        self._was_root: dict[Conjunction, bool] = {}  # before the change that is being made
+        self._was_root: dict[Conjunction, bool] = {}  # before the present change
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -87,11 +88,11 @@ class ConjunctionGraph:
         return self._nodes[conjunction].start
 
     def coverers(self, conjunction: Conjunction) -> Iterator[GraphNode]:
-        """All others here that cover it."""
+        """All other nodes that cover it."""
         return self._index.covering(conjunction)
 
     def covered(self, conjunction: Conjunction) -> Iterator[GraphNode]:
-        """All others here that it covers."""
+        """All other nodes that it covers."""
         return self._index.covered(conjunction)
 
     # --- changes --------------------------------------------------------------------------------
@@ -99,9 +100,10 @@ class ConjunctionGraph:
     def add(
         self, conjunction: Conjunction, time: int = 0, nearby: CoverRelations | None = None
     ) -> int:
-        """One more wants it. Its virtual start time, which is `time` if nothing covers it.
+        """Count one more use of a conjunction; return its virtual start time, which is `time` if
+        nothing covers it.
 
-        `nearby` is what `coverers` and `covered` say, if the caller has asked already.
+        `nearby` has the results of `coverers` and `covered`, if the caller has them already.
         """
         node = self._nodes.get(conjunction)
         if node is not None:
@@ -121,7 +123,7 @@ class ConjunctionGraph:
         return node.start
 
     def remove(self, conjunction: Conjunction) -> None:
-        """One less wants it; it goes with the last."""
+        """Count one use less; the conjunction goes with the last."""
         node = self._nodes[conjunction]
         node.count -= 1
         if node.count:
@@ -141,7 +143,7 @@ class ConjunctionGraph:
             self._place(orphan)
 
     def take_change(self) -> RootChange:
-        """How the roots differ from the last time this was called."""
+        """How the roots have changed since the last call."""
         added, removed = [], []
         for conjunction, before in self._was_root.items():
             node = self._nodes.get(conjunction)
@@ -154,7 +156,7 @@ class ConjunctionGraph:
         return RootChange(added, removed)
 
     def _place(self, orphan: GraphNode) -> None:
-        """Find a root that covers it, or make it one. Orphans not yet placed do not count."""
+        """Find a root that covers the orphan, or make it a root. Unplaced orphans do not count."""
         for coverer in self._index.covering(orphan.conjunction):
             if coverer.is_root or coverer.guard is not None:
                 self._guard(_root_of(coverer), orphan)
@@ -162,7 +164,7 @@ class ConjunctionGraph:
         self._rise(orphan)
 
     def _rise(self, node: GraphNode, covered: Iterable[GraphNode] | None = None) -> None:
-        """Become a root; the roots that it covers, and those they guarded, come under it."""
+        """Make a node a root; it guards the roots that it covers, and what those guarded."""
         if covered is None:
             covered = self._index.covered(node.conjunction, roots=True)
         for lower in [each for each in covered if each.is_root]:

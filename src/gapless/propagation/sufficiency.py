@@ -3,10 +3,10 @@
 Theory of operation
     If for every leaf behind the child the broker's vector is at least the message's, the broker
     knows every subscription that the message must be matched against, so its own match decides.
-    Else it lets the message pass. The test costs a comparison of vectors, so its result is kept
-    for the highest digest of each source. An older digest stands for a smaller vector: where the
-    highest passes the test, so does it. A digest higher than any known has an unknown vector:
-    the message passes.
+    Otherwise it lets the message pass. The test costs a comparison of vectors, so its result is
+    kept for the highest digest of each source. An older digest stands for a smaller vector: if the
+    highest passes the test, so does the older one. A digest higher than any known has an unknown
+    vector: the message passes.
 
 Invariants (checked by `check`)
     I1  a result that is kept is that of the test with the present vectors
@@ -45,7 +45,7 @@ class Sufficiency:
         self._results: dict[str, dict[CellName, bool]] = {}
 
     def learn(self, source: str, digest: int, vector: Vector | None, base: int = 0) -> bool:
-        """Take in what a message says of its vector. False: a `DigestNack` is due."""
+        """Learn the vector of a message. False: send a `DigestNack`."""
         before = self.dictionary.known.get(source)
         is_known = self.dictionary.learn(source, digest, vector, base)
         after = self.dictionary.known.get(source)
@@ -63,7 +63,7 @@ class Sufficiency:
         }
 
     def _test_growth(self, source: str, grown: Vector) -> None:
-        """The message's vector has grown by this: only what was sufficient may change."""
+        """Test again after the message's vector has grown: only a positive result may change."""
         results = self._results[source]
         lacking = {leaf for leaf, time in grown.items() if self._vector.get(leaf, 0) < time}
         for cell in self._leaves if lacking else ():
@@ -71,7 +71,7 @@ class Sufficiency:
                 results[cell] = False
 
     def advance(self, vector: Mapping[str, int]) -> None:
-        """The broker's vector has grown: what was insufficient may no longer be."""
+        """Test again after the broker's vector has grown: only a negative result may change."""
         self._vector = dict(vector)
         for source, results in self._results.items():
             message = self.dictionary.known[source].vector

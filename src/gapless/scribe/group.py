@@ -9,8 +9,8 @@ Theory of operation
     An event is appended to the log and is committed when a majority of the seats holds it. So to
     change the seats is simply to lead again. A seat is one life of a node: one that comes back has
     forgotten its promises, and must not vote as if it had not.
-    Who is active says so; a group that is known to be active makes all that came before it
-    irrelevant. Who is told that a topic is to be asks first whether it has a group: it may have
+    An active leader says so; a group that is known to be active makes all that came before it
+    irrelevant. A node told that a topic is to be asks first whether it has a group: it may have
     been its root in an earlier life. Where a majority of the seats is lost before the group could
     change them, the topic stands still, rather than lose what was acknowledged.
 
@@ -144,7 +144,7 @@ class TopicGroup:
 
     def _inquire(self, inquiry: Inquiry, now: Instant) -> list[Effect]:
         if self.promised > NOBODY or self.newest.seats:
-            self._inquiry = None  # there is: its members tell who they are
+            self._inquiry = None  # there is: its members tell their names
             return []
         if inquiry.is_over:
             return self.lead(inquiry.seats, now)
@@ -335,7 +335,7 @@ class TopicGroup:
     # --- time ------------------------------------------------------------------------------------
 
     def repeat(self, now: Instant) -> list[Effect]:
-        """Ask again whoever has not answered."""
+        """Ask those again that have not answered."""
         if now < self._repeat_due:
             return []
         self._repeat_due = Instant(now + self._settings.lead_repeat)

@@ -1,7 +1,7 @@
 """Hops: routed messages that a node passed on and that were not confirmed yet.
 
 Theory of operation
-    Every hop has a number and is confirmed by who gets it. One that is not confirmed in time goes
+    Every hop has a number and is confirmed by its receiver. One that is not confirmed in time goes
     out again, by a route computed anew; after a few times it is given up. All wait equally long, so
     the oldest is due first and one look at it says when to look again.
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PendingHop:
-    """One message that was passed on: to whom, when to worry, and the how-manieth time it is."""
+    """One message that was passed on: the next node, when it is overdue, and which attempt it
+    is."""
 
     node: NodeId
     routed: Routed

@@ -3,7 +3,7 @@
 Theory of operation
     Messages come in by `receive` and time by `fire`; what is to be done comes out. `deadline` says
     when to call `fire` at the latest. A member keeps nothing on disk: one that comes back is new,
-    joins by whom it knew before (`known_nodes`), and has another `born`.
+    joins by nodes it knew before (`known_nodes`), and has another `born`.
 
 Invariants: those of its parts, see `check`.
 """
@@ -63,7 +63,7 @@ class RingMember:
 
     @property
     def known_nodes(self) -> list[NodeId]:
-        """Whom to join by, after coming back."""
+        """Nodes to join by, after coming back."""
         return list(self.pastry.contacts.leaves.members)
 
     def found(self, now: Instant) -> list[Effect]:

@@ -5,7 +5,7 @@ Theory of operation
     straight to the node it is for. Every one may be lost, late, doubled or out of order: a receiver
     does the right thing then, and a sender asks again.
     On the wire all that one step has for one broker goes in a `Ringed`, together with the names of
-    the brokers that it speaks of: any of them may be sent to, and node ids do not tell who it is.
+    the brokers that it speaks of: any of them may be sent to, and node ids do not tell its name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
     topic: TopicId
     creator: Name = ""
-    publishers: tuple[Name, ...] = ()  # who may publish; none: whoever has the right
+    publishers: tuple[Name, ...] = ()  # that may publish; none: all with the right
     ordered: bool = False
     first: AnyCount = 1  # of an ordered topic: the number of the first event
 
@@ -134,7 +134,7 @@ class TopicCreated(Message, frozen=True):
 
 
 class Graft(Message, frozen=True):
-    """Routed towards a topic until someone takes `child` on. `position`: what it has of an ordered
+    """Routed towards a topic until a node takes `child` on. `position`: what it has of an ordered
     topic, none if it is new to it."""
 
     topic: TopicId
@@ -189,7 +189,7 @@ class Heartbeat(Message, frozen=True):
 
 
 class AccessDenied(Message, frozen=True):
-    """Someone may not do what it asked for."""
+    """The receiver may not do what it asked for."""
 
     topic: TopicId
     problem: Prose
@@ -230,7 +230,7 @@ class TreeEvent(Message, frozen=True):
 
 
 class Pull(Message, frozen=True):
-    """Up the tree of an ordered topic, until someone has it: `asker` lacks these."""
+    """Up the tree of an ordered topic, until a node has it: `asker` lacks these."""
 
     topic: TopicId
     asker: NodeId
@@ -263,7 +263,7 @@ class LogEntry(msgspec.Struct, frozen=True):
 
 
 class Lineup(msgspec.Struct, frozen=True):
-    """Who is in a group, under which ballot. `active`: a majority is known to have taken it."""
+    """The seats of a group, under which ballot. `active`: a majority is known to have taken it."""
 
     ballot: Ballot = Ballot()
     seats: tuple[Seat, ...] = ()
@@ -271,7 +271,7 @@ class Lineup(msgspec.Struct, frozen=True):
 
 
 class GroupState(msgspec.Struct, frozen=True):
-    """All that a member of a group holds: who is in it, and the log."""
+    """All that a member of a group holds: its seats, and the log."""
 
     record: TopicRecord
     lineup: Lineup
@@ -334,7 +334,7 @@ class Appended(Message, frozen=True):
 
 
 class Hint(Message, frozen=True):
-    """To who seems to be the root: there is a group for this topic, and these are in it."""
+    """To what seems to be the root: there is a group for this topic, and these are in it."""
 
     record: TopicRecord
     known: Lineup

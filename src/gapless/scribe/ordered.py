@@ -4,7 +4,7 @@ Theory of operation
     `forward` puts an event into the stream of its topic: what is in order is handed out, what is
     new goes on to the children whatever its number, for they order by themselves. `fault` writes
     how far we are into the message that looks for a new parent; there `join` sends what is kept
-    from that number on. What still lacks is asked for with every round, up the tree until someone
+    from that number on. What still lacks is asked for with every round, up the tree until a node
     keeps it; the answer comes straight back. Only a root that leads the topic's group may say that
     something is gone.
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gapless.scribe.topic import TreeTopic
 
 ANSWER_EVENTS_MAX = 64
-"""Events sent for one question; who lacks more asks again."""
+"""Events sent for one question; a node that lacks more asks again."""
 
 
 class Ordered:
@@ -77,7 +77,7 @@ class Ordered:
         return [Begun(topic.identifier, position), *self._hand_out(topic, ready)]
 
     def ask(self, topic: TreeTopic, own: NodeId) -> list[Effect]:
-        """For what we lack, if there is someone to ask."""
+        """For what we lack, if there is a parent to ask."""
         if topic.stream is None or topic.parent is None or (gap := topic.stream.lacking) is None:
             return []
         return [ToNode(topic.parent, Pull(topic.identifier, own, *gap))]

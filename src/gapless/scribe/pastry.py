@@ -1,19 +1,19 @@
-"""Pastry: one node of the ring. It joins, routes, notices who fails, and repairs what it knows.
+"""Pastry: one node of the ring. It joins, routes, notices failures, and repairs what it knows.
 
 Theory of operation
     A newcomer asks a node to route a `RingJoin` to the newcomer's identifier. Nodes on the way add
     rows of their tables, the last one its leaf set. The newcomer probes all of that leaf set, and
     the nodes that these name. With no probe left it is active, and says so. Only then do other
     nodes route through it.
-    Members of a leaf set ping each other, and the nodes next to each other compare their sets. Who
-    pings us and has no place in our set is told our set, so that it learns of nodes between.
-    A message on its way is confirmed by each hop. Where that does not happen it goes out again by a
-    route computed anew: around a table's entry that failed, but to the leaf set's choice for as
-    long as that counts as alive, for nobody else is responsible.
+    Members of a leaf set ping each other, and the nodes next to each other compare their sets. A
+    node that pings us and has no place in our set is told our set, so that it learns of nodes
+    between. A message on its way is confirmed by each hop. Where that does not happen it goes out
+    again by a route computed anew: around a table's entry that failed, but to the leaf set's choice
+    for as long as that counts as alive, for no other is responsible.
 
 Invariants (checked by `check`)
     I1  every hop gains (see `contacts`)
-    I2  one that is not active passes nothing on, and is in nobody's leaf set by its own doing
+    I2  one that is not active passes nothing on, and is in no leaf set by its own doing
 
 Source: the Scribe paper, section 2. Deviation: a newcomer is active only after its leaf set has
 answered, and hops are confirmed (the paper has TCP); both close gaps that lose or misroute.
@@ -77,7 +77,7 @@ class Application(Protocol):
         """A payload is about to go on to `hop`: perhaps changed, or None to end its way here."""
 
     def deliver(self, payload: Payload, key: Identifier, now: Instant) -> list[Effect]:
-        """A payload has arrived: nobody is closer to its key than we are."""
+        """A payload has arrived: no node is closer to its key than we are."""
 
     def failed(self, node: NodeId, now: Instant) -> list[Effect]:
         """A node does not answer any more."""
@@ -244,7 +244,7 @@ class Pastry:
     def _round(self, now: Instant) -> list[Effect]:
         self._round_number += 1
         if not self._is_active:
-            # No answer, or not from all: begin again, with someone else.
+            # No answer, or not from all: begin again, with another.
             return self._become_joining(now)
         self._round_due = Instant(now + self._settings.ping_every)
         effects: list[Effect] = []
@@ -257,7 +257,7 @@ class Pastry:
         if now >= self._revive_due:
             self._revive_due = Instant(now + self._settings.revive_every)
             effects += self.members.revive()
-            # Whoever let us in may be in another ring by now, or have been from the start.
+            # The node that let us in may be in another ring by now, or have been from the start.
             if strangers := [node for node in self._seeds if node not in self.contacts.leaves]:
                 asked = strangers[self._round_number % len(strangers)]
                 effects.append(self._look_up_place(asked, fresh=False))
@@ -313,7 +313,7 @@ class Pastry:
             return []
         return [ToNode(payload.newcomer, RingWelcome(self.members.leaves, payload.contacts))]
 
-    # --- joining, and those who fail -------------------------------------------------------------
+    # --- joining, and nodes that fail ------------------------------------------------------------
 
     @property
     def _is_active(self) -> bool:

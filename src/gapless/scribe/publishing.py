@@ -137,7 +137,7 @@ class Publishing:
         effects: list[Effect] = []
         due = [key for key, pending in self._pending.items() if pending.due <= now]
         for topic, number in due:
-            self._roots.pop(topic, None)  # whoever it was does not answer: ask the ring
+            self._roots.pop(topic, None)  # it does not answer: ask the ring
             pending = self._pending.pop((topic, number))
             self._pending[topic, number] = pending  # it will be the last that is due
             if not pending.ordered and pending.attempt >= self._settings.publish_attempts_max:

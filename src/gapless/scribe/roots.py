@@ -89,7 +89,7 @@ class Roots:
         self._changes = 0
         self._round_due = self._replicate_due = Instant(0)
         self._recent: dict[tuple[TopicId, Seat, int], None] = {}
-        self._creators: dict[TopicId, NodeId] = {}  # who waits for a group to be active
+        self._creators: dict[TopicId, NodeId] = {}  # nodes that wait for a group to be active
         self._sent: dict[TopicId, int] = {}  # as leader: all below this went down the tree
         self.records: dict[TopicId, TopicRecord] = {}
         self.groups: dict[TopicId, TopicGroup] = {}
@@ -218,7 +218,7 @@ class Roots:
         return effects
 
     def joined(self, topic: TopicId, now: Instant) -> list[Effect]:
-        """Someone has subscribed at the root: the tree need not wait to learn where it stands."""
+        """A node has subscribed at the root: the tree need not wait to learn where it stands."""
         group = self.groups.get(topic)
         return [] if group is None else self._advance(group, now)
 
@@ -309,8 +309,8 @@ class Roots:
         return effects
 
     def _replicate(self) -> list[Effect]:
-        """Send records to who should have them. Those that are others' business now are kept until
-        the root shows that it has them (`receive_replica`): this message may be lost."""
+        """Send records to the nodes that should have them. Those that are others' business now are
+        kept until the root shows that it has them (`receive_replica`): this message may be lost."""
         own = self._pastry.seat.node
         batches: dict[NodeId, list[TopicRecord]] = {}
         for topic, record in self.records.items():

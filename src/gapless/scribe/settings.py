@@ -37,7 +37,7 @@ class RingSettings:
 
     attempts_max: int = 4
     """How often a probe is tried; then the node counts as failed. A hop is tried twice as often at
-    one node, and then dropped: whoever sent the message sends it again if it matters."""
+    one node, and then dropped: its sender sends it again if it matters."""
 
     pending_max: int = 4_096
     """Hops that are watched at a time; beyond it the oldest is no longer watched."""

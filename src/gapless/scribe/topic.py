@@ -1,7 +1,7 @@
-"""One topic at one node of its tree: who is above, who is below, what was seen.
+"""One topic at one node of its tree: its parent, its children, what was seen.
 
 Invariants (checked by `check`)
-    I1  a root has no parent, and nobody is in the path above itself
+    I1  a root has no parent, and no node is in the path above itself
     I2  the parent, if there is one, is the first of the path
     I3  the parent is not a child
 """
@@ -79,7 +79,7 @@ class TreeTopic:
     leads: bool = False
     """Whether we are the root of an ordered topic, with a majority of its group behind us."""
     era: Ballot | None = None
-    """As root of an unordered topic: since when, and who."""
+    """As root of an unordered topic: since when, and which node."""
     last: int = 0
     """As such: the number given last."""
     seen: tuple[EraWindow, ...] = ()

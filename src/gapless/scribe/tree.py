@@ -3,18 +3,18 @@
 Theory of operation
     A `Graft` is routed towards the topic. The first node on its way takes the sender on as a
     child and ends it there; if it was not in the tree it becomes a forwarder and subscribes itself.
-    So the tree is made of the routes, and who is responsible for the topic is its root.
+    So the tree is made of the routes, and the node responsible for the topic is its root.
     A parent shows itself to its children by events or heartbeats, a child confirms itself now and
     then. A child whose parent is silent subscribes again; the route leads elsewhere by then. When
     the leaf set changes, roots ask themselves whether they still are, and others whether they are.
-    Heartbeats carry the path up to the root. Who finds itself in it is part of a circle, and lets
-    go of its parent; who is above us is not taken on as a child. So circles do not last.
-    They also say whether the root is at its end: only then may subscribers count on the topic. A
-    node that has as many children as it takes sends one more to one of them.
+    Heartbeats carry the path up to the root. A node that finds itself there is in a circle, and
+    lets go of its parent; a node above us is not taken on as a child. So circles do not last. They
+    also say whether the root is at its end: only then may subscribers count on the topic. A node
+    that has as many children as it takes sends one more to one of them.
 
 Invariants (checked by `check`)
     I1  every topic here has a reason: a subscriber, or a child
-    I2  what `TreeTopic` promises: no root has a parent, nobody is above itself
+    I2  what `TreeTopic` promises: no root has a parent, no node is above itself
 
 Source: the Scribe paper, sections 3 and 4. Deviation: paths; a parent makes itself known at once,
 so that nothing has to wait for the first event; one message carries all topics of two nodes; too
@@ -199,7 +199,7 @@ class Tree:
             return []
         del self.topics[topic.identifier]
         if topic.parent is None:
-            return []  # whoever takes us on after all is told that we are not here
+            return []  # a node that takes us on after all is told that we are not here
         return [ToNode(topic.parent, Prune((topic.identifier,)))]
 
     def _expiry(self, now: Instant) -> Instant:
@@ -223,7 +223,7 @@ class Tree:
     def _hear_parent(
         self, sender: NodeId, beat: TopicBeat, now: Instant, *, adopts: bool
     ) -> list[Effect]:
-        """Someone says that it is our parent. If we do not want that, it is told so."""
+        """A node says that it is our parent. If we do not want that, it is told so."""
         topic = self.topics.get(beat.topic)
         refusal: list[Effect] = [ToNode(sender, Prune((beat.topic,)))]
         if topic is None or topic.is_root:
@@ -247,7 +247,7 @@ class Tree:
         return effects
 
     def receive_subscribe(self, subscribe: Graft, now: Instant) -> list[Effect]:
-        """Straight from one whom our parent has sent to us. If it is above us, it asks again."""
+        """Straight from a node that our parent has sent to us. If it is above us, it asks again."""
         topic = self.topics.get(subscribe.topic)
         if topic is None or subscribe.child in (self._own, *topic.path):
             return []

@@ -6,8 +6,8 @@ Theory of operation
     Where records are is kept in memory (`extent`), and so are the tables, which are small by
     contract. Opening replays the newest segment (`recovery`).
 
-    After a failed write or sync nobody knows what the disk holds: the volume takes no more commits
-    until it is opened again and recovered. The failed commit may then be there, whole, or not.
+    After a failed write or sync it is unknown what the disk holds: the volume takes no more commits
+    until it is opened again and recovered. The failed commit is then there as a whole, or not.
 
 Threads: any may call anything. Commits go one after the other; readers do not wait for syncs.
 Cost and comparison: docs/decisions/0006-log-volume.md, `python -m benchmarks storage`.
@@ -24,26 +24,26 @@ from typing import TYPE_CHECKING, Protocol
 
 from gapless.core.errors import StorageError, StorageMissingError
 from gapless.storage.draft import Draft
+from gapless.storage.extent_cache import ExtentCache
 from gapless.storage.folder import Folder
 from gapless.storage.journal import NO_ROOM, Journal, storage_error
-from gapless.storage.reading import Reader, records_of
+from gapless.storage.reading import RecordReader, records_of
 from gapless.storage.segment import Segments, Sync
 from gapless.storage.volume import (
     NO_BOUNDS,
     SCAN_BYTES_MAX,
     Bounds,
-    Limits,
     Records,
     Statistics,
+    VolumeLimits,
 )
-from gapless.storage.whole import Wholes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gapless.core.effects import Put, Write
     from gapless.core.errors import StorageDamagedError
-    from gapless.core.store import Run
+    from gapless.core.store import RecordRun
 
 SEGMENT_BYTES = 16 << 20
 
@@ -68,12 +68,12 @@ class DiskVolume:
         self,
         path: Path | str,
         *,
-        limits: Limits | None = None,
+        limits: VolumeLimits | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         sync: Sync | None = None,
     ) -> None:
         assert sys.byteorder == "little", "the format is little-endian and read in place"
-        self.limits = limits or Limits()
+        self.limits = limits or VolumeLimits()
         self._statistics = Statistics()
         self._committing = threading.Lock()
         sync = sync or Sync()
@@ -83,8 +83,8 @@ class DiskVolume:
             raise storage_error(error, f"cannot open {path}") from error
         salt = self._folder.salt
         self._segments = Segments(self._folder.path, salt, sync, self._statistics)
-        self._reader = Reader(self._segments, salt, self._statistics)
-        self._wholes = Wholes(self._reader)
+        self._reader = RecordReader(self._segments, salt, self._statistics)
+        self._extent_cache = ExtentCache(self._reader)
         self._journal = Journal(
             self._folder, self._segments, self._reader, self.limits, segment_bytes
         )
@@ -153,15 +153,15 @@ class DiskVolume:
             if extent.first < bounds.start:  # some of it was chopped, and is not to be seen
                 record = self._reader.read(extent, index)
                 return {} if record is None else {index: record}
-            return self._wholes.near(extent, index)
+            return self._extent_cache.near(extent, index)
 
     def scan(
         self, stream: str, start: int, end: int, *, bytes_max: int = SCAN_BYTES_MAX
     ) -> Records:
         return records_of(self.scan_runs(stream, start, end, bytes_max=bytes_max))
 
-    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[Run]:
-        found: list[Run] = []
+    def scan_runs(self, stream: str, start: int, end: int, *, bytes_max: int) -> list[RecordRun]:
+        found: list[RecordRun] = []
         with self._reading:
             start = max(start, self.bounds(stream).start)
             for extent in self._state.catalogue.from_index(stream, start):
@@ -199,8 +199,8 @@ class DiskVolume:
     # --- the volume itself ---------------------------------------------------------------------
 
     def on_damage(self, tell: Callable[[StorageDamagedError], None]) -> None:
-        """Tell of each stretch of records that does not read back, once; by whoever reads it, on
-        its thread."""
+        """Call `tell` once for each range of records that does not read back, on the thread of the
+        reader that finds it."""
         self._reader.tell = tell
 
     def statistics(self) -> Statistics:
@@ -219,7 +219,7 @@ class DiskVolume:
         """Assert the invariants."""
         with self._committing, self._reading:
             self._journal.check()
-            self._wholes.check()
+            self._extent_cache.check()
 
     def close(self) -> None:
         with self._committing, self._reading:

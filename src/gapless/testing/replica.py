@@ -27,7 +27,6 @@ from gapless.core.effects import Append, Put
 from gapless.core.errors import StorageFullError
 from gapless.core.identity import BrokerName, Instant
 from gapless.knowledge.pubend import PROMISES
-from gapless.storage.memory import MemoryVolume
 from gapless.storage.replica.changes import Changes
 from gapless.storage.replica.copy import catch_up, is_ahead, stamp_of
 from gapless.storage.replica.memory import MemoryConnection, MemoryStore
@@ -36,6 +35,7 @@ from gapless.storage.replica.store import StorageFencedError, StoreUnreachableEr
 from gapless.testing.clock import Clock
 from gapless.testing.disk import Disk
 from gapless.testing.links import Connection
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.testing.process import Process
 from gapless.testing.record import Violation
 from gapless.testing.world import World

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import Instant
-from gapless.node.context import Encoding
+from gapless.node.context import EventEncoding
+from gapless.node.dispatch import KINDS as SERVICE_KINDS
 from gapless.node.node import Node
 from gapless.node.parts import Parts
-from gapless.node.service import KINDS as SERVICE_KINDS
 from gapless.testing.actors.clients import Publisher, Subscriber
 from gapless.testing.actors.durable_clients import DurableSubscriber
 from gapless.testing.actors.founders import Founder
@@ -171,7 +171,7 @@ def node_maker(
             store,
             now,
             config=options.config,
-            encoding=Encoding(decode_attributes, check_events),
+            encoding=EventEncoding(decode_attributes, check_events),
             parts=strict(parts or Parts()),
         )
 

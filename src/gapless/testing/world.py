@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.core.identity import BrokerName, ClientName
-from gapless.storage.memory import MemoryVolume
 from gapless.testing.clock import Clock
 from gapless.testing.links import CLEAN, Connection, LinkOptions, Links
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.testing.process import Process
 from gapless.testing.stage import Stage
 

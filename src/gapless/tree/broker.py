@@ -2,15 +2,15 @@
 
 Theory of operation
     Three sources drive it: messages from neighbours, time, and the verbs `publish`, `subscribe` and
-    `withdraw`. After each of them the machine settles: who can be reached, then which subscriptions
-    must be asked for, then the queue, then the confirmations that wait for the queue. What is sent
-    to one neighbour goes out in that order, and connections keep it.
+    `withdraw`. After each of them the machine settles: which brokers can be reached, then which
+    subscriptions must be asked for, then the queue, then the confirmations that wait for the queue.
+    What is sent to one neighbour goes out in that order, and connections keep it.
     Nothing is stored. The driver keeps `edges` on disk, and counts the starts of the broker: the
     `epoch` makes all numbers of a new life higher than those of the last.
 
 Invariants: those of the parts, all checked by `check`.
 
-Cost: see the parts; a step that changes nobody's reach costs O(1) plus what it sends.
+Cost: see the parts; a step that changes no broker's reach costs O(1) plus what it sends.
 
 Source: Kazemzadeh and Jacobsen, SRDS 2011; docs/protocols/reliable-tree.md, 3. A source is a broker
 and its epoch: a restart begins a new flow.
@@ -28,6 +28,7 @@ from gapless.tree.connections import Connections
 from gapless.tree.forwarding import Forwarding
 from gapless.tree.messages import (
     Beat,
+    BrokersRetired,
     Carried,
     CarriedMessage,
     Credit,
@@ -87,6 +88,7 @@ class TreeBroker:
         edges: Iterable[Edge] = (),
         *,
         attributes_of: Callable[[EventBatch], Sequence[Attributes]],
+        retired: Iterable[BrokerName] = (),
         parts: TreeParts | None = None,
     ) -> None:
         parts = parts or TreeParts()
@@ -96,6 +98,7 @@ class TreeBroker:
         self._joining: BrokerName | None = None
         self._subscription_number = 0
         self._neighbourhood = Neighbourhood(name, settings.reach, edges)
+        self._neighbourhood.retire(retired)
         self._connections = Connections(epoch, settings)
         self._sessions = Sessions(self._neighbourhood, self._connections, settings)
         self._partitions = Partitions(self._neighbourhood, epoch)
@@ -127,26 +130,31 @@ class TreeBroker:
     def receive(self, sender: BrokerName, message: TreeMessage, now: Instant) -> list[Effect]:
         check_message(message, self._neighbourhood, (self.name, self.epoch))
         match message:
+            case _ if self._neighbourhood.is_retired(sender):
+                return []  # no broker hears it any more
             case TreeJoin() if not self._sessions.is_joining:
                 return self._welcome(sender, now)
             case TreeWelcome():
                 self._joining = None
                 self._sessions.is_joining = False
+                self._neighbourhood.retire(message.retired)
                 self._neighbourhood.learn(message.edges)
             case Beat() if sender in self._neighbourhood:
                 beats = self._connections.receive_beat(sender, message, now)
                 self._sessions.effects += beats
             case Carried() if sender in self._neighbourhood:
-                for carried in self._connections.receive(sender, message):
-                    self._handle(sender, carried)
+                carried, beats = self._connections.receive(sender, message)
+                self._sessions.effects += beats
+                for each in carried:
+                    self._handle(sender, each)
             case _:
-                # A newcomer of whom we have not heard yet, or who comes before we have been let in
-                # ourselves: it beats, or asks, again.
+                # A newcomer of which we have not heard yet, or that comes before we have been let
+                # in ourselves: it beats, or asks, again.
                 return []
         return self._settle(now)
 
     def fire(self, now: Instant) -> list[Effect]:
-        """Beat, and see who has fallen silent."""
+        """Beat, and see which brokers have fallen silent."""
         if self._joining is not None and now >= self._connections.beat_at:
             self._sessions.effects.append(Send(self._joining, TreeJoin()))
         self._sessions.effects += self._connections.fire(now)
@@ -179,8 +187,13 @@ class TreeBroker:
         self, topic: str, events: EventBatch, now: Instant, *, is_awaited: bool = False
     ) -> tuple[range, list[Effect]]:
         """Take publications for a topic, in this order: all of them, or none with an error. Their
-        numbers, by which `Confirmed` says that all who should have them do. If they are awaited,
-        `Held` says when all within reach have one, should there be others."""
+        numbers, by which `Confirmed` says that they have reached all they should. If they are
+        awaited, `Held` says when all within reach have one, should there be others."""
+        if self._neighbourhood.is_retired(self.name):
+            raise UsageError(
+                f"{self.name} is retired, and no other broker hears it",
+                "Connect to another broker; start this one anew under another name.",
+            )
         if not self._sessions.is_ready:
             raise UsageError(
                 f"{self.name} still learns what is subscribed",
@@ -216,8 +229,15 @@ class TreeBroker:
             self._spreading.on_withdrawn(None, name, self.epoch)
         return self._settle(now)
 
+    def retire(self, name: BrokerName, now: Instant) -> list[Effect]:
+        """A broker never returns: end its subscriptions everywhere, and hand its place on."""
+        if name == self.name or self._connections.is_up(name):
+            raise UsageError(f"{name} is up", "Stop it first, for good.")
+        self._retire(None, (name,))
+        return self._settle(now)
+
     def leave(self, now: Instant) -> list[Effect]:
-        """We are about to stop in order: nobody is to think that we crashed."""
+        """We are about to stop in order: no broker is to think that we crashed."""
         if self._sessions.is_ready:
             self._forwarding.turn("ends")
         return self._settle(now)
@@ -242,6 +262,7 @@ class TreeBroker:
                 self._spreading.on_withdrawn(sender, message.id, message.life)
                 self._forwarding.forget_before((message.id.source, message.life))
             case SyncStart():
+                self._retire(sender, message.retired)
                 self._learn(sender, message.edges)
                 self._spreading.on_sync_start(sender, message)
             case SyncSummary():
@@ -250,6 +271,8 @@ class TreeBroker:
                 self._sessions.told(sender)
             case Joined():
                 self._learn(sender, message.edges)
+            case BrokersRetired():
+                self._retire(sender, message.names)
 
     def _settle(self, now: Instant) -> list[Effect]:
         change = self._sessions.refresh(now)
@@ -274,7 +297,19 @@ class TreeBroker:
     def _welcome(self, newcomer: BrokerName, now: Instant) -> list[Effect]:
         self._learn(newcomer, ((self.name, newcomer),))
         edges = (*self._neighbourhood.edges, (self.name, newcomer))
-        return [Send(newcomer, TreeWelcome(edges)), *self._settle(now)]
+        welcome = TreeWelcome(edges, self._neighbourhood.retired)
+        return [Send(newcomer, welcome), *self._settle(now)]
+
+    def _retire(self, sender: BrokerName | None, names: tuple[BrokerName, ...]) -> None:
+        new = self._neighbourhood.retire(names)
+        if not new:
+            return
+        for broker in self._sessions.connected:  # one of them too, if it lives: it must know
+            if broker != sender:
+                self._sessions.send(broker, BrokersRetired(new))
+        for name in [each.id for each in self._subscriptions if each.id.source in new]:
+            self._spreading.on_withdrawn(sender, name, 0)
+        self._forwarding.forget_brokers(new)
 
     def _learn(self, sender: BrokerName, edges: tuple[Edge, ...]) -> None:
         new = self._neighbourhood.learn(edges)
@@ -289,6 +324,11 @@ class TreeBroker:
     def edges(self) -> tuple[Edge, ...]:
         """The tree as far as it is known here: what a driver keeps on disk."""
         return self._neighbourhood.edges
+
+    @property
+    def retired(self) -> tuple[BrokerName, ...]:
+        """Brokers that never return: what a driver keeps on disk too."""
+        return self._neighbourhood.retired
 
     @property
     def active(self) -> tuple[BrokerName, ...]:
@@ -310,7 +350,8 @@ class TreeBroker:
         """Brokers from which, or from behind which, a subscription of ours may miss something."""
         routed = self._subscriptions.get(name)
         tags = () if routed is None else routed.tags
-        return tuple(sorted({broker for tag in tags for broker in tag.nodes}))
+        named = {broker for tag in tags for broker in tag.nodes}
+        return tuple(sorted(named.difference(self._neighbourhood.retired)))
 
     def statistics(self) -> dict[str, int]:
         return {

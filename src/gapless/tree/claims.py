@@ -1,9 +1,10 @@
 """Claims: what no broker of the tree can say, found before anything of a batch is believed.
 
 Theory of operation
-    A connection proves who speaks, not that it is so. Whoever says what cannot be has another tree
-    than we have, or a fault: `ProtocolError`, so that its link is dropped, and nothing has changed.
-    Ways are compared with the part of the tree that is known here; who is further away may be new.
+    A connection proves which broker speaks, not that what it says is so. A broker that says what
+    cannot be has another tree than we have, or a fault: `ProtocolError`, so that its link is
+    dropped, and nothing has changed. Ways are compared with the part of the tree that is known
+    here; brokers further away may be new.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def check_message(message: TreeMessage, neighbourhood: Neighbourhood, life: Life) -> None:
-    """`ProtocolError` if it, or a part of it, cannot be; `life` is that of who gets it."""
+    """`ProtocolError` if it, or a part of it, cannot be; `life` is that of the receiver."""
     match message:
         case Carried(messages=messages):
             for each in messages:

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from gapless.core.effects import Tell
 from gapless.core.events import EventBatch
+from gapless.core.ticks import TICK_MAX
 from gapless.tree.losses import LossTable
 from gapless.tree.members import pick, places
 from gapless.tree.messages import (
@@ -121,9 +122,9 @@ class Forwarding:
             self._publications.append(notifier, {routed.route: {life_of(routed): 1}}, None)
 
     def turn(self, life: Literal["begins", "ends"]) -> None:
-        """Our life begins, or ends in order: all who have subscribers are told, behind all that we
-        published before. Who hears of another life of ours without a word that the former one had
-        ended knows that something of it may be lost."""
+        """Our life begins, or ends in order: all brokers with subscribers are told, behind all that
+        we published before. A broker that hears of another life of ours without a word that the
+        former one had ended knows that something of it may be lost."""
         if any(routed.towards is not None for routed in self._subscriptions):
             self._accept(self._own_run((self._publications.next_number,), life=life), None)
 
@@ -173,7 +174,7 @@ class Forwarding:
                 self.on_losses(sender, message.losses)
 
     def on_losses(self, sender: BrokerName | None, losses: Iterable[Loss]) -> None:
-        """Pass on what is new, and wait no longer for who has lost it."""
+        """Pass on what is new, and wait no longer for brokers that have lost it."""
         fresh = self._losses.learn(losses)
         if not fresh:
             return
@@ -195,8 +196,16 @@ class Forwarding:
             self._sessions.send(broker, Losses(known))
 
     def forget_before(self, life: Life) -> None:
-        """A broker has begun another life: what it lost before concerns nobody."""
+        """A broker has begun another life: what it lost before concerns no broker."""
         self._losses.forget_before(life)
+
+    def forget_brokers(self, names: tuple[BrokerName, ...]) -> None:
+        """Brokers never return: nothing waits for them."""
+        longer = self._subscriptions.lengthen_routes()
+        for entry, done in self._publications.forget_targets(names, longer):
+            self._finish(entry, done)
+        for name in names:
+            self._losses.forget_before((name, TICK_MAX))
 
     def pump(self, now: Instant) -> None:
         """Send what may go on every live session; give up what must not wait any longer."""

@@ -4,10 +4,10 @@ Theory of operation
     A publication waits in queues until all its subscribers' brokers have it, and one that is out of
     reach may never return. So what waits is bounded for each topic (`settings`), and at the bound
     the older part of it is given up, for those out of reach alone. A *waiver* comes from the source
-    that has too much waiting: nobody need keep what it published up to a number for whoever is out
+    that has too much waiting: no broker need keep what it published up to a number for brokers out
     of reach. A broker beside those makes it a *loss* of each broker, by name: what that one lacks
-    up to the number it will not get. Whoever has too much waiting for them himself does so too.
-    Both only grow, and everybody who learns of one passes it on at once; a session begins with all
+    up to the number it will not get. So does a broker that has too much waiting for them itself.
+    Both only grow, and a broker that learns of one passes it on at once; a session begins with all
     of them. So on any session a loss goes before whatever follows on what was lost, and the broker
     that lost something knows it before it delivers the next: it has lost what is between the last
     number it has seen of that source and the loss. If that is nothing, it has lost nothing.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gapless.tree.messages import Life, PublicationRun
 
 Flow = tuple["Life", "BrokerName", int, str]
-"""Who lost it, which life of a source published it, and for which topic."""
+"""The broker that lost it, the life of the source that published it, and the topic."""
 
 
 class LossTable:
@@ -100,7 +100,7 @@ class LossTable:
         return (*lost, *waived)
 
     def forget_before(self, life: Life) -> None:
-        """Nobody is there any more who had lost something in a life before this one."""
+        """A broker has begun this life: what it lost in an earlier one concerns no broker."""
         broker, epoch = life
         if epoch > self._lives.get(broker, 0):
             self._lives[broker] = epoch

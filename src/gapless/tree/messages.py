@@ -76,7 +76,7 @@ Life = tuple[BrokerName, AnyCount]
 class Loss(NamedTuple):
     """Of what one life of `source` published for a topic, up to a number, `target` gets no more.
 
-    Without a target: nobody need keep it for brokers that are out of reach.
+    Without a target: no broker need keep it for brokers that are out of reach.
     """
 
     source: BrokerName
@@ -111,11 +111,11 @@ class Beat(Message, frozen=True):
     heard: Position | None = None
     sent: AnyCount = 0
     is_answer: bool = False
-    """It needs none: two who do not want each other would answer for ever."""
+    """It needs none: two brokers that do not want each other would answer for ever."""
 
 
 class SubscriptionOffer(Message, frozen=True):
-    """Take this subscription. Who is behind the sender, seen from the subscriber, confirms it."""
+    """Take this subscription. A broker behind the sender, seen from the subscriber, confirms it."""
 
     id: SubscriptionId
     topic: Name
@@ -184,7 +184,7 @@ class PublicationRun(Message, frozen=True):
 
 
 class RunConfirmed(Message, frozen=True):
-    """Every subscriber behind the sender for whom it is safe has these publications."""
+    """Every subscriber behind the sender that may have these publications has them."""
 
     source: BrokerName
     epoch: AnyCount
@@ -192,7 +192,7 @@ class RunConfirmed(Message, frozen=True):
 
 
 class RunHeld(Message, frozen=True):
-    """Of publications that are awaited: all behind the sender who can be reached have them; for
+    """Of publications that are awaited: all within reach behind the sender have them; for
     these brokers they are kept."""
 
     source: BrokerName
@@ -202,13 +202,13 @@ class RunHeld(Message, frozen=True):
 
 
 class Credit(Message, frozen=True):
-    """I have taken so many more publications from you: send the next."""
+    """I have taken this many more publications from you: send the next."""
 
     count: AnyCount
 
 
 class Losses(Message, frozen=True):
-    """What is not kept any more. Who learns of one passes it on, before anything younger."""
+    """What is not kept any more. A broker that learns of one passes it on, before all younger."""
 
     losses: tuple[Loss, ...]
 
@@ -222,6 +222,7 @@ class SyncStart(Message, frozen=True):
 
     edges: tuple[Edge, ...] = ()
     is_new: bool = False
+    retired: tuple[BrokerName, ...] = ()
 
 
 class SyncSummary(Message, frozen=True):
@@ -239,15 +240,23 @@ class TreeJoin(Message, frozen=True):
 
 
 class TreeWelcome(Message, frozen=True):
-    """This is your neighbourhood."""
+    """This is your neighbourhood, and these brokers of the tree never return."""
 
     edges: tuple[Edge, ...]
+    retired: tuple[BrokerName, ...] = ()
 
 
 class Joined(Message, frozen=True):
-    """Brokers came: each edge is an old one and a new one. Who learns of one passes it on."""
+    """Brokers came: each edge is an old broker and a new one. A broker that learns of one
+    passes it on."""
 
     edges: tuple[Edge, ...]
+
+
+class BrokersRetired(Message, frozen=True):
+    """These brokers never return. A broker that learns of one passes it on."""
+
+    names: tuple[BrokerName, ...]
 
 
 CarriedMessage = (
@@ -264,6 +273,7 @@ CarriedMessage = (
     | SyncSummary
     | SyncEnd
     | Joined
+    | BrokersRetired
 )
 
 

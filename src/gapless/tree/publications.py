@@ -54,7 +54,7 @@ from gapless.tree.messages import Hop, Loss, Position
 from gapless.tree.trail import PASSED, extend, is_legitimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gapless.core.identity import BrokerName
     from gapless.tree.frontier import Frontier
@@ -278,7 +278,7 @@ class Publications:
         """Of what is awaited, what all within reach have: only brokers that are away do not, as far
         as we know or our neighbours say (`hold`). Each once for the same brokers."""
         found: list[tuple[QueueEntry, Members, tuple[BrokerName, ...]]] = []
-        for entry in self._awaited.values() if frontier.failed or self._has_held else ():
+        for entry in self._awaited.values() if frontier.unreachable or self._has_held else ():
             news: dict[tuple[BrokerName, ...], Members] = {}
             for place in places(entry.pending):
                 names = away_from(entry, place, frontier)
@@ -357,6 +357,24 @@ class Publications:
                 for life, members in to.items():
                     if gone := members & ~routes.get(route, {}).get(life, 0):
                         entry.lost_to[life] = entry.lost_to.get(life, 0) | gone
+            done = self._reroute(entry, routes)
+            if done:
+                over.append((entry, done))
+        return over
+
+    def forget_targets(
+        self, names: Iterable[BrokerName], longer: Mapping[Route, Route]
+    ) -> list[tuple[QueueEntry, Members]]:
+        """Brokers never return: wait no longer for them. Routes over them reach further now; what
+        no other broker waits for."""
+        over: list[tuple[QueueEntry, Members]] = []
+        for entry in list(self._entries.values()):
+            routes: Routes = {}
+            for route, to in entry.routes.items():
+                kept = {life: members for life, members in to.items() if life[0] not in names}
+                targets = routes.setdefault(longer.get(route, route), {})
+                for life, members in kept.items():
+                    targets[life] = targets.get(life, 0) | members
             done = self._reroute(entry, routes)
             if done:
                 over.append((entry, done))
@@ -444,15 +462,15 @@ class Publications:
 
         Whatever its route: any broker on the way there may send it on to others. It need not be
         confirmed, nor wait for a broker out of reach: that may last for ever. If it goes, or goes
-        again, it says for whom it is too old (`not_for`).
+        again, it names the subscriptions that it is too old for (`not_for`).
         """
         direction = self._neighbourhood.path(to)[0]
-        active, failed = frozenset(frontier.active), frozenset(frontier.failed)
+        active, unreachable = frozenset(frontier.active), frontier.unreachable
         for entry in self._entries.values():
             if entry.number >= before:
                 return True
             for route, targets in entry.routes.items():
-                if route[0] == direction and not failed.issuperset(route):
+                if route[0] == direction and not unreachable.issuperset(route):
                     session = session_of(route, active)
                     sent = 0 if session is None else entry.sent.get(session, 0)
                     if union(targets.values()) & ~sent:
@@ -494,12 +512,12 @@ def without(targets: dict[Life, Members], members: Members) -> dict[Life, Member
 
 def away_from(entry: QueueEntry, place: int, frontier: Frontier) -> tuple[BrokerName, ...] | None:
     """The brokers out of reach that one publication is kept for, if all others have it."""
-    active, failed, bit = frozenset(frontier.active), frozenset(frontier.failed), 1 << place
+    active, bit = frozenset(frontier.active), 1 << place
     away = {broker for (broker, _), members in entry.lost_to.items() if members & bit}
     for route, to in entry.routes.items():
         targets = [broker for (broker, _), members in to.items() if members & bit]
         session = session_of(route, active)
-        if session is None and failed.issuperset(route):
+        if session is None and frontier.unreachable.issuperset(route):
             away.update(targets)
         elif targets and session is not None and place in entry.held.get(session, ()):
             away.update(entry.held[session][place])

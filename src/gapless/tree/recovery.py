@@ -4,20 +4,20 @@ Theory of operation
     An active session begins with a synchronisation. We ask what the other has (`SyncStart`); it
     answers with the names of its subscriptions (`SyncSummary`); we send those it lacks, and those
     whose tags it may clear, and `SyncEnd`. Only then is the session *live*, and the queue flows. So
-    who gets a publication from us has every subscription by which we sent it there.
-    A session is over when its connection is lost, or when somebody nearer can be reached; the next
+    a broker that gets a publication from us has every subscription by which we sent it there.
+    A session is over when its connection is lost, or when a nearer broker can be reached; the next
     time it begins anew.
     A broker that restarted or joined has nothing. It asks for all that the others have, and is
-    *ready*, and takes publications of its own, once all who are nearest have told it, and there is
-    somebody. Who is not ready himself says that this was all only when all others have told him; so
-    several that restart together learn from the outside in. Who has not been let in yet is not
-    ready, and lets nobody in: they would take each other for the whole tree.
+    *ready*, and takes publications of its own, once all its nearest brokers have told it, and there
+    is at least one. A broker that is not ready says that this was all only when all others have
+    told it; so several that restart together learn from the outside in. A broker that has not been
+    let in yet is not ready, and lets no other in: they would take each other for the whole tree.
 
     States of a session (`TRANSITIONS`): ASKING, then LIVE, then it is gone.
 
 Invariants
     I1  exactly the active brokers of the frontier have a session
-    I2  a session is over before its connection is anew: who is lost has failed, if only for a step
+    I2  a session is over before its connection is anew: a lost one has failed, if only for a step
 
 Source: SRDS 2011, sec. VIII. Deviation: all that waits in order waits here too: a confirmation of a
 subscription goes out only after every publication queued before it was complete has gone the same
@@ -85,8 +85,10 @@ class Sessions:
         self.is_ready = False
         self.is_joining = False  # there are others, though we know none yet
         self._sessions: dict[BrokerName, ActiveSession] = {}
-        self._told: dict[BrokerName, Position] = {}  # who has sent us all it has, on which session
-        self._looked_at = (-1, 0)
+        self._told: dict[
+            BrokerName, Position
+        ] = {}  # brokers that sent us all they have, on which session
+        self._looked_at = (-1, 0, 0)
         self.frontier = Frontier()
         self.active: frozenset[BrokerName] = frozenset()
         self._failed_at: dict[BrokerName, Instant] = {}
@@ -111,13 +113,14 @@ class Sessions:
         return effects
 
     def connection(self, to: BrokerName) -> Position | None:
-        """Names the connection; None while there is none."""
+        """The name of the connection; None while there is none."""
         return self._connections.session(to) if self._connections.is_up(to) else None
 
     def refresh(self, now: Instant) -> tuple[list[BrokerName], list[BrokerName]] | None:
-        """Look again at who can be reached: sessions that began, and that ended; None: all as
+        """Look again at which brokers can be reached: sessions that began, and that ended; None: as
         before."""
-        state = (self._connections.changes, len(self._neighbourhood))
+        known = self._neighbourhood
+        state = (self._connections.changes, len(known), len(known.retired))
         if state == self._looked_at:
             return None
         self._looked_at = state
@@ -131,16 +134,17 @@ class Sessions:
         begun = [broker for broker in frontier.active if broker not in self._sessions]
         for broker in begun:
             self._sessions[broker] = ActiveSession(self._connections.session(broker))
-            self.send(broker, SyncStart(self._neighbourhood.edges, not self.is_ready))
+            self.send(broker, SyncStart(known.edges, not self.is_ready, known.retired))
         self.frontier, self.active = frontier, frozenset(frontier.active)
         before = self._failed_at
         self._failed_at = {broker: before.get(broker, now) for broker in frontier.failed}
         return begun, ended
 
     def away(self, now: Instant) -> frozenset[BrokerName]:
-        """Those who are out of reach, and not just for a moment."""
+        """Brokers that are out of reach, and not just for a moment."""
         long_ago = now - self._settings.patience
-        return frozenset(broker for broker, at in self._failed_at.items() if at <= long_ago)
+        failed = {broker for broker, at in self._failed_at.items() if at <= long_ago}
+        return frozenset(failed.union(self.frontier.retired))
 
     def go_live(self, broker: BrokerName) -> bool:
         """The other has answered; False if that was about a session that is over."""
@@ -176,7 +180,7 @@ class Sessions:
         return False
 
     def knows_all(self, but: BrokerName | None = None) -> bool:
-        """Have all who are nearest, but one, sent us all they have?"""
+        """Have all nearest brokers, but one, sent us all they have?"""
         return self.is_ready or (
             not self.frontier.awaited
             and all(

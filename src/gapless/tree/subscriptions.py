@@ -3,27 +3,26 @@
 Theory of operation
     A subscription spreads from its subscriber's broker, its *source*, away through the tree. A
     broker keeps it and routes by it as soon as it comes. It then asks everyone active further
-    away, and when its neighbours have confirmed it confirms to who asked. A neighbour that has
+    away, and when its neighbours have confirmed it confirms to the asker. A neighbour that has
     failed is a partition: the confirmation carries its name as a tag, and the tags of those that
     confirmed. At the source, the last confirmation puts the subscription in force, with the tags
-    that remain. Who is asked is decided anew at every change. Those behind a failed neighbour get
-    the subscription too, where that is legitimate (`trail`). If tags are literal, nobody waits for
-    them: the tag closes all that lies there. If they are scoped, they confirm like neighbours, and
-    the tag of the failed one is *open* to those whose confirmation is clean (`spreading`); behind
-    one that has failed too, that one's own tag says what is closed.
-    What a source was heard of once is not closed again (`begun`), whatever tags come in place of
-    others: who knew the subscription knows it still, and tells it on before he sends.
-    A broker that has bypassed others learns of a subscription from behind (`from_behind`): it
-    routes by it, and asks nobody until it is asked itself.
-    When a neighbour on a partition confirms, for this subscription the partition is over: its name
-    gives way to the tags of that confirmation, and a `Clearing` goes to the source. So what is
-    closed to a subscription only ever shrinks. A clearing may bypass a broker; so whoever still has
-    tags asks again when a session begins or another clearing comes, and clears what is not known
-    any more.
+    that remain. The brokers to ask are chosen anew at every change. Those behind a failed one get
+    the subscription too, where that is legitimate (`trail`). If tags are literal, no broker waits
+    for them: the tag closes all that lies there. If they are scoped, they confirm like neighbours,
+    and the tag of the failed one is *open* to those whose confirmation is clean (`spreading`);
+    behind one that has failed too, that one's own tag says what is closed. What a source was heard
+    of once is not closed again (`begun`), whatever tags come in place of others: a broker that knew
+    the subscription still does, and tells it on before it sends. A broker that has bypassed others
+    learns of a subscription from behind (`from_behind`): it routes by it, and asks no other until
+    it is asked itself. When a neighbour on a partition confirms, for this subscription the
+    partition is over: its name gives way to the tags of that confirmation, and a `Clearing` goes to
+    the source. So what is closed to a subscription only ever shrinks. A clearing may bypass a
+    broker; so a broker that still has tags asks again when a session begins or another clearing
+    comes, and clears what is not known any more.
 
 Invariants
-    I1  a subscription that is being confirmed to somebody is complete
-    I2  who asked lies towards the source
+    I1  a subscription that is being confirmed to a broker is complete
+    I2  an asker lies towards the source
     I3  the tags in use are those of the table
 
 Cost: one record a subscription; a change of the frontier looks at all that are not complete.
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from gapless.tree.trail import Hops
 
 Route = tuple["BrokerName", ...]
-"""The way to a subscription's source, as far as our reach: who is next first."""
+"""The way to a subscription's source, as far as our reach: the next broker first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +74,7 @@ class RoutedSubscription:
     tags: frozenset[PartitionId] = frozenset()  # what closes it, for all that we know
     answer: Tags = ()  # what we confirm it with
     is_complete: bool = False
-    askers: set[BrokerName] = field(default_factory=set)  # who waits for our confirmation
+    askers: set[BrokerName] = field(default_factory=set)  # brokers that wait for our confirmation
     asked: set[BrokerName] = field(default_factory=set)
     confirmed: dict[BrokerName, Tags] = field(default_factory=dict)  # in the round under way
     unclean: set[BrokerName] = field(default_factory=set)  # of those
@@ -175,7 +174,7 @@ class SubscriptionTable:
         since: int,
     ) -> RoutedSubscription:
         """Know it, from the queue's number `since` on."""
-        route = tuple(hop.broker for hop in hops[: self._settings.reach])
+        route = self._neighbourhood.within_reach(hop.broker for hop in hops)
         towards = route[0] if route else None
         routed = RoutedSubscription(name, topic, condition, hops, route, towards, since)
         matcher = self._matchers.get(topic) or Matcher()
@@ -199,6 +198,21 @@ class SubscriptionTable:
             del self._matchers[routed.topic]
         return True
 
+    def lengthen_routes(self) -> dict[Route, Route]:
+        """Brokers were retired, so that more is within reach: routes before and after."""
+        longer: dict[Route, Route] = {}
+        for routed in self._table.values():
+            route = self._neighbourhood.within_reach(hop.broker for hop in routed.hops)
+            if route != routed.route:
+                longer[routed.route] = routed.route = route
+            if routed.is_complete and not routed.is_asking and self._is_tagged_for_retired(routed):
+                self.ask(routed)
+        return longer
+
+    def _is_tagged_for_retired(self, routed: RoutedSubscription) -> bool:
+        retired = self._neighbourhood.is_retired
+        return any(t.detector == self._here and retired(t.nodes[-1]) for t in routed.tags)
+
     # --- spreading -------------------------------------------------------------------------------
 
     def ask(self, routed: RoutedSubscription) -> None:
@@ -213,7 +227,8 @@ class SubscriptionTable:
         return list(self._asking.values())
 
     def reachable(self, routed: RoutedSubscription, frontier: Frontier) -> list[BrokerName]:
-        """Who could have it from us: active and further away, where that is legitimate."""
+        """The brokers that could have it from us: active and further away, where that is
+        legitimate."""
         return [
             broker
             for broker in frontier.active
@@ -227,7 +242,7 @@ class SubscriptionTable:
         return all(
             broker in routed.confirmed
             for broker in frontier.active + frontier.awaited
-            if len(self._neighbourhood.path(broker)) <= steps_max and self.is_away(routed, broker)
+            if self._neighbourhood.steps(broker) <= steps_max and self.is_away(routed, broker)
         )
 
     def complete(self, routed: RoutedSubscription) -> Clearing | None:
@@ -249,7 +264,7 @@ class SubscriptionTable:
         return Clearing(routed.id, over, ()) if over and not fresh else None
 
     def _own_tags(self, routed: RoutedSubscription) -> set[PartitionId]:
-        """What it could not cross here, by this round; open to those who were reached behind it."""
+        """What it could not cross here, by this round; open to brokers reached behind it."""
         reached = routed.confirmed.keys() - routed.unclean
         standing = self._partitions.away_from(routed.towards, reached)
         if self._settings.tags == "scoped":
@@ -259,7 +274,12 @@ class SubscriptionTable:
                 p._replace(open=tuple(b for b in self._behind(p) if b in seen_to)) for p in standing
             }
         # A partition of a former life of ours stands at the source until one on it confirms.
-        former = {t for t in routed.tags if t.detector == self._here}
+        # One that ends with a retired broker is over: what is behind it was asked, or has a name.
+        former = {
+            t
+            for t in routed.tags
+            if t.detector == self._here and not self._neighbourhood.is_retired(t.nodes[-1])
+        }
         return joined(standing, {t for t in former if reached.isdisjoint(t.nodes)})
 
     def _behind(self, partition: PartitionId) -> list[BrokerName]:

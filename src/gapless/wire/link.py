@@ -5,8 +5,8 @@ Theory of operation
     it bytes and gets frames back, decodes these when it likes, and shows each message to `receive`,
     which returns what the driver has to do. The driver calls `fire` when `deadline` has come, and
     skips messages of kinds that it does not know.
-    A link opens with the other end's Hello, if both speak a common version. Nothing else is taken
-    before it, and no long frame.
+    Each end states in its Hello the range of protocol versions that it understands, and the link
+    opens if these ranges meet (`agree`). Nothing else is taken before the Hello, and no long frame.
     A link that has lost its way is never closed by TCP while something in between answers for the
     other end. So a machine with a `KeepAlive` looks at regular times whether bytes have come, and
     gives the link up after some looks in a row that found none. Any byte counts: an end that works
@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING
 from gapless.core.errors import AccessError, GaplessError, ProtocolError, WireError
 from gapless.core.messages import Goodbye, Hello, Ping, Pong
 from gapless.wire.framing import FRAME_BYTES_MAX, Unframer
-from gapless.wire.version import agree
 
 if TYPE_CHECKING:
     from gapless.core.messages import Message
@@ -60,11 +59,11 @@ class KeepAlive:
     look_s: float
     """The time between two looks whether bytes have come."""
     looks_max: int
-    """After so many looks in a row that found nothing the link is given up."""
+    """The number of looks in a row without a byte after which the link is given up."""
     ping_after: int | None = 1
     """A ping is sent at each look from this number of silent ones on; 0: always, None: never."""
     has_heartbeats: bool = False
-    """The application sends pings of its own: those that come are handed over to it."""
+    """Pings and pongs are the application's: they are handed over to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class EndLink:
 
 @dataclass(frozen=True, slots=True)
 class DropLink:
-    """Close at once: nobody is there to be told."""
+    """Close at once, without a Goodbye: the other end does not read."""
 
     problem: str
 
@@ -137,7 +136,7 @@ class LinkMachine:
         self._end_due = now_s + hello_s  # of the wait for a Hello, of a denial, of the closing
         self._look_due = inf
         self._frame_due = inf
-        self._frames_before = 0  # that had come when the one that is awaited was begun
+        self._frames_before = 0  # frames that were whole when the awaited one began
         self._set_deadline()
 
     # --- what comes ------------------------------------------------------------------------------
@@ -299,3 +298,28 @@ LINK_KINDS = frozenset((Hello, Goodbye, Ping, Pong))
 def goodbye(error: GaplessError) -> Goodbye:
     """What to say before a link is closed for this reason."""
     return Goodbye(error.problem, error.remedy, final=isinstance(error, AccessError))
+
+
+def agree(mine: Hello, theirs: Hello) -> int:
+    """The protocol version to speak: the highest that both ends understand."""
+    version = min(mine.version, theirs.version)
+    if version >= max(mine.version_min, theirs.version_min):
+        return version
+    too_old, side = (
+        (theirs, "the other end") if theirs.version < mine.version else (mine, "this end")
+    )
+    raise WireError(
+        f"no common protocol version: we speak {_range(mine)}, the other end {_range(theirs)}",
+        f"Upgrade {side}{_named(too_old)}.",
+    )
+
+
+def _range(hello: Hello) -> str:
+    if hello.version_min == hello.version:
+        return str(hello.version)
+    return f"{hello.version_min} to {hello.version}"
+
+
+def _named(hello: Hello) -> str:
+    names = [name for name in (hello.sender, hello.software) if name]
+    return f" ({', '.join(names)})" if names else ""

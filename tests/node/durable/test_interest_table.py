@@ -19,10 +19,10 @@ from gapless.core.messages import Ping, Pong
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.node.config import Config
-from gapless.node.context import Context, Encoding
+from gapless.node.context import Context, EventEncoding
 from gapless.node.durable.interest_table import InterestTable
 from gapless.node.network import parse_network
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.wire.events import decode_attributes
 from tests.node.town import ANN, CHAIN, CONFIG, NEWS, TOWN, Town, event, subscribe
 
@@ -54,7 +54,7 @@ def interests(
     name: str, read: Counted | None = None, text: str = TWO_TOPICS, *, propagates: bool = True
 ) -> InterestTable:
     network, config = parse_network(text), Config(propagates=propagates)
-    encoding = Encoding(read or Counted())
+    encoding = EventEncoding(read or Counted())
     return InterestTable(Context(BrokerName(name), network, MemoryVolume(), NOW, encoding, config))
 
 

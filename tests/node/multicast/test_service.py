@@ -121,9 +121,9 @@ def test_one_that_waits_may_leave() -> None:
     place = ring.start("b1")
     ring.subscribe("b1")
     assert place.service.has(CLIENT, 1)
-    assert place.service.subscription_count() == 1
+    assert place.service.unmatched_count == 1
     ring.do("b1", place.service.unsubscribe(CLIENT, 1, ring.now))
-    assert place.service.subscription_count() == 0
+    assert place.service.unmatched_count == 0
     assert told(ring, "b1", Ended) == [Ended(1)]
 
 

@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from gapless.core.client_messages import (
     Consumed,
     Deliveries,
+    Done,
     Ended,
     Lost,
     Publish,
     Receipt,
     Refused,
+    RetireBroker,
     Subscribed,
     Unreached,
     Unsubscribe,
@@ -28,9 +30,9 @@ from gapless.core.topic_messages import CreateTopic, DeleteTopic, TopicEntry, To
 from gapless.core.transaction_messages import ProducerQuery
 from gapless.node.config import Config
 from gapless.node.network import parse_network
-from gapless.node.reliable.broker_tree import JoinedEdges, broker_tree
+from gapless.node.reliable.broker_tree import KeptTree, broker_tree
 from gapless.node.reliable.service import Reliable
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 from gapless.tree.messages import PublicationRun, TreeDelivery, TreeJoin, TreeWelcome
 from gapless.wire.events import encode_event
 from tests.node.country import WIDE, Country
@@ -398,9 +400,9 @@ def test_a_broker_that_joined_is_remembered_over_a_restart() -> None:
     town.wait(1)
     town.receive("new", TreeJoin())
     town.wait(Config().tree_beat)
-    kept = JoinedEdges(town.network, town.volume).edges
+    kept = KeptTree(town.network, town.volume).edges
     assert [set(edge) for edge in kept] == [{"h", "new"}]
-    assert JoinedEdges(town.network, MemoryVolume()).edges == ()
+    assert KeptTree(town.network, MemoryVolume()).edges == ()
 
 
 def test_a_condition_for_which_another_broker_has_no_room_is_refused_and_leaves_nothing() -> None:
@@ -416,7 +418,7 @@ def test_a_condition_for_which_another_broker_has_no_room_is_refused_and_leaves_
 
 def test_a_broker_that_joins_serves_topics_of_others_and_nobody_before_it_is_a_part() -> None:
     town = Town("h", ALONE, joins=True)
-    town._do(town.node.services.join(BrokerName("x"), town.now))
+    town._do(town.node.join(BrokerName("x"), town.now))
     assert ("x", TreeJoin()) in town.flush()
     town.receive("x", TopicNews((TopicEntry(FEED, 1, (), "reliable"),)))
     town.connect()
@@ -455,7 +457,7 @@ def test_who_asks_one_that_joined_for_a_topic_that_it_cannot_know_is_not_told_to
 def test_topics_without_a_host_are_told_to_who_joined_and_no_others() -> None:
     country = Country(TEXT)
     town = country.towns["a"]
-    town._do(town.node.topics.welcome(BrokerName("new"), town.now))
+    town._do(town.node.welcome(BrokerName("new"), town.now))
     [(to, news)] = [each for each in town.flush() if isinstance(each[1], TopicNews)]
     assert isinstance(news, TopicNews)
     assert (to, [each.name for each in news.entries]) == ("new", ["feed"])
@@ -463,3 +465,20 @@ def test_topics_without_a_host_are_told_to_who_joined_and_no_others() -> None:
     country.decide(CreateTopic(2, TopicName("sport"), "reliable"))
     later = [each for each in country.heard["new@a"] if isinstance(each, TopicNews)]
     assert [entry.name for each in later for entry in each.entries] == ["sport"]
+
+
+def test_a_broker_that_never_returns_is_retired_by_request_and_stays_so() -> None:
+    country = started()
+    country.ask("m2", subscribe(1, topic="feed"))
+    country.cut.add("m2")
+    country.wait(PATIENCE)
+    assert isinstance(country.ask("a", RetireBroker(7, BrokerName("nobody")), "pat"), Refused)
+    assert isinstance(country.ask("a", RetireBroker(8, BrokerName("m1")), "pat"), Refused)
+    assert country.ask("a", RetireBroker(9, BrokerName("m2")), "pat") == Done(9)
+    country.wait()
+    for broker in ("a", "b", "l", "m1"):
+        assert figures(country, broker)["subscriptions"] == 0
+        assert figures(country, broker)["unreachable"] == []
+        assert figures(country, broker)["retired"] == ["m2"]
+    country.restart("a")
+    assert figures(country, "a")["retired"] == ["m2"]

@@ -11,7 +11,7 @@ from gapless.durable.subscriptions import Definition, DurableSubscriptions
 from gapless.node.config import Config
 from gapless.node.subscriptions.record import Attacher, Ender, Happening, Phase, Unconfirmed
 from gapless.node.subscriptions.table import ENDED_MAX, Table, Work
-from gapless.storage.memory import MemoryVolume
+from gapless.testing.memory_volume import MemoryVolume
 
 ANN, BOB = ClientName("ann"), ClientName("bob")
 DESK = SubscriptionName("desk")

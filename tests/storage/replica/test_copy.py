@@ -11,12 +11,12 @@ import pytest
 from gapless.core.effects import Append, Chop, Delete, Put
 from gapless.core.errors import StorageError, StorageFullError
 from gapless.storage.disk import DiskVolume
-from gapless.storage.memory import MemoryVolume
 from gapless.storage.replica.copy import KEY, TABLE, CommitStamp, catch_up, is_ahead, stamp_of
 from gapless.storage.replica.memory import MemoryConnection, MemoryStore
 from gapless.storage.replica.mirror import StoreMirror
 from gapless.storage.replica.store import StorageFencedError
-from gapless.storage.volume import Limits, Volume
+from gapless.storage.volume import Volume, VolumeLimits
+from gapless.testing.memory_volume import MemoryVolume
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +107,7 @@ def test_what_the_store_did_not_take_is_not_seen_in_the_volume(tmp_path: Path) -
 
 def test_a_full_volume_says_so_before_the_store_has_the_commit(tmp_path: Path) -> None:
     store = MemoryStore(lambda: 0.0)
-    limits = Limits(size_max=40 << 10)
+    limits = VolumeLimits(size_max=40 << 10)
     holder = DiskVolume(tmp_path / "holder", segment_bytes=16 << 10, limits=limits)
     mirrored(holder, store)
     index = 0

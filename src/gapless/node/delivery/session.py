@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gapless.durable.consolidated import Consolidated
     from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.config import Config
-    from gapless.node.delivery.connection import ClientConnection
+    from gapless.node.delivery.connections import ClientConnection
 
     Made = dict[tuple[int, int], tuple[SubscriptionBatch, int, list[Deliveries]]]
     """By identity of a batch, which it keeps, and number of a subscription: bytes, messages."""

@@ -1,7 +1,7 @@
 """InterestTable: all topics' interest at one broker, and the edges that filter by it.
 
-Every message of knowledge passes here twice: on its way in its vector is learnt, on its way out to
-a neighbour it gets what that one must be told of it.
+Every message of knowledge passes here twice. On its way in, the broker learns its vector. On its
+way out to a neighbour, the message gets what this neighbour must learn of the vector.
 
 Invariants (checked by `check`): those of `Machines`.
 Cost: a step costs the topics that it touches.
@@ -17,6 +17,7 @@ from gapless.core.broker_messages import Knowledge, Sideways, SubscriptionNack
 from gapless.core.effects import Effect, Send
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName
+from gapless.core.portion import WHOLE, Portion
 from gapless.knowledge.neighbours import Edge
 from gapless.node.deadlines import Machines
 from gapless.node.durable.topic_interest import TopicInterest
@@ -125,7 +126,7 @@ class InterestTable(Edge):
     def learn(
         self, sender: BrokerName, knowledge: Knowledge, now: Instant
     ) -> tuple[Knowledge, list[Effect]]:
-        """Take in the vector of a message; the message without it, for our own machines."""
+        """Take in the vector of a message. Returns the message without it, for our own machines."""
         interest = self._by_pubend.get(knowledge.pubend)
         if interest is None:
             return knowledge, []
@@ -135,7 +136,7 @@ class InterestTable(Edge):
         return knowledge, effects
 
     def dressed(self, effects: list[Effect]) -> list[Effect]:
-        """The same effects, with what each neighbour must be told of vectors."""
+        """These effects, with what each neighbour must learn of vectors added to messages."""
         return [
             self._dressed(effect)
             if isinstance(effect, Send) and isinstance(effect.message, Knowledge | Sideways)
@@ -167,8 +168,8 @@ class InterestTable(Edge):
         return [effect for each in self.by_topic.ripe(now) for effect in each.fire(now)]
 
     def tell_again(self, peer: BrokerName, now: Instant) -> list[Effect]:
-        """A neighbour answers over a new link: what it was told before may not have come, so it is
-        told everything, as if it had asked."""
+        """A neighbour answers over a new link. Earlier messages may be lost: send it everything, as
+        if it had asked."""
         cell = self._context.network.cell_of[peer].name
         nack = SubscriptionNack(cell)
         effects: list[Effect] = []
@@ -178,11 +179,11 @@ class InterestTable(Edge):
         return effects
 
     def forget_peer(self, peer: BrokerName) -> None:
-        """The link to a neighbour broke: what it was told may not have come."""
+        """The link to a neighbour broke: what we sent last may be lost."""
         for each in self.by_topic.values():
             each.vectors.announcer.forget_peer(peer)
 
-    def check(self) -> None:
-        for each in self.by_topic.values():
+    def check(self, portion: Portion = WHOLE) -> None:
+        for each in portion.of(self.by_topic.values()):
             each.check()
-        self.by_topic.check()
+        self.by_topic.check(portion)

@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from gapless.core.client_messages import Ended, Refused, Subscribed
+from gapless.core.client_messages import Ended, Publish, Refused, Subscribe, Subscribed
 from gapless.core.effects import Send
 from gapless.core.errors import ProtocolError, UsageError
 from gapless.core.identity import Instant, PubendName
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import Span
 from gapless.filters.filter import Filter
 from gapless.knowledge.batch import cut
@@ -37,13 +38,13 @@ from gapless.node.multicast.pending import PendingSubscriptions
 from gapless.node.multicast.post import Post
 from gapless.node.multicast.requests import EVENTS_MAX, TICK_BITS, PendingRequest, Requests
 from gapless.node.multicast.ring import figures, make_member, seeds_of
+from gapless.node.service import Service
 from gapless.scribe.effects import Begun, Deliver, MissedRange, RequestOutcome, ToNode
 from gapless.scribe.messages import Ringed, Seat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gapless.core.client_messages import Publish, Subscribe
     from gapless.core.effects import Effect
     from gapless.core.identity import BrokerName, ClientName, NodeId, TopicId, TopicName
     from gapless.core.messages import Message
@@ -57,11 +58,10 @@ if TYPE_CHECKING:
 JOINING = "this broker has not found its place in the ring yet"
 
 
-class Multicast:
-    """See the module docstring; `node.services.Service` says what each method is for."""
+class Multicast(Service):
+    """See the module docstring; `node.service.Service` says what each method is for."""
 
     name = "multicast"
-    confirms = False
     kinds: tuple[type[Message], ...] = (Ringed,)
 
     def __init__(self, context: Context, subscribers: Subscribers) -> None:
@@ -71,7 +71,6 @@ class Multicast:
         self.member: RingMember | None = None
         self.book = NameBook(network, config.multicast_names_max)
         self.post = Post(here, self.book)
-        self.joins = False
         self.published = 0
         self._config = config
         self._epoch = context.epoch
@@ -175,7 +174,13 @@ class Multicast:
 
     # --- publishing ------------------------------------------------------------------------------
 
-    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+    def request(self, client: ClientName, message: Message, now: Instant) -> list[Effect]:
+        if isinstance(message, Publish):
+            return self._publish(client, message, now)
+        assert isinstance(message, Subscribe)
+        return self._subscribe(client, message, now)
+
+    def _publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
         member, topic = self.member, self.network.topic[message.topic]
         if member is None or not member.is_active:
             return later(client, message.request, JOINING)
@@ -209,7 +214,7 @@ class Multicast:
 
     # --- subscribing -----------------------------------------------------------------------------
 
-    def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+    def _subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if refused := self._refuse_cost(client, message):
             return refused
         identifier = self._ids[message.topic]
@@ -266,7 +271,8 @@ class Multicast:
             return self._ids.get(begun[0])
         return self._waiting.place((client, number))
 
-    def subscription_count(self) -> int:
+    @property
+    def unmatched_count(self) -> int:
         """Those that wait; all others are among the `subscribers`."""
         return len(self._waiting)
 
@@ -335,9 +341,6 @@ class Multicast:
             [effect for each in message.messages for effect in member.receive(node, each, now)], now
         )
 
-    def link_up(self, broker: BrokerName, now: Instant) -> list[Effect]:
-        return []  # what got lost with an old link is sent again
-
     def link_down(self, broker: BrokerName, now: Instant) -> list[Effect]:
         if self.member is None:
             return []
@@ -378,11 +381,11 @@ class Multicast:
             **figures(self.member, self.book, self._topics),
             "published": self.published,
             "waiting_publications": len(self._requests),
-            "waiting_subscriptions": self.subscription_count(),
+            "waiting_subscriptions": self.unmatched_count,
             "unsent": self.post.unsent,
         }
 
-    def check(self) -> None:
+    def check(self, portion: Portion = WHOLE) -> None:
         self.book.check()
         self._requests.check()
         self._waiting.check()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gapless.core.store import Run
+    from gapless.core.store import RecordRun
     from gapless.core.ticks import Span
     from gapless.knowledge.pubend import Pubend
 
@@ -37,7 +37,7 @@ PIECE_EVENTS_MIN = 128
 class LogPart:
     """Events that follow each other in a log, numbered from 0."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[RecordRun]) -> None:
         self.ticks = np.concatenate([_numbers(run.indices) for run in runs])
         self.pieces = [Piece(run.data, _bounds(run)) for run in runs]
         self.nbytes = sum(len(run.data) for run in runs)
@@ -97,7 +97,7 @@ def _numbers(indices: Sequence[int]) -> NDArray[np.int64]:
     return np.asarray(indices, np.int64)
 
 
-def _bounds(run: Run) -> NDArray[np.int64]:
+def _bounds(run: RecordRun) -> NDArray[np.int64]:
     bounds = np.zeros(len(run.ends) + 1, np.int64)
     np.subtract(run.ends, run.start, out=bounds[1:], dtype=np.int64)
     return bounds

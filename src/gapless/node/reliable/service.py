@@ -27,15 +27,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.core.client_messages import Ended, Lost, Receipt, Refused, Subscribed, Unreached
-from gapless.core.effects import Effect, Send, Tell
-from gapless.core.errors import FilterError, ProtocolError, UsageError
+from gapless.core.client_messages import (
+    Done,
+    Ended,
+    Lost,
+    Publish,
+    Receipt,
+    Refused,
+    RetireBroker,
+    Subscribe,
+    Subscribed,
+    Unreached,
+)
+from gapless.core.effects import Effect, Persist, Send, Tell
+from gapless.core.errors import FilterError, ProtocolError, UsageError, quoted
 from gapless.core.identity import PubendName
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import TICK_MAX, Span
 from gapless.knowledge.subend import Settled
-from gapless.node.reliable.broker_tree import JoinedEdges, broker_tree
+from gapless.node.reliable.broker_tree import KeptTree, broker_tree
 from gapless.node.reliable.groups import SharedSubscription, SharedSubscriptions
 from gapless.node.reliable.handout import hand_out
+from gapless.node.service import Service
 from gapless.tree.broker import TreeBroker
 from gapless.tree.messages import (
     Accepted,
@@ -56,7 +69,6 @@ from gapless.tree.settings import TreeSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gapless.core.client_messages import Publish, Subscribe
     from gapless.core.identity import BrokerName, ClientName, Instant
     from gapless.core.messages import Message
     from gapless.node.config import Config
@@ -76,8 +88,8 @@ class Awaited:
     numbers: set[int]  # of those that are not confirmed yet
 
 
-class Reliable:
-    """See the module docstring; `node.services.Service` says what each method is for."""
+class Reliable(Service):
+    """See the module docstring; `node.service.Service` says what each method is for."""
 
     name = "reliable"
     confirms = True
@@ -89,14 +101,13 @@ class Reliable:
         self.network = context.network
         self.tree: TreeBroker | None = None
         self.published = self.lost = 0
-        self.joins = False
         self._config = config
         self._epoch = context.epoch
         self._subscribers = subscribers
         self._attributes_of = context.encoding.attributes_of
         self._groups: SharedSubscriptions[SubscriptionId] = SharedSubscriptions()
         self._unreached: dict[SubscriptionId, tuple[BrokerName, ...]] = {}  # as was told, if any
-        self._joined = JoinedEdges(network, context.store)
+        self._kept_tree = KeptTree(network, context.store)
         self._join_at: BrokerName | None = None
         self._awaited: dict[int, Awaited] = {}  # by the numbers of our own publications
 
@@ -104,18 +115,19 @@ class Reliable:
 
     def start(self, now: Instant) -> list[Effect]:
         has_topics = any(each.service == self.name for each in self.network.topic.values())
-        return self._begin(now) if has_topics or self._joined.edges or self._join_at else []
+        return self._begin(now) if has_topics or self._kept_tree.edges or self._join_at else []
 
     def _begin(self, now: Instant) -> list[Effect]:
         if self.tree is not None or not self._epoch.is_durable:
             return []
-        edges = (*broker_tree(self.network), *self._joined.edges)
+        edges = (*broker_tree(self.network), *self._kept_tree.edges)
         self.tree = TreeBroker(
             self.here,
             self._epoch.number,
             settings_of(self._config),
             edges,
             attributes_of=self._attributes_of,
+            retired=self._kept_tree.retired,
         )
         if self._join_at is not None and not edges:
             self.tree.join(self._join_at)
@@ -135,7 +147,13 @@ class Reliable:
         if self.tree is None or now < self.tree.deadline:
             return []
         # Who joined is looked at with each beat: who forgets it in a crash is told again.
-        return self._carry(self.tree.fire(now), now) + self._joined.learn(self.tree.edges)
+        return self._carry(self.tree.fire(now), now) + self._keep_tree()
+
+    def _keep_tree(self, *then: Effect) -> list[Effect]:
+        """Write down what is new of the tree, and do this then."""
+        assert self.tree is not None
+        writes = self._kept_tree.learn(self.tree.edges, self.tree.retired)
+        return [Persist(writes, then)] if writes else [*then]
 
     def leave(self, now: Instant) -> list[Effect]:
         """Nobody shall keep for us what nobody here will get, nor think that we crashed."""
@@ -155,7 +173,30 @@ class Reliable:
 
     # --- clients ---------------------------------------------------------------------------------
 
-    def publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
+    def request(self, client: ClientName, message: Message, now: Instant) -> list[Effect]:
+        if isinstance(message, Publish):
+            return self._publish(client, message, now)
+        if isinstance(message, RetireBroker):
+            return self._retire(client, message, now)
+        assert isinstance(message, Subscribe)
+        return self._subscribe(client, message, now)
+
+    def _retire(self, client: ClientName, message: RetireBroker, now: Instant) -> list[Effect]:
+        tree, broker, request = self.tree, message.broker, message.request
+        if tree is None:
+            problem = "this broker has no reliable topic, so that there is no tree"
+            return [Send(client, Refused(request, problem, "Create a reliable topic first."))]
+        if broker not in self.network.cell_of and all(broker not in edge for edge in tree.edges):
+            problem = f"there is no broker {quoted(broker)}"
+            remedy = "Check the name; of a broker that joined, ask one that is near it in the tree."
+            return [Send(client, Refused(request, problem, remedy))]
+        try:
+            effects = tree.retire(broker, now)
+        except UsageError as error:
+            return [Send(client, Refused(request, error.problem, error.remedy))]
+        return self._carry(effects, now) + self._keep_tree(Send(client, Done(request)))
+
+    def _publish(self, client: ClientName, message: Publish, now: Instant) -> list[Effect]:
         tree, request, count = self.tree, message.request, len(message.events)
         limit = self._config.tree_queue_max
         if count > limit:
@@ -189,7 +230,7 @@ class Reliable:
                 effects += [] if awaited.numbers else [Send(awaited.client, awaited.receipt)]
         return effects
 
-    def subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
+    def _subscribe(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
         if self.tree is None or self._is_apart:
             return later(client, message.request, "this broker has just started")
         label = self.network.topic[message.topic].label
@@ -240,7 +281,8 @@ class Reliable:
     def has(self, client: ClientName, number: int) -> bool:
         return (client, number) in self._groups
 
-    def subscription_count(self) -> int:
+    @property
+    def unmatched_count(self) -> int:
         return self._groups.subscription_count
 
     def unsubscribe(self, client: ClientName, number: int, now: Instant) -> list[Effect]:
@@ -396,14 +438,15 @@ class Reliable:
             **self.tree.statistics(),
             "published": self.published,
             "told_losses": self.lost,
-            "client_subscriptions": self.subscription_count(),
+            "client_subscriptions": self.unmatched_count,
             "is_ready": self.tree.is_ready,
             "neighbourhood": [list(edge) for edge in self.tree.edges],
             "active": list(self.tree.active),
             "unreachable": [list(each.nodes) for each in self.tree.partitions],
+            "retired": list(self.tree.retired),
         }
 
-    def check(self) -> None:
+    def check(self, portion: Portion = WHOLE) -> None:
         self._groups.check()
         if self.tree is not None:
             self.tree.check()

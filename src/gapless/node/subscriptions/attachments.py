@@ -1,17 +1,17 @@
-"""Attachments: which clients are attached to the durable subscriptions of one broker.
+"""Attachments: clients attach to named subscriptions, acknowledge, leave, and end them.
 
 Theory of operation
-    A client that gives its subscription a name is attached to it, from its token on; a session
-    says at which pubends it is level with the stream and at which it catches up. A subscription
-    that does not exist yet waits like any other until everything it wants gets here; then it is
-    made, and its client attached when that is durable.
-    One that came from another broker is confirmed nothing until nobody can find the old copy any
-    more that is left there: else its client, if it lost its token, would get again what it has
-    finished here.
+    A client that names its subscription is attached to it, from its token on. A session says at
+    which pubends the client is level with the stream, and at which it catches up. A subscription
+    that does not exist yet waits, like any other, until everything that it wants gets here. Then
+    this broker writes it, and attaches the client when that is durable.
+    After a move the old broker may still hold a copy. As long as a client could find that copy,
+    acknowledgements count here but are not confirmed: a client that lost its token would get events
+    again that it had finished.
 
 Invariants (checked by `check`): those of the sessions, and
-    I1  a session's client is connected, and its subscription lives
-    I2  whoever waits for a subscription to be durable is connected, and has its number to itself
+    I1  the client of a session is connected, and its subscription lives
+    I2  a number on a connection is attached, or waits to be attached, and not both
 
 Source: DSN 2003, sec. 4; docs/protocols/durable-subscriptions.md, 3.1, 3.2.
 """
@@ -25,13 +25,14 @@ from gapless.core.effects import NO_ROOM, Effect, Send, Tell
 from gapless.core.errors import UsageError, quoted
 from gapless.core.identity import ClientName, Instant, PubendName, SubscriptionName
 from gapless.core.messages import Message
+from gapless.core.portion import WHOLE, Portion
 from gapless.core.ticks import PUBEND_BITS, TICK_MAX
 from gapless.core.token import Token
 from gapless.durable.subscriptions import Definition
 from gapless.node.delivery.session import Session
 from gapless.node.directory.registry import registrar_of
 from gapless.node.redirect import refuse_until_told
-from gapless.node.subscriptions.catch_ups import Assured, Behind
+from gapless.node.subscriptions.catch_ups import Assured, CatchUps
 from gapless.node.subscriptions.record import Attacher, Ender, Happening, Phase, Unconfirmed
 from gapless.node.subscriptions.table import Work
 
@@ -43,16 +44,16 @@ if TYPE_CHECKING:
     from gapless.durable.subscriptions import DurableSubscription
     from gapless.node.context import Context
     from gapless.node.delivery.subscribers import Subscribers
-    from gapless.node.subscriptions.durables import Durables
+    from gapless.node.subscriptions.named_subscriptions import NamedSubscriptions
     from gapless.node.subscriptions.tokens import Tokens
 
 
 UNCONFIRMED_MAX = 1_000
-"""Acknowledgements of one subscription that wait for its move to be known; more are refused."""
+"""Acknowledgements of one subscription that wait until its move is known; more are refused."""
 
 
 class Created(Message, frozen=True):
-    """To ourselves: a new subscription is durable (or, not `ok`, there was no room for it)."""
+    """To ourselves: a new subscription is durable; not `ok`: the disk had no room for it."""
 
     name: SubscriptionName
     number: int
@@ -60,34 +61,38 @@ class Created(Message, frozen=True):
 
 
 class Left(Message, frozen=True):
-    """To ourselves: a subscription is over, after so many moves, and that is durable."""
+    """To ourselves: the end of a subscription is durable. `moves`: its count of moves."""
 
     name: SubscriptionName
     moves: int
 
 
 class Attachments:
-    """All sessions of one broker. See the module docstring. `tokens` is set once there are
-    streams."""
+    """The clients at the named subscriptions of one broker. See the module docstring.
+
+    `tokens` is set as soon as the broker has streams.
+    """
 
     tokens: Tokens
 
-    def __init__(self, context: Context, subscribers: Subscribers, durables: Durables) -> None:
+    def __init__(
+        self, context: Context, subscribers: Subscribers, named: NamedSubscriptions
+    ) -> None:
         self.name = context.name
         self.network = context.network
         self.config = context.config
         self.subscribers = subscribers
-        self.durables = durables
+        self.named = named
         self.parts = context.parts
-        self.table = durables.table
-        self.behind = Behind(context, durables)
+        self.table = named.table
+        self.catch_ups = CatchUps(context, named)
 
     # --- what clients ask for ---------------------------------------------------------------------
 
     def attach(self, client: ClientName, message: Subscribe) -> list[Effect] | None:
         """Attach a client to a subscription that exists; None if there is none of that name."""
         assert message.name is not None
-        subscription = self.durables.subscriptions.get(message.name)
+        subscription = self.named.subscriptions.get(message.name)
         if subscription is None:
             return None
         definition = subscription.definition
@@ -126,7 +131,7 @@ class Attachments:
         return [Send(before.client, Refused(before.message.request, problem, remedy, retry=True))]
 
     def known(self, subscription: DurableSubscription, token: Mapping[str, int]) -> Token:
-        """What a client's token says of the pubends that there are."""
+        """The position of a token at each pubend of the subscription; 0 where it has none."""
         return Token({pubend: token.get(pubend, 0) for pubend in subscription.since})
 
     def _open(
@@ -137,7 +142,7 @@ class Attachments:
         number: int,
         start: Token,
     ) -> list[Effect]:
-        """Begin a session; one that was there ends."""
+        """Begin a session. A session that the subscription already has ends."""
         name = subscription.definition.name
         effects: list[Effect] = []
         if self.table.session(name) is not None:
@@ -151,16 +156,16 @@ class Attachments:
             pubend = PubendName(text)
             position = start.get(pubend)
             since = subscription.since[text]  # before it, the stream does not know it
-            is_level = position >= max(self.durables.streams[pubend].delivered, since)
+            is_level = position >= max(self.named.streams[pubend].delivered, since)
             if is_level and all(start.get(each) for each in subscription.since):
                 session.level[pubend] = position
             else:
-                session.behind[pubend] = self.behind.catch_up(session, pubend, position)
+                session.behind[pubend] = self.catch_ups.catch_up(session, pubend, position)
         told = {pubend: start.get(pubend) for pubend in subscription.since}
         moves = subscription.definition.moves
         behind = tuple(sorted(session.behind))
         effects += session.open(Subscribed(request, number, told, behind, moves))
-        self.behind.stir_session(name)
+        self.catch_ups.stir_session(name)
         return effects
 
     def _close(
@@ -171,7 +176,7 @@ class Attachments:
         *,
         elsewhere: bool = False,
     ) -> list[Effect]:
-        self.behind.leave(name)
+        self.catch_ups.leave(name)
         session = self.table.close_session(name)
         self.subscribers.detach(session)
         return [session.end(problem, remedy, elsewhere=elsewhere)]
@@ -184,11 +189,11 @@ class Attachments:
         taken: dict[PubendName, int],
         now: Instant,
     ) -> tuple[int | None, list[Effect]]:
-        """A new subscription, which counts from the ticks `since` on, while everything below
-        `taken` is delivered: its number, and effects."""
+        """Make a subscription that counts from the ticks `since` on; everything below `taken` is
+        delivered. The answer is its number, or None if it was refused or exists, and effects."""
         assert message.name is not None
         attached = self.attach(client, message)
-        if attached is not None:  # it was made meanwhile, by someone else
+        if attached is not None:  # another client has made it meanwhile
             return None, attached
         previous, moves = self._origin(message)
         definition = Definition(
@@ -204,25 +209,24 @@ class Attachments:
             registrar=registrar_of(self.network, message.name) if previous is None else None,
         )
         start = self._start(message, since)
-        number = self.durables.subscriptions.next_number
+        number = self.named.subscriptions.next_number
         then = (Tell(Created(message.name, number)),)
         otherwise = (Tell(Created(message.name, number, ok=False)),)
         try:
-            effects = self.durables.create(definition, start, since, taken, then, otherwise, now)
+            effects = self.named.create(definition, start, since, taken, then, otherwise, now)
         except UsageError as error:
             return None, [Send(client, Refused(message.request, error.problem, error.remedy))]
         return number, effects + self._wait_for_it(number, client, message)
 
     def _origin(self, message: Subscribe) -> tuple[BrokerName | None, int]:
-        """Where it was before, as its client knows or as we remember, and its count of moves."""
+        """The broker that the subscription comes from, if any, and its count of moves."""
         assert message.name is not None
-        moved = self.durables.moved(message.name)
+        moved = self.named.moved(message.name)
         if moved is not None and moved.moves > message.moves:
             return moved.broker, moved.moves + 1
         if message.previous is None or message.previous == self.name:
-            ended = self.table.ended(
-                message.name
-            )  # a copy on its way elsewhere must count as older
+            # A copy of a life that ended may be on its way to another broker: it must be older.
+            ended = self.table.ended(message.name)
             return None, message.moves if ended is None else max(message.moves, ended + 2)
         return message.previous, message.moves + 1
 
@@ -239,13 +243,13 @@ class Attachments:
     def persisted(self, message: Created | Assured) -> list[Effect]:
         """A write of ours has ended."""
         if isinstance(message, Assured):
-            return self.behind.assured(message)
+            return self.catch_ups.assured(message)
         return self.created(message)
 
     def created(self, message: Created) -> list[Effect]:
-        """Attach whoever waits for it, if he is still there."""
+        """Attach the client that waits for the subscription, if it is still connected."""
         attacher = self.table.end_creation(message.name, message.number)
-        subscription = self.durables.subscriptions.get(message.name)
+        subscription = self.named.subscriptions.get(message.name)
         if subscription is None or subscription.number != message.number:
             if attacher is None:
                 return []
@@ -254,7 +258,7 @@ class Attachments:
             )
             refused = Refused(attacher.message.request, problem, "Try again later.", retry=True)
             return [Send(attacher.client, refused)]
-        self.durables.report(subscription)
+        self.named.report(subscription)
         self.table.written(message.name)
         if subscription.definition.previous is not None:
             self.table.arrive(message.name)
@@ -263,10 +267,10 @@ class Attachments:
         return self.attach(*attacher) or []
 
     def acknowledge(self, client: ClientName, message: Acknowledge, now: Instant) -> list[Effect]:
-        """Everything below a token is consumed. The client may be ahead of us: a crash sets this
-        broker back to what is durable, but not what its clients have got."""
+        """Release everything below a token. The client may be ahead of this broker: a crash sets
+        the broker back to what was durable, but not the client."""
         if message.name is not None:
-            subscription = self.durables.subscriptions.get(message.name)
+            subscription = self.named.subscriptions.get(message.name)
             assert subscription is not None
         else:
             session = self._session(client, message.subscription)
@@ -298,13 +302,13 @@ class Attachments:
             self.table.hold(name, shown)  # its session may end meanwhile
             request = 0
         then = (Send(client, Done(request)),) if request else ()
-        return self.durables.subscriptions.acknowledge(name, token, now, then=then)
+        return self.named.subscriptions.acknowledge(name, token, now, then=then)
 
     def confirm(self, now: Instant) -> list[Effect]:
-        """At the end of a step: what was acknowledged while a move was not known."""
+        """At the end of a step: answer acknowledgements that waited for a move to be known."""
         effects: list[Effect] = []
         for name in self.table.names(Work.CONFIRM):
-            known = self.durables.subscriptions.get(name)
+            known = self.named.subscriptions.get(name)
             if known is not None and not known.definition.is_found:
                 continue
             for shown in self.table.take_unconfirmed(name):
@@ -322,11 +326,11 @@ class Attachments:
         return self.subscribers.sessions_of.get(client, {}).get(number)
 
     def has(self, client: ClientName, number: int) -> bool:
-        """Is the number taken on the connection, by a session or by one that is about to be?"""
+        """Is the number on this connection attached, or about to be?"""
         return self.table.attaching(client, number) or self._session(client, number) is not None
 
     def detach(self, client: ClientName, number: int) -> bool:
-        """The client leaves a subscription, which goes on."""
+        """Detach the client; the subscription goes on. False if it was not attached."""
         if self.table.detach_later(client, number):
             return True
         session = self._session(client, number)
@@ -341,10 +345,10 @@ class Attachments:
             self._close(session.subscription.definition.name)
 
     def forget(self, client: ClientName, message: Forget) -> list[Effect]:
-        """End a subscription for good that is here; that is answered when its name is free."""
-        known = self.durables.subscriptions.get(message.name)
+        """End a subscription that is here; the client is answered when its name is free."""
+        known = self.named.subscriptions.get(message.name)
         assert known is not None
-        if known.definition.previous is not None:  # else it would live on where it was
+        if known.definition.previous is not None:  # the copy at the old broker must go first
             self.table.end_later(message.name, Ender(client, message))
             return []
         enders = [Ender(client, message)]
@@ -357,34 +361,36 @@ class Attachments:
         enders: Sequence[Ender],
         remedy: str = "",
     ) -> list[Effect]:
-        """A subscription is over, everywhere; when that is durable, its name is to be freed."""
-        known = self.durables.subscriptions.get(name)
+        """End a subscription everywhere. Its name becomes free when that is durable."""
+        known = self.named.subscriptions.get(name)
         assert known is not None
         self.table.depart(known.definition, enders)
         effects: list[Effect] = []
         if self.table.session(name) is not None:
             effects += self._close(name, problem, remedy)
         then = (Tell(Left(name, known.definition.moves)),)
-        return effects + self.durables.end(name, Happening.END, then)
+        return effects + self.named.end(name, Happening.END, then)
 
     def move_out(self, name: SubscriptionName, then: tuple[Effect, ...]) -> list[Effect]:
-        """A subscription goes on at another broker; `then` when that is durable here."""
+        """Let a subscription go on at another broker; `then` when that is durable here."""
         effects: list[Effect] = []
         if self.table.session(name) is not None:
             problem = f"{quoted(name)} goes on at another broker"
             effects += self._close(name, problem, elsewhere=True)
-        return effects + self.durables.end(name, Happening.MOVE_OUT, then)
+        return effects + self.named.end(name, Happening.MOVE_OUT, then)
 
     # --- invariants -----------------------------------------------------------------------------
 
-    def check(self) -> None:
-        self.behind.check()
+    def check(self, portion: Portion = WHOLE) -> None:
+        if portion.is_whole:
+            self.catch_ups.check()
+            assert len(list(self.table.sessions())) == len(self.subscribers.sessions), "I1"
         for client in self.subscribers.clients:
             for number in self.table.numbers_attaching(client):
                 assert self._session(client, number) is None, "I2"
-        sessions = dict(self.table.sessions())
-        assert len(sessions) == len(self.subscribers.sessions), "I1"
-        for name, session in sessions.items():
+        for session in portion.of(self.subscribers.sessions.values()):
+            name = session.subscription.definition.name
             session.check()
+            assert self.table.session(name) is session, "I1"
             assert self.subscribers.clients.get(session.name) is session.client, "I1"
-            assert self.durables.subscriptions.get(name) is session.subscription, "I1"
+            assert self.named.subscriptions.get(name) is session.subscription, "I1"

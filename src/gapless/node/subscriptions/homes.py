@@ -1,21 +1,22 @@
-"""Names: what one broker asks the registrars of durable subscriptions, and what follows from it.
+"""Homes: what one broker asks the registrars of named subscriptions, and what follows from it.
 
 Theory of operation
-    A subscription that exists here needs nobody else; but a client that should have its token and
-    comes without may have moved on since, while this broker was down or cut off, and finished more
-    elsewhere: its registrar is asked. Where a client asks for a name that is not known here, that
-    is asked first (`registry`): a name that is free is claimed, and made here once that is noted.
-    One that is at home elsewhere is taken over with the token that the client shows, as if it had
-    said where it was; without a token, or where its broker keeps it, the client is sent there. So
-    nobody ever starts anew what exists.
-    A registrar is told of what came here without asking it: by a hand-over, or from a time before
-    there were registrars. It is told too when a subscription has ended, and only then is that
-    answered: whoever makes it anew, anywhere, finds the name free.
-    Every question is repeated each `name_repeat` until it is answered. Clients wait for at most
-    `name_patience`; then they are refused for the moment, and told who does not answer.
+    The registrar of a name knows the broker at which the subscription is at home (`registry`). A
+    broker asks it in two cases. A client asks for a name that is not here (*claim*): if the name is
+    free, the subscription is made here as soon as the registrar has noted that. Or a client comes
+    without a token to a subscription that is here (*look*): the client may have gone on elsewhere
+    while this broker was down or cut off, so that the copy here is an old one. If the home is
+    another broker, the subscription is taken over with the client's token, as if the client had
+    said where it was. Without a token, or where the broker keeps the token, the client is
+    redirected. So no client starts anew what exists. A broker tells the registrar of a subscription
+    that came without a question (*tell*), by a hand-over for example. It also tells it when a
+    subscription has ended (*free*), and answers the client only then: from then on the name is free
+    for everybody. A question is repeated every `name_repeat` until it is answered. A client waits
+    for at most `name_patience`; then it is refused, may retry, and is told which broker does not
+    answer.
 
 Invariants (checked by `check`)
-    I1  who waits for a name is connected, and the question is open
+    I1  a client that waits for a name is connected, and the question is open
     I2  while a question is open there is a deadline
 """
 
@@ -33,6 +34,7 @@ from gapless.core.errors import ProtocolError, quoted
 from gapless.core.identity import ClientName, Instant, SubscriptionName
 from gapless.core.lengths import KEY_BYTES_MAX
 from gapless.core.name_messages import NameAnswer, NameEntry, NameQuestion, Want
+from gapless.core.portion import WHOLE, Portion
 from gapless.node.directory.registry import Noted, is_same_life, newer, registrar_of
 from gapless.node.redirect import refuse_elsewhere
 from gapless.node.subscriptions.record import Ender
@@ -41,13 +43,14 @@ from gapless.node.subscriptions.table import Work
 if TYPE_CHECKING:
     from gapless.core.effects import Effect
     from gapless.node.context import Context
-    from gapless.node.delivery.connection import ClientConnection
+    from gapless.node.delivery.connections import ClientConnection
     from gapless.node.directory.registry import Registry
     from gapless.node.subscriptions.attachments import Attachments, Left
 
 
 EVERY_TOPIC = "*"
-"""Of a subscription elsewhere only its owner is known: to administer it is to administer all."""
+"""Only the owner of a subscription elsewhere is known, not its topic: to end it takes the right to
+administer all topics."""
 
 
 WANTS: tuple[Want, ...] = get_args(Want)
@@ -65,21 +68,21 @@ class Asker:
 
     @property
     def key(self) -> tuple[ClientName, int] | None:
-        """Of a subscription that waits."""
+        """The number of the subscription that waits, on its connection."""
         message = self.message
         return (self.client, message.subscription) if isinstance(message, Subscribe) else None
 
 
 @dataclass(slots=True)
 class Question:
-    """One that is open: what is asked, when to ask again, and who waits for it."""
+    """An open question: what is asked, when to ask again, and which clients wait."""
 
     message: NameQuestion
     due: Instant
     askers: list[Asker] = field(default_factory=list)
 
     def silent(self, asker: Asker) -> Refused:
-        """For one that has waited long enough."""
+        """The refusal for a client that has waited long enough."""
         state = {"free": "has ended, but its name is not free yet", "claim": "is not here"}
         what, registrar = state.get(self.message.want, "may have moved"), self.message.receiver
         name = quoted(self.message.name)
@@ -87,7 +90,7 @@ class Question:
         return Refused(asker.message.request, problem, f"See that {registrar!r} runs.", retry=True)
 
 
-class Names:
+class Homes:
     """The questions of one broker. See the module docstring."""
 
     def __init__(self, context: Context, attachments: Attachments, registry: Registry) -> None:
@@ -96,7 +99,7 @@ class Names:
         self.config = context.config
         self.routing = context.routing
         self.attachments = attachments
-        self.durables = attachments.durables
+        self.named = attachments.named
         self.registry = registry
         self.epoch = context.epoch
         self.questions: dict[tuple[Want, SubscriptionName], Question] = {}
@@ -105,7 +108,7 @@ class Names:
         self.deadline: Instant | None = None
         self._number = 0
         self.table = attachments.table
-        for subscription in self.durables.subscriptions.all():
+        for subscription in self.named.subscriptions.all():
             definition = subscription.definition
             if definition.registrar != registrar_of(context.network, definition.name):
                 self.table.tell_home(definition.name)
@@ -113,20 +116,21 @@ class Names:
     # --- what clients ask for ---------------------------------------------------------------------
 
     def claim(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
-        """A name that is not known here: whose is it? What may go on is found in `ready`."""
+        """Ask whose a name is that is not known here. Requests that may go on get into `ready`."""
         return self._wait("claim", client, message, now)
 
     def must_look(self, message: Subscribe, *, is_doubted: bool) -> bool:
-        """May a subscription that is here be an old copy of one that has moved? Its client, who
-        should know how far it is, does not say; or what it says cannot be believed."""
+        """May the subscription that is here be an old copy? Its client, which should have the
+        token, shows none, or says something that cannot be believed."""
         assert message.name is not None
-        known = self.durables.subscriptions.get(message.name)
+        known = self.named.subscriptions.get(message.name)
         if known is None or known.definition.tokens != "client":
             return False
         return message.token is None or is_doubted
 
     def look(self, client: ClientName, message: Subscribe, now: Instant) -> list[Effect]:
-        """A name that is known here: has it moved? What may go on is found in `ready`."""
+        """Ask whether a name that is known here has moved. Requests that may go on get into
+        `ready`."""
         return self._wait("look", client, message, now)
 
     def _wait(
@@ -139,7 +143,7 @@ class Names:
         return self._ask(want, message.name, client, message, now)
 
     def forget(self, client: ClientName, message: Forget, now: Instant) -> list[Effect]:
-        """End a subscription for good, here or where it is."""
+        """End a subscription for good, here or at its home."""
         name = message.name
         if self._may_end(client, name):
             return self.attachments.forget(client, message)
@@ -153,7 +157,7 @@ class Names:
         return self._look(name, client, message, now)
 
     def acknowledge(self, client: ClientName, message: Acknowledge, now: Instant) -> list[Effect]:
-        """Of a subscription that its client is attached to, or by name, here or where it is."""
+        """Acknowledge by attachment, or by name, here or at the home of the subscription."""
         name = message.name
         if name is None or self._may_end(client, name):
             return self.attachments.acknowledge(client, message, now)
@@ -164,9 +168,9 @@ class Names:
         return self._look(name, client, message, now)
 
     def _may_end(self, client: ClientName, name: SubscriptionName) -> bool:
-        """Is it here, and the client's? What is another's is looked for like one that is nowhere:
-        no answer says, by its words or by its time, which of the two it is."""
-        known = self.durables.subscriptions.get(name)
+        """Is the subscription here, and the client's? A subscription of another owner is looked for
+        like one that does not exist: neither the answer nor its time tells the two apart."""
+        known = self.named.subscriptions.get(name)
         if known is None:
             return False
         return self._client(client).may_end(known.definition.owner, known.definition.topic)
@@ -203,12 +207,12 @@ class Names:
         message: NameRequest,
         now: Instant,
     ) -> list[Effect]:
-        """For a client, who may wait for the answer to a question that is open already."""
+        """Ask for a client; if the question is open already, the client waits with the others."""
         asker = Asker(client, message, Instant(now + self.config.name_patience))
         if (question := self.questions.get((want, name))) is not None:
             question.askers.append(asker)
             return []
-        moved = self.durables.moved(name)
+        moved = self.named.moved(name)
         known = None if moved is None else NameEntry(moved.broker, moved.moves, moved.owner)
         return self._open(want, name, known, self._client(client).owner, [asker], now)
 
@@ -216,7 +220,7 @@ class Names:
         return self.attachments.subscribers.clients[client]
 
     def give_up(self, key: tuple[ClientName, int]) -> bool:
-        """Whoever waits for a name does not want it any more."""
+        """The client does not want the name any more; False if it did not wait for one."""
         asked = self.waiting.pop(key, None)
         if asked is None:
             return False
@@ -225,6 +229,11 @@ class Names:
         if not question.askers:
             self._close(*asked)
         return True
+
+    def take_ready(self) -> list[tuple[ClientName, Subscribe]]:
+        """The subscriptions that may go on; they are the caller's from now on."""
+        ready, self.ready = self.ready, []
+        return ready
 
     def disconnect(self, client: ClientName) -> None:
         for key in [key for key in self.waiting if key[0] == client]:
@@ -253,14 +262,14 @@ class Names:
         return self._put(question, now)
 
     def _close(self, want: Want, name: SubscriptionName) -> None:
-        """A question is answered, or nobody wants to know any more."""
+        """Remove a question: it is answered, or no client waits for it."""
         del self.questions[want, name]
         if want == "claim":
             self.table.end_claim(name)
 
     def _put(self, question: Question, now: Instant) -> list[Effect]:
-        """Ask, perhaps again. Nobody claims what is still to be freed, nor in a life of which an
-        older one may know nothing."""
+        """Ask, perhaps again. A claim waits while the name is still to be freed. Nothing is asked
+        before the number of this broker's life is durable."""
         message = question.message
         question.due = Instant(now + self.config.name_repeat)
         self.deadline = min(self.deadline or question.due, question.due)
@@ -275,15 +284,15 @@ class Names:
         return self.table.departure(name) is not None or ("free", name) in self.questions
 
     def settle(self, now: Instant) -> list[Effect]:
-        """At the end of a step: tell of those that have come here."""
+        """At the end of a step: tell registrars of subscriptions that have come here."""
         effects: list[Effect] = []
         while not self.is_full and (name := self.table.take_first(Work.TELL_HOME)) is not None:
-            if (entry := self.durables.entry(name)) is not None:
+            if (entry := self.named.entry(name)) is not None:
                 effects += self._open("tell", name, entry, "", [], now)
         return effects + self.attachments.confirm(now)
 
     def left(self, message: Left, now: Instant) -> list[Effect]:
-        """A subscription has ended here, durably: its name is free."""
+        """The end of a subscription is durable: tell its registrar that the name is free."""
         name = message.name
         until = Instant(now + self.config.name_patience)
         left = self.table.departed(name)
@@ -348,7 +357,7 @@ class Names:
         return effects
 
     def _serve(self, want: Want, asker: Asker, answer: NameAnswer, now: Instant) -> list[Effect]:
-        """Go on with what a client wants of a name, now that its home is known."""
+        """Go on with a client's request, now that the home of the name is known."""
         client, message, entry = asker.client, asker.message, answer.entry
         if want == "free":
             return [Send(client, Done(message.request))]
@@ -382,9 +391,9 @@ class Names:
     def _looked(
         self, client: ClientName, message: Subscribe, entry: NameEntry | None, now: Instant
     ) -> list[Effect]:
-        """A subscription was here when its client came without a token."""
+        """Go on with a client that came without a token to a subscription that was here."""
         assert message.name is not None
-        own = self.durables.entry(message.name)
+        own = self.named.entry(message.name)
         if own is None:  # it has ended, or moved, meanwhile
             return self.claim(client, message, now)
         newest = newer(own, entry)
@@ -396,9 +405,9 @@ class Names:
         return refuse_elsewhere(client, message, problem, [newest.home])
 
     def _told(self, told: NameQuestion, entry: NameEntry | None) -> list[Effect]:
-        """The registrar knows that a subscription is here: it need not be told again. If it has
-        noted more moves for us, of a claim that came to nothing, the next must be beyond them."""
-        known = self.durables.subscriptions.get(told.name)
+        """The registrar knows that the subscription is here: note that. If the registrar has noted
+        more moves, from a claim that came to nothing, count from there."""
+        known = self.named.subscriptions.get(told.name)
         assert told.known is not None
         if known is None or known.definition.moves != told.known.moves:
             return []
@@ -406,13 +415,14 @@ class Names:
         if entry is not None and entry.home == self.name:
             moves = max(moves, entry.moves)
         definition = dataclass_replace(known.definition, moves=moves, registrar=told.receiver)
-        return self.durables.subscriptions.redefine(definition)
+        return self.named.subscriptions.redefine(definition)
 
     def _free_what_is_not_here(
         self, name: SubscriptionName, entry: NameEntry | None, now: Instant
     ) -> list[Effect]:
-        """A crash came between a claim and what was claimed, or between an end and its note."""
-        is_here = self.durables.subscriptions.get(name) is not None
+        """Free a name that the registrar believes to be here. A crash came between the claim and
+        the creation, or between the end and its note."""
+        is_here = self.named.subscriptions.get(name) is not None
         if entry is None or entry.home != self.name or is_here or ("claim", name) in self.questions:
             return []
         return self._open("free", name, entry, "", [], now)
@@ -446,14 +456,14 @@ class Names:
                 effects.append(Send(asker.client, question.silent(asker)))
         is_wanted = want == "free" or bool(question.askers)
         if want == "tell":
-            is_wanted = self.durables.subscriptions.get(name) is not None
+            is_wanted = self.named.subscriptions.get(name) is not None
         if not is_wanted:
             self._close(want, name)
             return effects
         return effects + self._put(question, now)
 
-    def check(self) -> None:
-        self.registry.check()
+    def check(self, portion: Portion = WHOLE) -> None:
+        self.registry.check(portion)
         assert self.deadline is not None or not self.questions, "I2"
         for (client, _), asked in self.waiting.items():
             assert client in self.attachments.subscribers.clients, "I1"
@@ -461,7 +471,7 @@ class Names:
 
 
 def may_exist(name: SubscriptionName) -> bool:
-    """Can any subscription be called so? If not, nobody need be asked about it."""
+    """Can a subscription have this name? If not, no registrar need be asked about it."""
     return 0 < len(name.encode()) <= KEY_BYTES_MAX
 
 

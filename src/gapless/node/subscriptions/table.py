@@ -20,6 +20,7 @@ from collections import defaultdict
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from gapless.core.portion import WHOLE, Portion
 from gapless.node.recent import remember
 from gapless.node.subscriptions.record import (
     Attacher,
@@ -333,15 +334,20 @@ class Table:
         if record.is_idle:
             del self._records[record.name]
 
-    def check(self) -> None:
-        held = {each.definition.name: each.definition for each in self.subscriptions.all()}
-        for name, record in self._records.items():
-            assert record.phase.is_here == (name in held), f"I1 {name}"
-            if record.phase in (Phase.ARRIVING, Phase.LIVE):
-                is_arriving = held[name].previous is not None
+    def check(self, portion: Portion = WHOLE) -> None:
+        for name, record in portion.of(self._records.items()):
+            subscription = self.subscriptions.get(name)
+            assert record.phase.is_here == (subscription is not None), f"I1 {name}"
+            if subscription is not None and record.phase is not Phase.CREATING:
+                is_arriving = subscription.definition.previous is not None
                 assert (record.phase is Phase.ARRIVING) == is_arriving, f"I1 {name}"
             assert record.session is None or record.phase.is_here, f"I2 {name}"
-        assert held.keys() <= self._records.keys(), "I1"
+        if portion.is_whole:
+            self._check_whole()
+
+    def _check_whole(self) -> None:
+        names = {each.definition.name for each in self.subscriptions.all()}
+        assert names <= self._records.keys(), "I1"
         assert all(self._records[name].phase.is_here for name in self._arrivals), "I2"
         waiting = {
             attacher.key: (name, number)

@@ -96,7 +96,7 @@ class SwitchesTooEarly(CatchUp):
     """Takes what it has asked for for what it has."""
 
     def is_done(self, latest: int) -> bool:
-        return self.told >= max(latest, self.since)
+        return self.window_end >= max(latest, self.since)
 
 
 class FillsScattered(Relay):
@@ -122,7 +122,7 @@ class BelievesFilteredSilence(CatchUp):
         self, taker: Taker, start: int, source: CatchUpSource, timing: DurableTiming
     ) -> None:
         super().__init__(taker, start, source, timing)
-        self._denied.is_whole = False
+        self._contradictions.is_whole = False
 
 
 class DoesNotRefilter(CatchUp):

@@ -71,6 +71,14 @@ class ConfirmedWindow(Publications):
         return super().settle(life, numbers, sender)
 
 
+class NeighboursOnly(Publications):
+    """Sends to neighbours alone: what is for those behind a dead one waits until it returns."""
+
+    def due(self, session: BrokerName, active: frozenset[BrokerName]) -> list[PublicationRun]:
+        is_near = len(self._neighbourhood.path(session)) == 1
+        return super().due(session, active) if is_near else []
+
+
 class NoWindow(Publications):
     """Sends whatever a neighbour has not taken yet."""
 
@@ -154,6 +162,7 @@ PLANTED_PARTS: dict[str, TreeParts] = {
     "no-legitimacy": TreeParts(publications=NoLegitimacy),
     "no-holding": TreeParts(publications=NoHolding),
     "confirmed-window": TreeParts(publications=ConfirmedWindow),
+    "neighbours-only": TreeParts(publications=NeighboursOnly),
     "no-window": TreeParts(publications=NoWindow),
     "keeps-all": TreeParts(publications=KeepsAll),
     "untold": TreeParts(forwarding=Untold),

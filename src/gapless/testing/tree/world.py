@@ -51,6 +51,7 @@ class TreeProcess:
         self._stage = world.stage
         self.name = name
         self.edges = edges
+        self.retired: tuple[BrokerName, ...] = ()  # as it is kept on disk
         self.joins_at: BrokerName | None = None
         self.incarnation = 0
         self.machine: TreeBroker | None = None
@@ -73,6 +74,7 @@ class TreeProcess:
             options.settings,
             self.edges,
             attributes_of=decode_attributes,
+            retired=self.retired,
             parts=parts,
         )
         if self.joins_at is not None and not self.edges:
@@ -83,7 +85,7 @@ class TreeProcess:
     def crash(self) -> None:
         if self.machine is not None:
             self._stage.say(f"{self.name} crashes")
-            self.edges = self.machine.edges
+            self.edges, self.retired = self.machine.edges, self.machine.retired
             self.machine = None
             self.in_force.clear()
             self._world.ledger.crashed(self.name)
@@ -150,6 +152,13 @@ class TreeProcess:
             self.in_force.discard(name)
             self._world.ledger.withdrawn(name)
             self._carry_out(self.machine.withdraw(name, self._stage.now))
+
+    def retire(self, name: BrokerName) -> None:
+        """An operator says here that another broker never returns."""
+        assert self.machine is not None
+        self._stage.say(f"{self.name} retires {name}")
+        self._world.retired.add(name)
+        self._carry_out(self.machine.retire(name, self._stage.now))
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -221,6 +230,7 @@ class TreeWorld:
         self.ledger = ledger
         self.parts = parts
         self.show = show
+        self.retired: set[BrokerName] = set()
         self.processes = {b: TreeProcess(self, b, options.edges) for b in options.brokers}
         self.links = Links(stage, self.processes, options.links)
 
@@ -229,6 +239,11 @@ class TreeWorld:
         self.stage.say(f"{name} joins at {at}")
         self.processes[name] = TreeProcess(self, name, ())
         self.processes[name].start(join=at)
+
+    @property
+    def members(self) -> list[TreeProcess]:
+        """Those that may return."""
+        return [each for name, each in self.processes.items() if name not in self.retired]
 
     def up(self) -> list[TreeProcess]:
         return [process for process in self.processes.values() if process.is_up]
@@ -247,7 +262,7 @@ class TreeWorld:
     def restlessness(self) -> list[str]:
         """What is not yet as it should be at rest, with everybody up and connected."""
         found: list[str] = []
-        for process in self.processes.values():
+        for process in self.members:
             assert process.machine is not None
             statistics = process.machine.statistics()
             found += [] if process.machine.is_ready else [f"{process.name} still learns"]

@@ -25,7 +25,7 @@ from gapless.core.client_messages import (
 from gapless.core.events import EventBatch
 from gapless.core.identity import BrokerName, ClientName
 from gapless.node.config import Config
-from gapless.node.context import Encoding
+from gapless.node.context import EventEncoding
 from gapless.node.node import Node
 from gapless.testing.record import Record
 from gapless.testing.trace import Trace
@@ -125,7 +125,7 @@ class Setting:
             store,
             now,
             config=self._config,
-            encoding=Encoding(attributes_of, check_events),
+            encoding=EventEncoding(attributes_of, check_events),
         )
         if self._clock is None:
             return node
