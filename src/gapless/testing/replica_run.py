@@ -34,9 +34,13 @@ def simulate_with_store(
 ) -> Outcome:
     """Play one seed to its end, or to the first violation; `fault`: one of `FAULTS`."""
     dice = random.Random(seed)
-    options = draw_options(seed, dice, single_network(("t1", "t2")))
+    alone = single_network(("t1", "t2")) if seed % 2 else None
+    options = draw_options(seed, dice, alone)
     rates = {kind: rate for kind, rate in options.fault_rates.items() if kind in KINDS}
-    options = replace(options, fault_rates=rates)
+    # A broker that forgets a topic which it had just heard of begins its virtual time anew, and is
+    # not asked for it: longer outages show that more often, and a checker minds (`RoutingTables`).
+    founders = options.founders if alone else ()
+    options = replace(options, fault_rates=rates, founders=founders)
     trace = Trace(out)
     world = make_world(options, dice, trace, node_maker(options), ReplicatedWorld)
     assert isinstance(world, ReplicatedWorld)
