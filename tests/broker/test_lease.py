@@ -51,8 +51,7 @@ def hold(world: World, process: str, folder: Path) -> Holding:
 
 
 def let_go(holding: Holding) -> None:
-    holding.release()
-    holding.volume.close()
+    holding.close()
 
 
 def test_the_next_holder_has_every_commit_of_the_one_before(world: World, tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ class Broker:
 
     def _watch_lease(self) -> None:
         """Look a few times in each lease whether it has ended, though nothing happens."""
-        if self._holding is not None and not (self._failure.done() or self._is_closed):
+        if self._holding is not None and not self._failure.done():
             if self._holding.has_ended():
                 self.fail(self._holding.ended())
             else:
@@ -320,6 +320,7 @@ class Broker:
         if holding.has_ended():
             for link in list(self._links.all):
                 link.fall_silent(StorageFencedError(NO_LEASE, ELSEWHERE))
+        self._holding = None  # from now on there is nothing to watch
         await asyncio.to_thread(holding.release)
 
     async def _part(self) -> None:
@@ -352,7 +353,7 @@ class Broker:
         self._disk.write(effect)
 
     def flush(self) -> None:
-        if self._holding is not None and not self._is_closed and self._holding.has_ended():
+        if self._holding is not None and self._holding.has_ended():
             self.fail(self._holding.ended())
             return
         self._disk.flush()

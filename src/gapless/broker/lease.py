@@ -177,6 +177,12 @@ class Holding:
         self.mirror.stop()
         self.lease.end()
 
+    def close(self) -> None:
+        """Release it, and let go of the volume and the store. Fine to repeat."""
+        self.release()
+        self.volume.close()
+        self.mirror.close()
+
     def statistics(self) -> dict[str, object]:
         return {
             "term": self.lease.term,

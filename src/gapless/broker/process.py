@@ -148,8 +148,7 @@ async def serve_by_lease(
             tell(f"broker {broker.name!r} no longer holds its name: {error.problem}")
         finally:
             leaving.cancel()
-            holding.volume.close()
-            await asyncio.to_thread(holding.release)
+            await asyncio.to_thread(holding.close)
 
 
 async def leave_when_asked(holding: Holding, stop: asyncio.Event) -> None:
@@ -179,8 +178,7 @@ async def stand_by(
         standby.stop()
         holding = await waiting
         if holding is not None and stop.is_set():
-            await asyncio.to_thread(holding.release)
-            holding.volume.close()
+            await asyncio.to_thread(holding.close)
             return None
         return holding
     finally:

@@ -29,12 +29,16 @@ CHUNK = 8
 FAILURES_SHOWN_MAX = 3
 
 
-SERVICES = ("durable", "reliable", "multicast")
+SERVICES = ("durable", "reliable", "multicast", "standby")
 CLIENTS = "clients"
 """Instead of a service: the durable one, used by shipped clients."""
 
 ServiceOption = Annotated[
-    str, typer.Option(metavar="SERVICE", help="Which service: durable, reliable or multicast.")
+    str,
+    typer.Option(
+        metavar="SERVICE",
+        help="Which service: durable, reliable or multicast; standby: durable, with stores.",
+    ),
 ]
 
 
@@ -109,6 +113,10 @@ def play(service: str, seed: int, out: Callable[[str], object] | None = None) ->
             return simulate_clients(seed, out=out)
         case "durable":
             return play_durable(seed, out=out)
+        case "standby":
+            from gapless.testing.replica_run import simulate_with_store
+
+            return simulate_with_store(seed, out=out)
         case "reliable":
             from gapless.testing.tree.run import simulate_any_tree
 

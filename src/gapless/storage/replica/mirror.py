@@ -108,6 +108,10 @@ class StoreMirror:
             raise StorageFencedError(f"another process holds {self._name!r} under a newer term")
         return state.position == stamp.position + 1
 
+    def close(self) -> None:
+        """Let go of the store, once nothing is committed any more."""
+        self._store.close()
+
     def stop(self) -> None:
         """Take nothing more; a commit that waits gets a `StorageFencedError`. From any thread."""
         self._end.set()
