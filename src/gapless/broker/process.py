@@ -44,7 +44,10 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 ASKING = (signal.SIGUSR1, signal.SIGUSR2)
 EXIT_AT_ONCE = 1
 SAY = partial(print, flush=True)  # into a pipe too
-NO_SECURITY = "without security: it listens on loopback only; who is on this machine may do all"
+NO_SECURITY = (
+    "without security: it listens on loopback only, and every user of this machine "
+    "may do everything"
+)
 COLLECT_AFTER = (100_000, 20, 20)
 """Objects made and not freed before young ones are looked at for cycles; rounds of that before
 older ones are."""
