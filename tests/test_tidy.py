@@ -122,8 +122,8 @@ FOLDER = re.compile(
 CITED = re.compile(r"(docs/[\w/-]+\.md)((?:,\s+\d+(?:\.\d+)*(?![\w%]))+)")
 LINKED = re.compile(r"\[[^\]]*, (\d+(?:\.\d+)*)\]\(([^)#]+\.md)\)")
 DOTTED = re.compile(r"(?<![\w./@-])gapless(?:\.[A-Za-z_]\w*)+")
-ELSEWHERE = {"stomp.py"}
-"""Names of other projects."""
+ELSEWHERE = {"gapless.toml", "stomp.py"}
+"""A file of users; names of other projects."""
 
 FILES = [
     str(path.relative_to(ROOT))

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless.cli.configuration import Limits, SettingsFile, read_limits
-from gapless.cli.serve import DATA, AdminHosts, Data, Insecure, LogJson, LogLevel, none_or
+from gapless.cli.serve import (
+    DATA,
+    AdminAddress,
+    AdminHosts,
+    Data,
+    Insecure,
+    LogJson,
+    LogLevel,
+    none_or,
+)
 
 if TYPE_CHECKING:
     from gapless.core.identity import BrokerName
@@ -38,12 +47,7 @@ def broker(
             metavar="HOST:PORT", help="Where to listen, instead of the address in the network file."
         ),
     ] = None,
-    admin: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT", help="Where /health, /statistics and /metrics are served, or none."
-        ),
-    ] = "127.0.0.1:0",
+    admin: AdminAddress = "127.0.0.1:0",
     admin_host: AdminHosts = None,
     data: Data = DATA,
     insecure: Insecure = False,

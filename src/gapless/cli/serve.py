@@ -27,6 +27,12 @@ AdminHosts = Annotated[
         help="A host name that admin requests may use where there is no security; repeatable.",
     ),
 ]
+AdminAddress = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST:PORT", help="Where /health, /statistics and /metrics are served, or none."
+    ),
+]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON objects, one a line.")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
@@ -43,12 +49,7 @@ def serve(
         str,
         typer.Option(metavar="HOST:PORT", help="Where clients connect; port 0 is any free port."),
     ] = "127.0.0.1:7117",
-    admin: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT", help="Where /health, /statistics and /metrics are served, or none."
-        ),
-    ] = "127.0.0.1:7118",
+    admin: AdminAddress = "127.0.0.1:7118",
     admin_host: AdminHosts = None,
     data: Data = DATA,
     security: Annotated[
